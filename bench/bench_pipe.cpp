@@ -51,7 +51,7 @@ struct Stage {
                  do_nothing,       do_nothing, do_nothing, do_nothing, do_nothing};
     check(dsc_pipe_run_options_init(&options, sizeof options));
     elements = static_cast<int64_t>(bytes / sizeof(float));
-    tensor = {sizeof tensor, nullptr, bytes / sizeof(float), &elements, nullptr, DSC_DTYPE_F32, 1, -1, 0};
+    tensor = {sizeof tensor, nullptr, &elements, nullptr, bytes / sizeof(float), DSC_DTYPE_F32, 1, -1, 0};
     options.inputs = rank == 0 ? nullptr : &tensor;
     options.n_inputs = rank == 0 ? 0 : 1;
     options.outputs = rank == size - 1 ? nullptr : &tensor;

@@ -10,6 +10,7 @@
 #include "comm/reduce_ops.hpp"
 #include "comm/work_set.hpp"
 #include "comm_call.hpp"
+#include "give.hpp"
 
 namespace {
 
@@ -143,7 +144,7 @@ dsc_result_t write_shape(const ShapeMessage& message, dsc_dtype_t* dtype, int64_
   *dtype = static_cast<dsc_dtype_t>(message.dtype);
   *ndim = static_cast<size_t>(message.ndim);
   std::copy_n(message.sizes.begin(), std::min(*ndim, capacity), shape);
-  return *ndim <= capacity ? DSC_OK : DSC_TRUNCATED;
+  return dsc::how_given(*ndim, capacity);
 }
 
 }  // namespace

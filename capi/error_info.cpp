@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/guard.hpp"
+#include "base/utf8.hpp"
 
 namespace dsc {
 namespace {
@@ -24,7 +25,9 @@ void write(dsc_result_t code, const char* text, const ErrorPlace& place, dsc_err
   filled.system_error = place.system_error;
   filled.native_code = place.native_code;
   std::memcpy(filled.operation, place.operation, sizeof filled.operation);
-  std::snprintf(filled.text, sizeof filled.text, "%s", text);
+  const auto bytes = static_cast<size_t>(std::snprintf(filled.text, sizeof filled.text, "%s", text));
+  if (bytes >= sizeof filled.text) filled.text[utf8_whole(filled.text)] = 0;
+  make_utf8(filled.text);  // the text may quote bytes of the caller
   filled.index = place.index;
   write_sized(info, filled, "info");
 }

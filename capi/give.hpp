@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/options.hpp"
+#include "base/utf8.hpp"
 #include "checks.hpp"
 
 namespace dsc {
@@ -29,8 +30,7 @@ inline dsc_result_t give_text(const std::string& source, char* text, size_t capa
   *bytes = source.size() + 1;
   if (capacity > 0) {
     size_t copied = std::min(source.size(), capacity - 1);
-    const auto continues = [&](size_t at) { return (static_cast<unsigned char>(source[at]) & 0xc0) == 0x80; };
-    while (copied > 0 && copied < source.size() && continues(copied)) --copied;  // whole characters of UTF-8
+    if (copied < source.size()) copied = utf8_whole({source.data(), copied});
     std::memcpy(text, source.data(), copied);
     text[copied] = 0;
   }

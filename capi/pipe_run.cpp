@@ -36,10 +36,10 @@ class Callbacks final : public dsc::PipeActions {
                                .loss = buffers.loss,
                                .input_tensors = buffers.inputs ? input_tensors_.data() : nullptr,
                                .output_tensors = buffers.outputs ? output_tensors_.data() : nullptr,
-                               .n_inputs = buffers.input_tensors.size(),
-                               .n_outputs = buffers.output_tensors.size(),
                                .output_shapes = buffers.output_shapes,
                                .problem = problem_,
+                               .n_inputs = buffers.input_tensors.size(),
+                               .n_outputs = buffers.output_tensors.size(),
                                .problem_bytes = sizeof problem_};
     return find(instruction.op)(table_.context, &call);
   }
@@ -52,9 +52,9 @@ class Callbacks final : public dsc::PipeActions {
     for (const dsc::Tensor& tensor : tensors)
       shown.push_back({.struct_size = sizeof(dsc_tensor_t),
                        .data = tensor.data,
-                       .count = tensor.count,
                        .shape = tensor.has_shape ? tensor.shape.data() : nullptr,
                        .name = tensor.name,
+                       .count = tensor.count,
                        .dtype = tensor.dtype,
                        .ndim = static_cast<int32_t>(tensor.shape.size()),
                        .device = tensor.device,

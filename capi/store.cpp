@@ -180,7 +180,7 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
   });
 }
 
-dsc_result_t dsc_store_prefix(dsc_store_t* store, const char* prefix, dsc_store_t** part) {
+dsc_result_t dsc_store_prefix(const dsc_store_t* store, const char* prefix, dsc_store_t** part) {
   return dsc::guard(__func__, [&] {
     dsc::require(part, "part") = nullptr;
     const auto whole = pin(store);
@@ -207,7 +207,7 @@ dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const void* valu
   });
 }
 
-dsc_result_t dsc_store_get(dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
+dsc_result_t dsc_store_get(const dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
                            size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
@@ -249,7 +249,7 @@ dsc_result_t dsc_store_append(dsc_store_t* store, const char* key, const void* v
   });
 }
 
-dsc_result_t dsc_store_check(dsc_store_t* store, const char* const* keys, size_t n, int32_t* present) {
+dsc_result_t dsc_store_check(const dsc_store_t* store, const char* const* keys, size_t n, int32_t* present) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     dsc::require(present, "present");
@@ -257,7 +257,7 @@ dsc_result_t dsc_store_check(dsc_store_t* store, const char* const* keys, size_t
   });
 }
 
-dsc_result_t dsc_store_wait(dsc_store_t* store, const char* const* keys, size_t n, int32_t timeout_ms) {
+dsc_result_t dsc_store_wait(const dsc_store_t* store, const char* const* keys, size_t n, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     pinned->store->wait(list_of(keys, n), deadline_of(*pinned, timeout_ms));
@@ -273,7 +273,7 @@ dsc_result_t dsc_store_delete(dsc_store_t* store, const char* key, int32_t* dele
   });
 }
 
-dsc_result_t dsc_store_count(dsc_store_t* store, int64_t* count) {
+dsc_result_t dsc_store_count(const dsc_store_t* store, int64_t* count) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     dsc::require(count, "count") = static_cast<int64_t>(pinned->store->count(deadline_of(*pinned)));

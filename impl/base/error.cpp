@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/utf8.hpp"
+
 namespace dsc {
 namespace {
 
@@ -40,11 +42,16 @@ constexpr std::array kErrorNames = {
 };
 static_assert(kErrorNames.size() == 1 - DSC_ERR_INTERNAL);
 
+// `bytes` is what a function such as snprintf returned.
+void end_whole(char (&text)[Error::kTextBytes], int bytes) noexcept {
+  if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
+}
+
 }  // namespace
 
 Error::Error(dsc_result_t code, const char* text, const ErrorPlace& place) noexcept
     : code_(code), place_(place) {
-  std::snprintf(text_, sizeof text_, "%s", text);
+  end_whole(text_, std::snprintf(text_, sizeof text_, "%s", text));
 }
 
 const char* result_name(dsc_result_t result) noexcept {
@@ -59,7 +66,7 @@ void fail(dsc_result_t code, const char* format, ...) {
   char text[Error::kTextBytes];
   va_list args;
   va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
+  end_whole(text, std::vsnprintf(text, sizeof text, format, args));
   va_end(args);
   throw Error(code, text);
 }
@@ -72,6 +79,7 @@ void fail_errno(int error, const char* format, ...) {
   va_end(args);
   char reason[128];
   const char* words = strerror_r(error, reason, sizeof reason);  // GNU form: may return a static string
+  end_whole(text, used);
   if (used >= 0 && static_cast<size_t>(used) < sizeof text)
     std::snprintf(text + used, sizeof text - static_cast<size_t>(used), ": %s (errno %d)", words, error);
   ErrorPlace place;

@@ -19,6 +19,7 @@
 #include "base/mutex.hpp"
 #include "base/per_process.hpp"
 #include "base/process_guard.hpp"
+#include "base/utf8.hpp"
 
 namespace dsc {
 namespace {
@@ -243,8 +244,10 @@ void log(int32_t level, const char* format, ...) noexcept {
   char text[kTextBytes];
   va_list args;
   va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
+  const int bytes = std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
+  make_utf8(text);                                          // the text may quote bytes of the caller
   std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
   // Without memory or threads the record is lost, but the caller continues.
   call_out([&] { hub().add(level, text); });

@@ -22,6 +22,16 @@ size_t utf8_length(std::string_view text) noexcept {
   return overlong || outside ? 0 : length;
 }
 
+size_t utf8_whole(std::string_view cut) noexcept {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(cut[i]); };
+  size_t start = cut.size();
+  while (start > 0 && cut.size() - start < 3 && is_continuation(byte(start - 1))) --start;
+  if (start == 0) return cut.size();
+  const unsigned first = byte(--start);
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  return length > cut.size() - start ? start : cut.size();
+}
+
 void make_utf8(char* text) noexcept {
   for (std::string_view rest(text); !rest.empty();) {
     const size_t length = utf8_length(rest);

@@ -185,7 +185,7 @@ class DeviceEngine : public Engine {
 struct DeviceRequest {
   bool required = false;                             // false: only if a device was named or is in use
   int32_t number = -1;                               // -1: the device in use, or by local rank
-  std::map<std::string, std::string> settings = {};  // of the device's libraries, such as "nccl.library"
+  std::map<std::string, std::string> settings = {};  // of the device's libraries, by name
 
   // Returns the value of a setting; empty if it was not given.
   std::string setting(const std::string& name) const {

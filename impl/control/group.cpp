@@ -130,7 +130,7 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
 
 std::string Group::describe_member(int member) const {
   char text[64];
-  std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", member, process_of(member).pid);
+  std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", shown_rank(member), process_of(member).pid);
   return text;
 }
 
@@ -190,8 +190,14 @@ WholeGroup Group::on_devices() const {
 
 void Group::become_part_of(WholeGroup whole) {
   const MutexLock lock(whole_mutex_);
+  shown_ranks_ = whole.members;
   between_hosts_ = std::move(whole);
   is_part_.store(true);
+}
+
+std::vector<int32_t> Group::shown_ranks(std::vector<int32_t> members) const {
+  for (int32_t& member : members) member = shown_rank(member);
+  return members;
 }
 
 WholeGroup Group::between_hosts() const {
@@ -208,6 +214,7 @@ void Group::revoke(const Failure& cause) noexcept {
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;
   FailureCell& cell = failure_cell(rank_);
+  cell.is_of_whole = cause.is_of_whole ? 1 : 0;
   if (cause.ranks.empty()) {  // callers without memory give only one rank
     cell.ranks_at_fault = cause.rank == kNoRank ? 0 : 1;
     cell.fault_list[0] = cause.rank;
@@ -216,6 +223,8 @@ void Group::revoke(const Failure& cause) noexcept {
     cell.ranks_at_fault = static_cast<int32_t>(faults);
     std::copy_n(cause.ranks.begin(), faults, cell.fault_list);
   }
+  if (!cause.is_of_whole)
+    for (int32_t i = 0; i < cell.ranks_at_fault; ++i) cell.fault_list[i] = shown_rank(cell.fault_list[i]);
   cell.sequence = cause.sequence;
   cell.elapsed_ns = cause.elapsed_ns;
   copy_text(cell.operation, cause.operation);
@@ -248,6 +257,7 @@ Failure Group::first_cause() const {
   const int faults = std::clamp<int>(cell.ranks_at_fault, 0, static_cast<int>(std::size(cell.fault_list)));
   cause.ranks.assign(cell.fault_list, cell.fault_list + faults);
   cause.rank = faults > 0 ? cause.ranks.front() : kNoRank;
+  cause.is_of_whole = cell.is_of_whole != 0;
   cause.sequence = cell.sequence;
   cause.elapsed_ns = cell.elapsed_ns;
   cause.operation = bounded_text(cell.operation);

@@ -26,6 +26,7 @@ struct WholeGroup {
   uint64_t id = 0;
   std::string name;
   std::vector<int32_t> global_ranks;  // empty if there is no such communicator
+  std::vector<int32_t> members = {};  // between hosts: rank there of each member of this group
 };
 
 // A group of ranks of one host, as one of its members sees it.
@@ -174,7 +175,13 @@ class Group : public std::enable_shared_from_this<Group> {
   // From now on operations of this group are steps of operations of `whole`, which records its own in this
   // recorder. Any thread.
   void become_part_of(WholeGroup whole);
-  bool is_part() const noexcept { return is_part_.load(std::memory_order_relaxed); }
+  bool is_part() const noexcept { return is_part_.load(std::memory_order_acquire); }
+  // Return the ranks by which members are known to the user: those in the larger communicator, if there is
+  // one. Causes of failures name these.
+  int32_t shown_rank(int member) const noexcept {
+    return is_part() && member >= 0 && member < size_ ? shown_ranks_[static_cast<size_t>(member)] : member;
+  }
+  std::vector<int32_t> shown_ranks(std::vector<int32_t> members) const;
   WholeGroup between_hosts() const;
 
   // Returns why no answer can be expected from a member, as far as this rank knows: PEER_DEAD, PEER_LEFT or
@@ -203,7 +210,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // message, or there was none.
   uint64_t latest_collective(int member) const noexcept;
 
-  // Returns a text such as "rank 3 (pid 4711)".
+  // Returns a text such as "rank 3 (pid 4711)", with the rank that the user knows.
   std::string describe_member(int member) const;
 
  private:
@@ -240,6 +247,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::function<void()> finalize_handler_ DSC_GUARDED_BY(finalize_mutex_);
 
   std::atomic<bool> is_part_{false};
+  std::vector<int32_t> shown_ranks_;  // written before is_part_
   mutable Mutex whole_mutex_;
   WholeGroup on_devices_ DSC_GUARDED_BY(whole_mutex_);
   WholeGroup between_hosts_ DSC_GUARDED_BY(whole_mutex_);

@@ -78,6 +78,7 @@ struct alignas(kLine) TickRecord {
 // the segment of the member that set it, and was written before.
 struct alignas(kLine) FailureCell {
   std::atomic<uint64_t> word;
+  int32_t is_of_whole;  // 1: the failure of the larger communicator
   int32_t ranks_at_fault;
   int32_t fault_list[64];
   uint64_t sequence;

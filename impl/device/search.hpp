@@ -11,8 +11,8 @@ namespace dsc {
 
 // Describes a library and the places to search.
 struct WantedLibrary {
-  const char* name;      // for messages, such as "NCCL"
-  const char* file;      // file name, such as "libnccl.so.2"
+  const char* name;      // for messages
+  const char* file;      // file name with its version
   const char* option;    // start-up option that may hold its path
   const char* variable;  // environment variable that may hold its path
   // A process must hold only one copy of the library, which defines this symbol. NULL if the system

@@ -35,7 +35,7 @@ HierEngine::HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEng
       local_(std::move(local)),
       layout_(std::move(layout)),
       collectives_(opener(), executor(), completions_) {
-  local_->group().become_part_of({id, this->name(), layout_.global_ranks()});
+  local_->group().become_part_of({id, this->name(), layout_.global_ranks(), layout_.own_members()});
   local_->sleep_soon();
 }
 

@@ -121,7 +121,6 @@ class HierEngine final : public GroupEngine {
   void tell_members(Outcome& outcome, Deadline deadline);
   void spread(Outcome& outcome, Deadline deadline);
   void check_host() const;
-  Failure in_group(Failure local) const;
   void note_latest(const Call& call, uint64_t number) noexcept;
   void note_done() noexcept;
   Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;

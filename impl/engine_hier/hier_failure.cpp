@@ -19,40 +19,10 @@
 namespace dsc {
 namespace {
 
-// A failure of the whole group carries this prefix and its ranks in `operation` inside the host engine,
-// whose own failures name local ranks.
-constexpr std::string_view kOfGroup = "group ";
-constexpr size_t kMostRankText = 24;
 constexpr int kAnswerMs = 500;        // how long an operation waits for answers
 constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
 constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
 constexpr size_t kMostAsked = 8;
-
-// Returns a text of the host engine without the name of its own operation, and with ranks of the group in
-// place of local ranks.
-std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& members) {
-  const size_t name = text.find(" of group \"");
-  const size_t where = name == std::string::npos ? name : text.find(": ", name);
-  if (where != std::string::npos) text.erase(0, where + 2);
-  std::string result;
-  constexpr std::string_view kRank = "rank ";
-  for (size_t at = 0; at < text.size();) {
-    size_t digits = 0;
-    const bool is_rank = text.compare(at, kRank.size(), kRank) == 0;
-    while (is_rank && std::isdigit(static_cast<unsigned char>(text[at + kRank.size() + digits])) != 0)
-      ++digits;
-    const size_t end = at + kRank.size() + digits;
-    if (digits == 0 || digits > 4 || text.compare(end, 5, " (pid") != 0) {
-      result += text[at++];
-      continue;
-    }
-    const size_t place = std::stoul(text.substr(at + kRank.size(), digits));
-    result += kRank;
-    result += std::to_string(place < members.size() ? members[place] : -1);
-    at = end;
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -60,48 +30,28 @@ std::string in_ranks_of_group(std::string text, const std::vector<int32_t>& memb
 void HierEngine::check_host() const {
   Group& group = local_->group();
   if (!group.revoked()) return;
-  const Failure local = in_group(group.first_cause());
+  const Failure local = group.first_cause();
   ErrorPlace place = place_of(local);
   place.revoked = true;  // marks the ranks as those of the group
   place.operation[0] = '\0';
   throw Error(local.code, local.text.c_str(), place);
 }
 
-// Translates a failure of the host engine from local ranks to ranks of the group. A failure that take()
-// passed to the host engine names ranks of the group already.
-Failure HierEngine::in_group(Failure local) const {
-  const auto& members = layout_.own_members();
-  if (local.operation.starts_with(kOfGroup)) {
-    local.ranks.clear();
-    for (size_t at = kOfGroup.size(); at < local.operation.size();) {
-      local.ranks.push_back(std::atoi(&local.operation[at]));
-      at = std::min(local.operation.find(' ', at), local.operation.size() - 1) + 1;
-    }
-  } else {
-    for (int32_t& rank : local.ranks)
-      if (rank >= 0 && rank < static_cast<int32_t>(members.size())) rank = members[static_cast<size_t>(rank)];
-    local.text = in_ranks_of_group(std::move(local.text), members);
-    // The rest says what ranks did last in the host engine, which is not an operation that the user called.
-    if (local.code == DSC_ERR_TIMEOUT) local.text.resize(std::min(local.text.find("; "), local.text.size()));
-  }
-  local.rank = local.ranks.empty() ? kNoRank : local.ranks.front();
-  return local;
-}
-
-// Translates an error to ranks of the group: the transport names hosts, the host engine names local ranks.
+// Returns the cause of an error. The transport names hosts, which become their first ranks; the host engine
+// names ranks of the group.
 Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
   const ErrorPlace& place = error.place();
+  const bool is_of_host_engine = place.operation[0] != '\0';  // only that engine names an operation
   Failure cause;
-  const bool of_host = place.operation[0] != '\0';  // only the host engine names an operation
-  if (of_host && local_->group().revoked()) {
-    cause = in_group(local_->group().first_cause());
+  if (is_of_host_engine && local_->group().revoked()) {
+    cause = local_->group().first_cause();
   } else {
     cause.code = error.code();
     cause.ranks.assign(place.ranks, place.ranks + place.n_ranks);
     cause.text = error.what();
-    if (of_host) cause = in_group(std::move(cause));
     for (int32_t& rank : cause.ranks)
-      if (!of_host && !place.revoked && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
+      if (!is_of_host_engine && !place.revoked && rank >= 0 && rank < layout_.hosts())
+        rank = layout_.leader(rank);
     cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
   }
   cause.group = id();
@@ -114,7 +64,7 @@ Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& err
 // True if take() ran on a rank of this host, which means that the failure has been published to all hosts.
 bool HierEngine::was_told_here() const {
   const Group& group = local_->group();
-  return group.revoked() && group.first_cause().operation.starts_with(kOfGroup);
+  return group.revoked() && group.first_cause().is_of_whole;
 }
 
 // Publishes the cause. All ranks keep the one that was published first.
@@ -149,11 +99,9 @@ void HierEngine::take(const Failure& cause) noexcept {
   }
   Failure here;
   here.code = cause.code;
+  here.is_of_whole = true;
   call_out([&] {
-    here.operation = kOfGroup;
-    for (const int32_t rank : cause.ranks)
-      if (here.operation.size() < kMostRankText)
-        here.operation += (here.operation.size() > kOfGroup.size() ? " " : "") + std::to_string(rank);
+    here.ranks = cause.ranks;
     here.text = cause.text;
   });
   local_->revoke(here);
@@ -171,7 +119,6 @@ Failure HierEngine::failure() const {
   }
   Failure report = local_->failure();
   if (report.code == DSC_OK) return silence();
-  report = in_group(std::move(report));
   report.group = id();
   return report;
 }

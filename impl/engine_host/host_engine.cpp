@@ -76,7 +76,7 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
     refusal = state.refusal(group_->revoked() ? group_->first_cause() : Failure{});
     refusal.operation = op_kind_name(kind);
     refusal.sequence = operation.sequence();
-    refusal.text = state.describe(kind, refusal.sequence, refusal.text);
+    if (!group_->is_part()) refusal.text = state.describe(kind, refusal.sequence, refusal.text);
   });
   return refusal;
 }
@@ -100,7 +100,8 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
   failure.code = operation.failure().code;
   call_out([&] {
     failure = operation.failure();
-    failure.text = state.describe(operation.call().kind, operation.sequence(), failure.text);
+    if (!group_->is_part())  // else the larger communicator names its own operation
+      failure.text = state.describe(operation.call().kind, operation.sequence(), failure.text);
   });
   return failure;
 }
@@ -144,16 +145,18 @@ std::optional<Failure> HostEngine::run_locally(const Call& call) {
     stats.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
     return std::nullopt;
   }
-  failure.rank = 0;
+  failure.rank = group_->shown_rank(0);
   failure.group = id();
   failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
   call_out([&] {
-    failure.ranks = {0};
+    failure.ranks = {failure.rank};
     failure.operation = op_kind_name(call.kind);
   });
   failure.revoked = failure.code == DSC_ERR_CALLBACK;
+  failure.is_of_whole = group_->is_part();  // its rank is that of the larger communicator
   if (failure.revoked) revoke(failure);
+  if (failure.is_of_whole) return failure;
   call_out([&] { failure.text = state.describe(call.kind, failure.sequence, failure.text); });
   return failure;
 }
@@ -262,6 +265,8 @@ Failure HostEngine::failure() const {
   std::snprintf(text, sizeof text, " has not run for %.1f s",
                 static_cast<double>(report.elapsed_ns) / kNsPerSecond);
   report.text = group_->describe_member(report.rank) + text;
+  report.ranks = group_->shown_ranks(std::move(report.ranks));
+  report.rank = report.ranks.front();
   return report;
 }
 

@@ -23,7 +23,7 @@ std::string seconds(int64_t ns) {
 }  // namespace
 
 std::string Operation::describe_ranks(const std::vector<int32_t>& ranks) const {
-  return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(ranks);
+  return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(group_.shown_ranks(ranks));
 }
 
 // Describes the latest calls of missing ranks.
@@ -76,8 +76,9 @@ Progress Operation::fail_with_cause() noexcept {
     failure.sequence = sequence_;
     failure.operation = op_kind_name(call_.kind);
     failure.elapsed_ns = elapsed_ns();
-    if (failure.code == DSC_ERR_TIMEOUT && failure.ranks == std::vector<int32_t>{group_.rank()})
-      failure.text += "; this is rank " + std::to_string(group_.rank()) + ", which came too late";
+    const int32_t self = group_.shown_rank(group_.rank());
+    if (failure.code == DSC_ERR_TIMEOUT && failure.ranks == std::vector<int32_t>{self})
+      failure.text += "; this is rank " + std::to_string(self) + ", which came too late";
   });
   return Progress::kFailed;
 }
@@ -159,8 +160,9 @@ std::string Operation::describe_circle(const std::vector<int32_t>& ranks) const 
   for (const int32_t rank : ranks) {
     const auto message = group_.open_message(rank);
     if (!message) continue;  // its message has just completed
-    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) +
-            (message->sends ? " sends to rank " : " receives from rank ") + std::to_string(message->peer);
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(group_.shown_rank(rank)) +
+            (message->sends ? " sends to rank " : " receives from rank ") +
+            std::to_string(group_.shown_rank(message->peer));
   }
   return text + ": each waits for the " + (ranks.size() == 2 ? "other" : "next") + " one";
 }
@@ -184,8 +186,9 @@ void Operation::describe_time_out(Failure& cause) const {
   }
   cause.rank = cause.ranks.front();
   const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
-  cause.text =
-      describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns) + "; " + describe_latest(cause.ranks);
+  cause.text = describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns);
+  // What ranks did last in a part of a larger group is not an operation that the user called.
+  if (!group_.is_part()) cause.text += "; " + describe_latest(cause.ranks);
 }
 
 void Operation::report_late(int64_t elapsed) {

@@ -263,7 +263,7 @@ void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
   kernels_.gather(copy, stream_.get());
 }
 
-// NCCL scales its inputs, except for types that it cannot scale, which fill() scales.
+// The device's engine scales its inputs, except for types that it cannot scale, which fill() scales.
 std::shared_ptr<Work> DeviceStorage::start(size_t b, const Call& call) {
   Call launched = call;
   launched.stream = stream_.get();

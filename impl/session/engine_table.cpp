@@ -7,6 +7,7 @@
 #include "engine_hier/hier_engine.hpp"
 #include "engine_host/host_engine.hpp"
 #include "engine_nccl/bind.hpp"
+#include "engine_nccl/interface_advice.hpp"
 
 namespace dsc {
 namespace {
@@ -45,7 +46,7 @@ constexpr std::array kGroupLibraries = {
 };
 
 constexpr std::array kDeviceLibraries = {
-    DeviceLibrary{"nccl", bind_nccl},
+    DeviceLibrary{"nccl", bind_nccl, interface_advice},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
@@ -12,6 +13,7 @@ namespace dsc {
 
 class HostEngine;
 class JobStore;
+struct Launch;
 class World;
 
 // What start-up has made when it needs the engine of a world.
@@ -43,10 +45,13 @@ std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
 // A library that moves data between devices.
 struct DeviceLibrary {
   const char* name;
-  // Collective: see bind_nccl(). Returns null if no rank uses a device.
+  // Collective: either all ranks are bound, each to one device, or none is, and this returns null. Throws
+  // NO_BACKEND on all ranks if a device is required and one rank has none.
   std::shared_ptr<DeviceEngine> (*bind)(const std::shared_ptr<GroupEngine>& host,
                                         const DeviceRequest& request, const Environment& environment,
                                         Deadline deadline);
+  // Returns a sentence of advice before other ranks are looked for, or an empty text. Never throws.
+  std::string (*advice)(const Launch& launch, const Environment& environment, Deadline deadline);
 };
 
 // The libraries in the order in which they are tried; equal on all ranks.

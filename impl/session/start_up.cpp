@@ -9,7 +9,6 @@
 #include "base/log.hpp"
 #include "base/log_rank.hpp"
 #include "bootstrap/host_identity.hpp"
-#include "bootstrap/interface_advice.hpp"
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 #include "bootstrap/local_address.hpp"
@@ -53,7 +52,11 @@ LaunchOptions launch_options(const InitOptions& options) {
 
 std::string advice(const InitOptions& options, const Launch& launch, const Environment& environment,
                    Deadline deadline) {
-  return may_use_device(options) ? interface_advice(launch, environment, deadline) : "";
+  std::string text;
+  if (!may_use_device(options)) return text;
+  for (const DeviceLibrary& library : device_libraries())
+    if (text.empty()) text = library.advice(launch, environment, deadline);
+  return text;
 }
 
 const char* backend_name(int32_t backend) {

@@ -19,7 +19,7 @@ struct InitOptions {
   std::optional<std::string> token;
   std::shared_ptr<Exchange> store;  // by which ranks of several hosts find each other; may be null
   uint64_t store_handle = 0;        // the caller's handle of it
-  std::map<std::string, std::string> device_settings;  // by name, such as "nccl.library"
+  std::map<std::string, std::string> device_settings;  // paths of libraries, by the setting's name
   int32_t backend = DSC_BACKEND_AUTO;
   int32_t rank = -1;
   int32_t world_size = -1;

@@ -37,7 +37,7 @@ TransportChannel::TransportChannel(std::shared_ptr<Transport> transport, Poller&
   size_t bytes = 0;
   const int result = transport_->table().open_pair(transport_->device(), &listener, &pair_, address, &bytes,
                                                    why, sizeof why);
-  if (result != DSC_OK) fail(result, "Gloo cannot listen: %s", why);
+  if (result != DSC_OK) fail(result, "%s cannot listen: %s", transport_->table().library, why);
   address_.assign(address, bytes);
   in_ring_ = open_region(kRing, ring_.get(), kSlots * kSlotBytes);
   in_credits_ = open_region(kCredit, ring_.get(), 0);
@@ -51,10 +51,10 @@ void TransportChannel::connect(const std::string& peer_address) {
   char why[256] = "";
   const int result =
       transport_->table().connect_pair(pair_, peer_address.data(), peer_address.size(), why, sizeof why);
-  if (result != DSC_OK) fail(result, "Gloo cannot connect: %s", why);
+  if (result != DSC_OK) fail(result, "%s cannot connect: %s", transport_->table().library, why);
 }
 
-// Gloo's thread and the waiting thread often share a processor, where each notification may cost two context
+// The module's thread and the waiting thread often share a processor, where each notification may cost two context
 // switches. So only events that the waiting thread needs are reported.
 bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
@@ -63,7 +63,7 @@ bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   return false;
 }
 
-// Runs inside Gloo, with the pair locked: it only records the event and wakes the poller.
+// Runs inside the module, with the pair locked: it only records the event and wakes the poller.
 void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);
@@ -142,7 +142,7 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   char why[256] = "";
   dsc_transport_region* region = nullptr;
   const int result = transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
-  if (result != DSC_OK) fail(result, "Gloo cannot receive into %zu bytes: %s", bytes, why);
+  if (result != DSC_OK) fail(result, "%s cannot receive into %zu bytes: %s", transport_->table().library, bytes, why);
   return region;
 }
 

@@ -51,7 +51,7 @@ class TransportChannel {
 
   // From now on the polling thread moves this connection's bytes; the poller reports events under this index.
   void move_here(int32_t index);
-  // Hands moving of bytes to Gloo's thread until the next move_here(). Any thread.
+  // Hands moving of bytes to the module's thread until the next move_here(). Any thread.
   void move_elsewhere() noexcept;
   // Moves bytes when the poller reports an event. True if there is more to move at once.
   bool move();

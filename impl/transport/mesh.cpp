@@ -24,7 +24,7 @@ constexpr int64_t kAskMs = 200;      // interval of retries; each request costs 
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
 
-// Gloo writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in the
+// The module writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in the
 // calling thread during its lifetime and discards one that was raised meanwhile.
 class NoSigpipe {
  public:
@@ -80,7 +80,7 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
       channels_[static_cast<size_t>(peer)] = std::make_unique<TransportChannel>(transport, poller_);
 }
 
-// Gloo's thread reads what is left: closing a socket that holds unread data resets the connection and
+// The module's thread reads what is left: closing a socket that holds unread data resets the connection and
 // discards what was sent last.
 Mesh::~Mesh() {
   const NoSigpipe no_sigpipe;
@@ -262,7 +262,7 @@ void Mesh::await_abort_sent(Deadline deadline) noexcept {
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
-// All sockets are shut down first, so that Gloo's thread ends the connections: closing one from here blocks
+// All sockets are shut down first, so that the module's thread ends the connections: closing one from here blocks
 // until that thread returns from its poll.
 void Mesh::end_all() {
   for (const auto& channel : channels_)

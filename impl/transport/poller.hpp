@@ -1,6 +1,6 @@
 // Waits on behalf of an operation between hosts, for its connections and for notifications of other threads.
 //
-// The waiting thread moves the bytes itself. Otherwise each message would wake Gloo's thread, which would
+// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, which would
 // wake the waiting one: two context switches, which take longer than a small message.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The local end of all connections to other hosts: an address, and Gloo's thread that moves bytes.
+// The local end of all connections to other hosts: an address, and the module's thread that moves bytes.
 #pragma once
 
 #include <memory>

@@ -27,18 +27,30 @@ def test_outputs_are_fresh():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_check_finds_a_stale_file(tmp_path):
-    """A copy of the tree with one value changed is refused, with a difference that shows the value."""
+def check_changed(tmp_path, header, old, new):
+    """Runs the check on a copy of the tree in which a header has another text; it must fail."""
     subprocess.run(["cp", "-r", str(ROOT / "bindings"), str(ROOT / "capi"), str(tmp_path)], check=True)
-    header = tmp_path / "capi" / "include" / "dsc" / "types.h"
-    text = header.read_text()
-    assert "DSC_OP_BXOR = 8," in text
-    header.write_text(text.replace("DSC_OP_BXOR = 8,", "DSC_OP_BXOR = 9,"))
+    path = tmp_path / "capi" / "include" / "dsc" / header
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
     command = [sys.executable, str(tmp_path / "bindings" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 1
+    return done
+
+
+def test_check_finds_a_misplaced_field(tmp_path):
+    done = check_changed(tmp_path, "reducer.h", "int32_t ndim;", "uint64_t ndim;")
+    assert "dsc_tensor_t: ndim stands behind dtype: expected pointers, 64 bits, 32 bits, texts" in done.stderr
+    assert "dsc_tensor_t: a hole of 4 bytes before byte 48" in done.stderr
+
+
+def test_check_finds_a_stale_file(tmp_path):
+    """A copy of the tree with one value changed is refused, with a difference that shows the value."""
+    done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 8,", "DSC_OP_BXOR = 9,")
     assert "-    BXOR = 8" in done.stdout and "+    BXOR = 9" in done.stdout
 
 

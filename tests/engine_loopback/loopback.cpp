@@ -66,10 +66,13 @@ class LoopbackEngine final : public GroupEngine {
   void restart_numbers() noexcept override { numbers_.store(0); }
 
   void revoke(const Failure& cause) noexcept override {
-    MutexLock lock(mutex_);
-    if (cause_.code != DSC_OK) return;
-    cause_ = cause;
-    cause_.revoked = true;
+    {
+      MutexLock lock(mutex_);
+      if (cause_.code != DSC_OK) return;
+      cause_ = cause;
+      cause_.revoked = true;
+    }
+    state.fail_channels(cause);
   }
   bool revoked() const noexcept override { return failure().code != DSC_OK; }
   Failure failure() const override {

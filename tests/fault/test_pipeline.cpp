@@ -75,7 +75,7 @@ int run_until_failure(Rank& rank, const Trial& trial) {
   Stage stage{rank, trial};
   const dsc_pipe_callbacks_t callbacks{sizeof callbacks, &stage,  compute, compute, compute,
                                        compute,          compute, compute, compute, compute};
-  const dsc_tensor_t tensor{sizeof tensor, nullptr, trial.count, nullptr, nullptr, DSC_DTYPE_F32, 0, -1, 0};
+  const dsc_tensor_t tensor{sizeof tensor, nullptr, nullptr, nullptr, trial.count, DSC_DTYPE_F32, 0, -1, 0};
   dsc_pipe_run_options_t options;
   dsc_pipe_run_options_init(&options, sizeof options);
   options.n_inputs = rank.rank == 0 ? 0 : 1;

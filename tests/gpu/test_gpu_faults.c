@@ -99,7 +99,7 @@ static void run_with_fault(const char* fault, int32_t size, rank_options_t optio
 static int killed_reducer_body(rank_t* self) {
   memory_t memory;
   PASS_ON(open_memory(self, &memory, self->world));
-  const dsc_tensor_t tensor = {sizeof tensor,        NULL, COUNT, NULL, "w", DSC_DTYPE_F32, 0,
+  const dsc_tensor_t tensor = {sizeof tensor,        NULL, NULL, "w", COUNT, DSC_DTYPE_F32, 0,
                                self->options.device, 0};
   dsc_bucket_reducer_options_t options;
   dsc_bucket_reducer_t* reducer = NULL;

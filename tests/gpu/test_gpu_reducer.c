@@ -48,9 +48,9 @@ static int make(rank_t* self, model_t* model, int32_t average, int32_t sync) {
     PASS_ON(fill(self, model->params[p], self->rank, 0, p));
     tensors[p] = (dsc_tensor_t){sizeof *tensors,
                                 model->params[p],
-                                counts[p],
                                 NULL,
                                 names[p],
+                                counts[p],
                                 DSC_DTYPE_F32,
                                 0,
                                 self->options.device,
@@ -173,9 +173,9 @@ static int parameters_body(rank_t* self) {
     PASS_ON(fill(self, model.params[p], self->rank, 5, p));
     tensors[p] = (dsc_tensor_t){sizeof *tensors,
                                 model.params[p],
-                                counts[p],
                                 NULL,
                                 names[p],
+                                counts[p],
                                 DSC_DTYPE_F32,
                                 0,
                                 self->options.device,
@@ -222,8 +222,8 @@ static int types_body(rank_t* self) {
     char* const gradient = gpu_alloc(bytes);
     CHECK(self, gradient && gpu_upload(gradient, values, bytes));
     const dsc_tensor_t tensors[2] = {
-        {sizeof *tensors, NULL, COUNT, NULL, "w", types[t].dtype, 0, self->options.device, 0},
-        {sizeof *tensors, NULL, COUNT, NULL, "v", types[t].dtype, 0, self->options.device, 0}};
+        {sizeof *tensors, NULL, NULL, "w", COUNT, types[t].dtype, 0, self->options.device, 0},
+        {sizeof *tensors, NULL, NULL, "v", COUNT, types[t].dtype, 0, self->options.device, 0}};
     dsc_bucket_reducer_options_t options;
     dsc_bucket_reducer_t* reducer = NULL;
     CHECK_OK(self, dsc_bucket_reducer_options_init(&options, sizeof options));
@@ -387,8 +387,8 @@ static int refusals_body(rank_t* self) {
     if (p != 1) CHECK_OK(self, dsc_bucket_reducer_mark_unused(model.reducer, (size_t)p));
   }
   CHECK_OK(self, dsc_bucket_reducer_finish(model.reducer, NULL));
-  dsc_tensor_t tensors[2] = {{sizeof *tensors, here, 2, NULL, "v", DSC_DTYPE_F32, 0, self->options.device, 0},
-                             {sizeof *tensors, model.grads[2], 2, NULL, "w", DSC_DTYPE_F32, 0, -1, 0}};
+  dsc_tensor_t tensors[2] = {{sizeof *tensors, here, NULL, "v", 2, DSC_DTYPE_F32, 0, self->options.device, 0},
+                             {sizeof *tensors, model.grads[2], NULL, "w", 2, DSC_DTYPE_F32, 0, -1, 0}};
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_broadcast_coalesced(self->world, tensors, 1, 0, 0));
   CHECK(self, strstr(dsc_last_error_message(), "expected -1: data is host memory") != NULL);
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_broadcast_coalesced(self->world, tensors + 1, 1, 0, 0));

@@ -231,7 +231,7 @@ void what_has_no_end_gives_up_its_place(void**) {
 int reducer_body(rank_t* self) {
   float* const data = static_cast<float*>(gpu_alloc(kCount * sizeof(float)));
   CHECK(self, data != nullptr);
-  const dsc_tensor_t tensor = {sizeof tensor,        nullptr, kCount, nullptr, "w", DSC_DTYPE_F32, 0,
+  const dsc_tensor_t tensor = {sizeof tensor,        nullptr, nullptr, "w", kCount, DSC_DTYPE_F32, 0,
                                self->options.device, 0};
   dsc_bucket_reducer_options_t options;
   dsc_bucket_reducer_t* reducer = nullptr;

@@ -131,9 +131,9 @@ int Stage::prepare() {
   callbacks.reduce_grads = enter<&Stage::reduce>;
   callbacks.optimizer_step = enter<&Stage::close_step>;
   const int32_t device = gpu_wanted() ? self_->options.device : -1;
-  tensors[0] = {sizeof(dsc_tensor_t), nullptr, kWidth, shape, "x", DSC_DTYPE_F64, 2, device, 0};
-  tensors[1] = {
-      sizeof(dsc_tensor_t), nullptr, kLabelWidth, label_shape, nullptr, DSC_DTYPE_I32, 1, device, 0};
+  tensors[0] = {sizeof(dsc_tensor_t), nullptr, shape, "x", kWidth, DSC_DTYPE_F64, 2, device, 0};
+  tensors[1] = {sizeof(dsc_tensor_t), nullptr, label_shape, nullptr, kLabelWidth,
+                DSC_DTYPE_I32,        1,       device,      0};
   if (layout_.variable) shape[0] = kMostRows, tensors[0].count = kMostRows * kWidth;
   dsc_pipe_run_options_init(&options, sizeof options);
   options.variable_shapes = layout_.variable ? 1 : 0;

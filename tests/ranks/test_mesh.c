@@ -61,6 +61,9 @@ static int array_body(rank_t* self) {
   CHECK_RESULT(self, is_root ? DSC_OK : DSC_TRUNCATED,
                dsc_broadcast_shape(pipe, 1, &type, shape, is_root ? 2 : 1, &ndim));
   CHECK(self, ndim == 2 && shape[0] == 2 && (is_root || shape[1] == 0));
+  if (!is_root) ndim = 99, type = 0;
+  CHECK_OK(self, dsc_broadcast_shape(pipe, 1, &type, is_root ? shape : NULL, 0, &ndim));
+  CHECK(self, type == DSC_DTYPE_F64 && ndim == 2); /* asked for without the sizes */
   CHECK_OK(self, dsc_batch_begin(pipe));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_broadcast_shape(pipe, 1, &type, shape, 3, &ndim));
   CHECK_OK(self, dsc_batch_end(pipe, NULL, NULL));

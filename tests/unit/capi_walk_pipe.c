@@ -369,7 +369,7 @@ static void run_options_init(void) {
   dsc_pipe_run_options_t options;
   memset(&options, 0x77, sizeof options);
   WALK_INVALID(dsc_pipe_run_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_pipe_run_options_init(&options, offsetof(dsc_pipe_run_options_t, stream) - 1));
+  WALK_INVALID(dsc_pipe_run_options_init(&options, sizeof options - 1));
   WALK(DSC_OK, dsc_pipe_run_options_init(&options, sizeof options));
   EXPECT(options.struct_size == sizeof options && options.inputs == NULL && options.n_outputs == 0);
   EXPECT(options.memory == NULL && options.memory_bytes == 0 && options.variable_shapes == 0);

@@ -108,6 +108,7 @@ static void log_read(void) {
   WALK_INVALID(dsc_log_read(5, message, sizeof message, &bytes, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_OFF, NULL, 8, &bytes, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, 1, &bytes, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, NULL, 0, &bytes, &level)); /* nothing is taken away unseen */
   WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, sizeof message, NULL, &level));
   WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, sizeof message, &bytes, NULL));
   EXPECT(strcmp(message, "before") == 0 && bytes == 99);

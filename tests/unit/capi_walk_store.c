@@ -179,21 +179,22 @@ static void set(void) {
 }
 
 static void get(void) {
+  const dsc_store_t* store = walk_world.store; /* reading needs no more */
   char value[8] = "left";
   size_t bytes = 99;
   WALK_BAD_HANDLES(WALK_STORE, dsc_store_t, dsc_store_get(bad, "k", 0, value, sizeof value, &bytes));
-  WALK_INVALID(dsc_store_get(walk_world.store, NULL, 0, value, sizeof value, &bytes));
-  WALK_INVALID(dsc_store_get(walk_world.store, "k", -2, value, sizeof value, &bytes));
-  WALK_INVALID(dsc_store_get(walk_world.store, "k", 0, NULL, 1, &bytes));
-  WALK_INVALID(dsc_store_get(walk_world.store, "k", 0, value, sizeof value, NULL));
-  WALK(DSC_ERR_TIMEOUT, dsc_store_get(walk_world.store, "never", 0, value, sizeof value, &bytes));
+  WALK_INVALID(dsc_store_get(store, NULL, 0, value, sizeof value, &bytes));
+  WALK_INVALID(dsc_store_get(store, "k", -2, value, sizeof value, &bytes));
+  WALK_INVALID(dsc_store_get(store, "k", 0, NULL, 1, &bytes));
+  WALK_INVALID(dsc_store_get(store, "k", 0, value, sizeof value, NULL));
+  WALK(DSC_ERR_TIMEOUT, dsc_store_get(store, "never", 0, value, sizeof value, &bytes));
   EXPECT(strstr(dsc_last_error_message(), "\"never\"") != NULL);
   EXPECT(bytes == 99 && strcmp(value, "left") == 0);
-  WALK(DSC_OK, dsc_store_get(walk_world.store, "k", 0, NULL, 0, &bytes));
+  WALK(DSC_OK, dsc_store_get(store, "k", 0, NULL, 0, &bytes));
   EXPECT(bytes == 6);
-  WALK(DSC_TRUNCATED, dsc_store_get(walk_world.store, "k", 0, value, 5, &bytes));
+  WALK(DSC_TRUNCATED, dsc_store_get(store, "k", 0, value, 5, &bytes));
   EXPECT(bytes == 6 && memcmp(value, "befor", 6) == 0);
-  WALK(DSC_OK, dsc_store_get(walk_world.store, "k", 0, value, 6, &bytes));
+  WALK(DSC_OK, dsc_store_get(store, "k", 0, value, 6, &bytes));
   EXPECT(memcmp(value, "before", 6) == 0);
 }
 
@@ -241,7 +242,7 @@ static void check_and_wait(void) {
   const char* keys[] = {"k", "nowhere"};
   const char* hole[] = {"k", NULL};
   int32_t present = 99;
-  dsc_store_t* store = walk_world.store;
+  const dsc_store_t* store = walk_world.store;
   WALK_BAD_HANDLES(WALK_STORE, dsc_store_t, dsc_store_check(bad, keys, 1, &present));
   WALK_BAD_HANDLES(WALK_STORE, dsc_store_t, dsc_store_wait(bad, keys, 1, 0));
   WALK_INVALID(dsc_store_check(store, NULL, 1, &present));

@@ -10,7 +10,7 @@
 
 #include "base/environment.hpp"
 #include "base/error.hpp"
-#include "bootstrap/interface_advice.hpp"
+#include "engine_nccl/interface_advice.hpp"
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
 

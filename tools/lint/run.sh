@@ -4,13 +4,14 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-checks=(format layers sizes words scripts headers exports guards bindings rust docs clang)
+checks=(format layers vendors sizes words scripts headers exports guards bindings rust docs clang)
 
 about() {
   case $1 in
     format) echo "clang-format 14 would change nothing" ;;
     layers) echo "includes follow the arrows between the folders" ;;
-    sizes) echo "files have at most 600 lines, functions at most 70" ;;
+    vendors) echo "vendors' names stand only in the folders of their libraries" ;;
+    sizes) echo "files and classes have at most 600 lines, functions at most 70" ;;
     words) echo "no path of one machine, nothing left to do" ;;
     scripts) echo "shell and Python files parse" ;;
     headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
-"""Files have at most 600 lines and functions at most 70, in every language of the project."""
+"""Files and classes have at most 600 lines and functions at most 70, in every language of the project.
+
+A class counts with its members' definitions, whatever files they stand in.
+"""
 
 import ast
+import collections
 import os
 import re
 import sys
@@ -9,6 +13,7 @@ import sys
 import source
 
 FILE_LINES = 600
+CLASS_LINES = 600
 FUNCTION_LINES = 70
 CODE = ("*.c", "*.h", "*.cpp", "*.hpp", "*.cu", "*.py", "*.rs", "*.sh", "*.js", "*.css", "*.html", "*meson.build", "dev", ".ci/*")
 
@@ -42,6 +47,20 @@ def too_large(path: str) -> list[str]:
     return found
 
 
-complaints = [complaint for path in source.files(*CODE) for complaint in too_large(path)]
+def class_lines() -> dict[str, int]:
+    """Lines of every class of impl/: those of its definition, and of its members that are defined elsewhere."""
+    lines: dict[str, int] = collections.Counter()
+    for path in source.files("impl/*.cpp", "impl/*.hpp"):
+        text = source.code_only(source.read(path))
+        for found in re.finditer(r"^(?:class|struct) [^\n;]*?(\w+)(?: final)?(?: : [^{;]+)? \{\n(?:.|\n)*?^\};", text, re.MULTILINE):
+            lines[found[1]] += found[0].count("\n") + 1
+        for function in source.functions(text):
+            if "::" in function.name:
+                lines[function.name.split("::")[-2]] += function.lines
+    return lines
+
+
+complaints = [f"class {name}: {lines} lines, at most {CLASS_LINES}" for name, lines in class_lines().items() if lines > CLASS_LINES]
+complaints += [complaint for path in source.files(*CODE) for complaint in too_large(path)]
 print(*complaints, sep="\n", end="\n" if complaints else "", file=sys.stderr)
 sys.exit(bool(complaints))

@@ -22,8 +22,8 @@ class Result(IntEnum):
 
     OK = 0  # success
     IN_PROGRESS = 1  # the wait ended, the work goes on
-    DONE = 2  # an iterator has no more elements
-    TRUNCATED = 3  # a text or list did not fit: the caller's buffer holds as much as does
+    DONE = 2  # there is nothing more to give
+    TRUNCATED = 3  # a text or list did not fit; the buffer holds its beginning
     ERR_INVALID_ARG = -1  # an argument is wrong; nothing happened
     ERR_BAD_HANDLE = -2  # stale, foreign, wrong-kind or NULL handle
     ERR_STATE = -3  # the call does not fit the object's state
@@ -73,7 +73,7 @@ class Dtype(IntEnum):
 
 
 class Op(IntEnum):
-    """Values of ::dsc_op_t."""
+    """Values of ::dsc_op_t. The order of ranks holds for host memory; on devices NCCL chooses it."""
 
     SUM = 1  # sum in rank order
     PROD = 2  # product in rank order
@@ -227,22 +227,22 @@ class Setting(ctypes.Structure):
 
 
 class ErrorInfo(ctypes.Structure):
-    """What is known about a failure. Lists and texts are cut to what fits."""
+    """What is known about a failure. Lists and texts are cut to what fits, texts between characters."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
     comm_id: int  # of the communicator, see dsc_comm_id(); 0: the world, or none
     sequence: int  # number of the operation in that communicator, from 1; 0: none
     index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
-    elapsed_ns: int  # how long the operation had run
-    code: int  # DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
+    elapsed_ns: int  # how long the operation had run, in nanoseconds
+    code: int  # DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations still wait for it
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
     native_code: int  # code of a backend; 0: none
     rank: int  # first rank at fault in this communicator; -1: not known
-    n_ranks: int  # number of valid entries in ranks
+    n_ranks: int  # number of valid entries in ranks, 0 to 64
     ranks: Any  # ranks at fault
     operation: Bytes  # such as "all_reduce"; empty: none
-    text: Bytes  # one sentence
+    text: Bytes  # what happened, UTF-8, ended by a zero
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -266,11 +266,11 @@ class GroupOptions(ctypes.Structure):
     """Options of dsc_comm_split() and dsc_comm_create_group()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    name: Bytes | None  # shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER"
-    settings: Any  # of backends, such as "nccl.max_ctas"
+    name: Bytes | None  # shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER"
+    settings: Any  # settings of backends, such as "nccl.max_ctas"
     n_settings: int  # entries of settings; default 0
-    timeout_ms: int  # deadline of every operation; 0 (default): the parent's
-    stream_priority: int  # of the streams of asynchronous operations on devices: lower is more urgent, 0 (default) is the least; out of range it is the nearest
+    timeout_ms: int  # deadline of every operation in milliseconds; 0 (default): the parent's
+    stream_priority: int  # CUDA's priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values out of the device's range become the nearest one
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -289,8 +289,8 @@ class OpStats(ctypes.Structure):
     bytes_class: int  # smallest power of two not below the bytes of a call; 0 for calls without data
     count: int  # completed calls
     bytes: int  # sum of the calls' bytes: those of the larger of the two buffers
-    waiting_ns: int  # time until the other ranks had arrived
-    moving_ns: int  # time from then until completion
+    waiting_ns: int  # nanoseconds until the other ranks had arrived, summed over the calls
+    moving_ns: int  # nanoseconds from then until completion, summed over the calls
     operation: Bytes  # such as "all_reduce"
 
     _fields_ = [
@@ -336,8 +336,8 @@ class StoreOptions(ctypes.Structure):
     job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
     bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
     serve: int  # 1: this process is the TCP store's server; default 0
-    world_size: int  # processes that will come, 1 or more, for a server: how many connections may be unproven at a time is 64 and twice this; default 1
-    timeout_ms: int  # of opening and of every call, 1 or more; default 300,000
+    world_size: int  # for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that have not shown the token yet; default 1
+    timeout_ms: int  # deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
 
     _fields_ = [
@@ -359,7 +359,7 @@ class StoreCallbacks(ctypes.Structure):
     context: int | None  # passed to every function
     put: Any  # keeps a value
     get: Any  # waits for a value
-    destroy: Any  # gives the context up; NULL: there is nothing to do
+    destroy: Any  # releases the context; NULL: there is nothing to do
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -381,15 +381,15 @@ class InitOptions(ctypes.Structure):
     settings: Any  # of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver library, looked at when a device is bound; one for all ranks of a process. Without them DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or where docs/gpu.md says
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
-    sources: int  # which sources of rank and size may be used; 0 (default): all
+    sources: int  # which sources of rank and size may be used, bits of ::dsc_source; 0 (default): all
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
     world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
-    init_timeout_ms: int  # deadline of this call, 1 or more; default 300,000
-    timeout_ms: int  # deadline of every operation, 1 or more; default 300,000; inherited by groups
-    stall_timeout_ms: int  # a process that has not run for so long fails its groups; 0: never; default 30,000
+    init_timeout_ms: int  # deadline of this call in milliseconds, 1 or more; default 300,000
+    timeout_ms: int  # deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
+    stall_timeout_ms: int  # a process that has not run for this many milliseconds fails its groups; 0: never; default 30,000
     progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_progress(); may differ between ranks
     rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a user-defined operation (op.h) cannot be given up then
     require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
@@ -421,10 +421,10 @@ class InitOptions(ctypes.Structure):
 
 
 class LogRecord(ctypes.Structure):
-    """A log record, with the rank that it is of."""
+    """A log record, and the rank that made it."""
 
     struct_size: int  # size of this struct as the library compiled it
-    message: Bytes | None  # one line without a line feed, ended by a zero
+    message: Bytes | None  # one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
     time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
     level: int  # how urgent it is
     rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
@@ -601,24 +601,25 @@ class PipeCompute(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    """One tensor of a list. All elements of a list have the same struct_size."""
+    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
+    the same value."""
 
-    struct_size: int  # size of this struct as the caller compiled it
-    data: int | None  # first element, contiguous; may be NULL where only the description is used
-    count: int  # elements
-    shape: Any  # ndim sizes; NULL: only count is known
-    name: Bytes | None  # for messages; NULL: "parameter INDEX"
+    struct_size: int  # size of this struct as the caller compiled it; needed in every element
+    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
+    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
+    name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
+    count: int  # number of elements
     dtype: int  # element type
-    ndim: int  # entries of shape
-    device: int  # -1: host memory; else of the device that the communicator is bound to
-    expect_sparse: int  # 0
+    ndim: int  # entries of shape, 0 or more
+    device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
+    expect_sparse: int  # must be 0: gradients that are sparse are not offered
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("data", ctypes.c_void_p),
-        ("count", ctypes.c_size_t),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("name", ctypes.c_char_p),
+        ("count", ctypes.c_size_t),
         ("dtype", ctypes.c_int32),
         ("ndim", ctypes.c_int32),
         ("device", ctypes.c_int32),
@@ -632,8 +633,8 @@ class BucketReducerOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
-    n_buckets: int  # 0: planned
-    bucket_bytes: int  # a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
+    n_buckets: int  # number of explicit buckets; 0: planned
+    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
     first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
     average: int  # default DSC_AVERAGE_PRE
     sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
@@ -666,11 +667,11 @@ class PipeCall(ctypes.Structure):
     loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
     input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
     output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
-    n_inputs: int  # 0 where inputs is NULL
-    n_outputs: int  # 0 where outputs is NULL
     output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
     problem: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
-    problem_bytes: int  # size of problem
+    n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
+    n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    problem_bytes: int  # size of problem in bytes, the final zero included
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -682,10 +683,10 @@ class PipeCall(ctypes.Structure):
         ("loss", ctypes.POINTER(ctypes.c_double)),
         ("input_tensors", ctypes.POINTER(Tensor)),
         ("output_tensors", ctypes.POINTER(Tensor)),
-        ("n_inputs", ctypes.c_size_t),
-        ("n_outputs", ctypes.c_size_t),
         ("output_shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
         ("problem", ctypes.c_char_p),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
         ("problem_bytes", ctypes.c_size_t),
     ]
 
@@ -728,23 +729,23 @@ class PipeRunOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
-    n_inputs: int  # tensors of inputs; 0 on the first stage, else 1 or more
     outputs: Any  # what the next stage receives, data unused; NULL on the last stage
-    n_outputs: int  # tensors of outputs; 0 on the last stage, else 1 or more
-    stream: int | None  # with tensors on a device: what callbacks put their work on, NULL its default one
+    stream: int | None  # with tensors on a device: the stream on which callbacks put their work; NULL: the default stream
     memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
-    memory_bytes: int  # of memory; dsc_pipe_run_bytes() or more
+    n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
+    n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
+    memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
     variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
     keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("inputs", ctypes.POINTER(Tensor)),
-        ("n_inputs", ctypes.c_size_t),
         ("outputs", ctypes.POINTER(Tensor)),
-        ("n_outputs", ctypes.c_size_t),
         ("stream", ctypes.c_void_p),
         ("memory", ctypes.c_void_p),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
         ("memory_bytes", ctypes.c_size_t),
         ("variable_shapes", ctypes.c_int32),
         ("keep_replaced", ctypes.c_int32),
@@ -755,7 +756,6 @@ class PipeCosts(ctypes.Structure):
     """What operations, messages and memory cost. Fill with dsc_pipe_costs_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
     forward: Any  # time of a forward pass; NULL: 1
     backward_input: Any  # time of the first half of a backward pass; NULL: 1
     backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
@@ -763,6 +763,7 @@ class PipeCosts(ctypes.Structure):
     activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
     overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
     bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
@@ -772,7 +773,6 @@ class PipeCosts(ctypes.Structure):
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("n", ctypes.c_size_t),
         ("forward", ctypes.POINTER(ctypes.c_double)),
         ("backward_input", ctypes.POINTER(ctypes.c_double)),
         ("backward_weight", ctypes.POINTER(ctypes.c_double)),
@@ -780,6 +780,7 @@ class PipeCosts(ctypes.Structure):
         ("activation_bytes", ctypes.POINTER(ctypes.c_double)),
         ("static_bytes", ctypes.POINTER(ctypes.c_double)),
         ("gradient_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("n", ctypes.c_size_t),
         ("overlap", ctypes.c_double),
         ("latency", ctypes.c_double),
         ("bytes_per_time", ctypes.c_double),
@@ -800,7 +801,7 @@ class PipeStageReport(ctypes.Structure):
     own_window_idle: float  # of its own window: end - start - busy
     reduced: float  # when its last all-reduce ends; 0: there is none
     peak_bytes: float  # static bytes and the most bytes of activations held at once
-    peak_activations: int  # most micro-batches times chunks held at once
+    peak_activations: int  # largest number of activations, one per micro-batch and chunk, held at once
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -841,7 +842,7 @@ class PipeSearchOptions(ctypes.Structure):
     """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    activations: int  # most micro-batches times chunks that a stage may hold; 0 (default): any
+    activations: int  # largest number of activations, one per micro-batch and chunk, that a stage may hold; 0 (default): any
     bytes: float  # most bytes of a stage, static ones included; 0 (default): any
 
     _fields_ = [
@@ -876,10 +877,11 @@ class PipeSearchResult(ctypes.Structure):
 
 
 class TiedKey(ctypes.Structure):
-    """Layers that share their weights. All elements of a list have the same struct_size."""
+    """Layers that share their weights. Every element of a list must have its struct_size set, all to the same
+    value."""
 
-    struct_size: int  # size of this struct as the caller compiled it
-    key: Bytes | None  # their name, of one line; each key once
+    struct_size: int  # size of this struct as the caller compiled it; needed in every element
+    key: Bytes | None  # name of the layers, one line; no two elements have the same
     stages: Any  # stages that hold it, in any order, each once; see dsc_tied_plan()
     weights: Any  # this rank's copy; NULL where its stage holds none
     n_stages: int  # 1 or more

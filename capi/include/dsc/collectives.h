@@ -5,38 +5,42 @@
  * **Order.** All ranks of a communicator call its collectives in the same order; messages between two ranks
  * have an order of their own per direction.
  *
- * **Blocking and work.** With work NULL the call returns when this rank's buffers are final and no other rank
- * will touch them. Otherwise it returns at once and *work stands for the operation (see work.h). The
- * arguments are checked before anything happens; an argument error has no effect on other ranks.
+ * **Blocking and work.** With work NULL a call on host memory returns when this rank's buffers are final and
+ * no other rank will touch them; a call on device memory only puts the operation on the stream, as NCCL does.
+ * With work the call returns at once, and *work is a new work object that stands for the operation (see
+ * work.h); it is the caller's, to be given to dsc_work_destroy(), and stays NULL on failure. The arguments
+ * are checked before anything happens; an argument error has no effect on other ranks.
  *
  * **Devices.** In a communicator that is bound to a GPU (dsc_comm_device()) the memory of a call's buffers
- * says what moves them: NCCL for memory of that device or managed memory, else the engine of the host, pinned
- * memory included. Two kinds in one call, and another device's, are DSC_ERR_INVALID_ARG; other ranks' are
- * DSC_ERR_MISMATCH. Without any buffer (a barrier, empty blocks) a stream that is not NULL chooses the
- * device. The stream (cudaStream_t or CUstream; NULL: the default one) counts for memory of the device: with
- * work NULL the operation is put on it and the call returns without waiting for the device; otherwise it runs
- * on a stream of the library's behind what is on the given one, see dsc_work_wait(). The first operations may
- * wait for the other ranks, until NCCL has connected them; then all calls are safe inside the capture of a
- * graph. For host memory the stream is not looked at; in a communicator without a device one that is not NULL
- * is DSC_ERR_UNSUPPORTED.
+ * says what moves them: NCCL for memory of that device and managed memory, else the engine of the host,
+ * pinned memory included. Buffers of both kinds in one call, or of another device, are DSC_ERR_INVALID_ARG;
+ * ranks that pass different kinds to one operation get DSC_ERR_MISMATCH. In a call without any buffer (a
+ * barrier, empty blocks) a stream that is not NULL chooses the device.
  *
- * A call on device memory is compared with those of the other ranks of this host as it is made: whoever sees
- * a difference starts nothing, and the communicator is revoked. Messages connect each pair of ranks and
- * direction at its first message, so that they wait for nothing else. Not offered for device memory
- * (DSC_ERR_UNSUPPORTED, saying why): bitwise operations but for bool, functions of the caller's, and 8-bit
- * floats where NCCL or the device cannot sum them.
+ * The stream is a cudaStream_t or CUstream, NULL for the default stream, and counts for memory of the device:
+ * with work NULL the operation is put on it and the call returns without waiting for the device; otherwise
+ * the operation runs on a stream of the library's, behind what is on the given one, and dsc_work_wait() makes
+ * another stream wait for it. For host memory the stream is not looked at; in a communicator without a device
+ * one that is not NULL is DSC_ERR_UNSUPPORTED. The first operations may block until NCCL has connected the
+ * ranks; after that all calls may be captured into a CUDA graph.
+ *
+ * Each call on device memory is compared with those of the other ranks of this host when it is made: a rank
+ * that sees a difference starts nothing, and the communicator is revoked. Messages use a connection for each
+ * pair of ranks and direction, made at the first message, so that they wait for no other operation. Not
+ * offered for device memory (DSC_ERR_UNSUPPORTED, saying why): bitwise operations except on bool, operations
+ * of dsc_op_create_user(), and 8-bit floats where NCCL or the device cannot sum them.
  *
  * **Buffers** belong to the caller, have any alignment, and must stay valid and untouched until completion.
  * Counts are elements; a count of 0 takes part in the order and touches no memory (pointers may be NULL).
- * Memory from dsc_mem_alloc() is moved without copying. Buffers may be equal where it says "in place" and
- * otherwise must not overlap (DSC_ERR_INVALID_ARG).
+ * Memory from dsc_mem_alloc() is moved without copying. Send and receive buffers may be the same memory only
+ * as the words "in place" allow; otherwise they must not overlap (DSC_ERR_INVALID_ARG).
  *
  * **Failures.** DSC_ERR_INVALID_ARG, DSC_ERR_BAD_HANDLE, DSC_ERR_BUSY, DSC_ERR_UNSUPPORTED, DSC_ERR_OVERFLOW,
  * DSC_ERR_FORKED, DSC_ERR_REENTRANT, DSC_ERR_STATE: nothing happened. DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD,
  * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH, DSC_ERR_CALLBACK (a function of op.h failed),
  * DSC_ERR_PROTOCOL (a rank wrote nonsense into shared memory): the communicator is revoked on all ranks and
- * the contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_NOMEM: as
- * those if it came to that during the operation, which the communicator's error tells (dsc_comm_error());
+ * the contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_NOMEM: if
+ * memory ran out during the operation, the communicator is revoked too, which dsc_comm_error() tells;
  * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator goes
  * on. DSC_ERR_REVOKED: it was revoked before.
  *
@@ -64,8 +68,8 @@ extern "C" {
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -82,8 +86,8 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -98,15 +102,18 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * @param[in] comm communicator
  * @param[in] root rank whose type and shape are copied
  * @param[in,out] dtype element type; read on the root, written elsewhere
- * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; likewise. NULL if
- * capacity is 0
- * @param[in] capacity entries of shape; not looked at on the root
+ * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; read on the root,
+ * written elsewhere. May be NULL with capacity 0
+ * @param[in] capacity entries of shape on the ranks that receive it; not looked at on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
+ *
+ * With a capacity of 0 a rank other than the root gets only type and number of sizes, which is DSC_OK. As the
+ * operation is over then, asking first needs a second one by all ranks; 32 entries are always enough.
  *
  * Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
  * Ownership, threads, failures: see the head of this file.
- * @return DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim: the operation is over for all
- * ranks and the communicator goes on
+ * @return DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the operation is
+ * over for all ranks and the communicator goes on
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
@@ -119,8 +126,8 @@ DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dty
  * @param[out] recv size x count elements; in place: send == recv + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -137,8 +144,8 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
  * parts of send are left as they are.
@@ -157,8 +164,8 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] root rank that gets the result
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -177,8 +184,8 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -195,8 +202,8 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are given away
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -212,8 +219,8 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
  * @param[out] recv size x count elements; in place: recv == send
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -231,8 +238,8 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
  * returns
  * @param[in] dtype element type
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -251,8 +258,8 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
  * returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * In place, the other parts of send are left as they are.
  *
@@ -273,8 +280,8 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * @param[in] recv_counts size numbers of elements: recv_counts[r] is what rank r gives as send_counts for
  * this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -287,8 +294,8 @@ DSC_API dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const 
 /**
  * @brief Waits until all ranks have called it.
  * @param[in] comm communicator
- * @param[in] stream NULL: the host waits; else what follows on this stream of the device does
- * @param[out] work NULL: blocking
+ * @param[in] stream NULL: the host waits; otherwise what follows on this stream of the device waits
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -318,8 +325,8 @@ DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms)
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * The n-th send to a rank meets that rank's n-th receive from this one; another count or type is
  * DSC_ERR_MISMATCH at both ends. Collective: no. Blocking, ownership, threads, failures: see the head of this
@@ -337,8 +344,8 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocking
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * See dsc_send(). Collective: no. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -348,15 +355,15 @@ DSC_API dsc_result_t dsc_recv(dsc_comm_t* comm, void* recv, size_t count, dsc_dt
                               void* stream, dsc_work_t** work);
 
 /**
- * @brief Opens a batch: operations until dsc_batch_end() are only noted, with work NULL.
+ * @brief Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
  * @param[in] comm communicator
  *
- * For messages that would wait for each other, and for one work object instead of many. Between the two calls
- * comm takes operations of this file only (DSC_ERR_STATE for others, and for another batch); the calls of
- * recovery.h drop the batch. The arguments of operations are checked at once; one that is refused is not in
- * the batch. The state is the communicator's, not the thread's. Collective: no; ranks may batch as they like,
- * as long as the order of collectives is the same; collectives on devices must be batched alike. Blocking:
- * no. Threads: one at a time per communicator.
+ * A batch is what NCCL calls a group (ncclGroupStart()): for messages that would wait for each other, and for
+ * one work object instead of many. Between the two calls comm takes operations of this file only
+ * (DSC_ERR_STATE for others, and for another batch); the calls of recovery.h drop the batch. The arguments of
+ * operations are checked at once; one that is refused is not in the batch. The state is the communicator's,
+ * not the thread's. Collective: no; ranks may batch as they like, as long as the order of collectives is the
+ * same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
  * DSC_ERR_FORKED
  * @since 0.1
@@ -366,9 +373,9 @@ DSC_API dsc_result_t dsc_batch_begin(dsc_comm_t* comm);
 /**
  * @brief Starts the operations of a batch, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
- * @param[in] stream of the device; NULL: its default stream, or host memory
- * @param[out] work NULL: blocks until all are complete. Otherwise stands for all of them; its failure is that
- * of the first operation that failed
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[out] work a new work object for all of them, whose failure is that of the first operation that
+ * failed; NULL: none, the call is as each of them would be
  *
  * The batch is closed in any case but wrong arguments. Collective: as its operations. Blocking, ownership,
  * threads, failures: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation cannot be

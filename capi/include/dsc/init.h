@@ -32,7 +32,8 @@ typedef struct dsc_init_options {
                             of NCCL that this process has loaded, or where docs/gpu.md says */
   size_t n_settings;     /**< entries of settings; default 0 */
   dsc_backend_t backend; /**< default DSC_BACKEND_AUTO */
-  dsc_sources_t sources; /**< which sources of rank and size may be used; 0 (default): all */
+  dsc_sources_t sources; /**< which sources of rank and size may be used, bits of ::dsc_source; 0
+                            (default): all */
   int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
                    or the launcher */
   int32_t world_size;      /**< 1 or more, given together with rank; -1 (default): from the environment or the
@@ -42,10 +43,11 @@ typedef struct dsc_init_options {
   int32_t device;          /**< number of the GPU to bind, as CUDA counts in this process; -1 (default): with
                               DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with
                               DSC_BACKEND_AUTO that of the current context, or none */
-  int32_t init_timeout_ms; /**< deadline of this call, 1 or more; default 300,000 */
-  int32_t timeout_ms; /**< deadline of every operation, 1 or more; default 300,000; inherited by groups */
-  int32_t stall_timeout_ms; /**< a process that has not run for so long fails its groups; 0: never; default
-                               30,000 */
+  int32_t init_timeout_ms; /**< deadline of this call in milliseconds, 1 or more; default 300,000 */
+  int32_t timeout_ms; /**< deadline of every operation in milliseconds, 1 or more; default 300,000; inherited
+                         by groups */
+  int32_t stall_timeout_ms; /**< a process that has not run for this many milliseconds fails its groups; 0:
+                               never; default 30,000 */
   int32_t progress_thread;  /**< 1 (default): a thread of the library drives operations that nobody waits for;
                                0: none does, and the program calls dsc_progress(); may differ between ranks */
   int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
@@ -103,8 +105,8 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * The text is one JSON object; docs/bootstrap.md describes it. "sources": every source of rank and size in
  * order of precedence, the variables that it looks at, and why it counts or not. "start": rank, sizes,
  * address, port and job id, and who said each, how the ranks would meet, and what to set besides ("advice");
- * null if rank or address could not be found. "error": code and text of
- * what dsc_init_distributed() would say before it looks for the other ranks, or null.
+ * null if rank or address could not be found. "error": code and text of the error that
+ * dsc_init_distributed() would return before it looks for the other ranks, or null.
  *
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults
  * @param[out] text the JSON; may be NULL with capacity 0

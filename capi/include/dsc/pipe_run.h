@@ -32,14 +32,14 @@ typedef struct dsc_pipe_call {
   const dsc_tensor_t*
       output_tensors; /**< n_outputs entries: the same of outputs and output_grads; in forward, whatever it
                          writes, with the shapes of the options; NULL where outputs is */
-  size_t n_inputs;    /**< 0 where inputs is NULL */
-  size_t n_outputs;   /**< 0 where outputs is NULL */
   int64_t* const* output_shapes; /**< with variable shapes forward may write the sizes of output i to
                                     output_shapes[i] before it returns, as many as the options' shape has;
                                     unwritten they are those. Else NULL */
-  char* problem; /**< where the callback may say why it fails, ended by a zero: that becomes part of the
-                    error on every rank */
-  size_t problem_bytes; /**< size of problem */
+  char* problem;    /**< where the callback may say why it fails, ended by a zero: that becomes part of the
+                       error on every rank */
+  size_t n_inputs;  /**< entries of inputs, input_grads and input_tensors; 0 where inputs is NULL */
+  size_t n_outputs; /**< entries of outputs, output_grads and output_tensors; 0 where outputs is NULL */
+  size_t problem_bytes; /**< size of problem in bytes, the final zero included */
 } dsc_pipe_call_t;
 
 /**
@@ -72,13 +72,14 @@ typedef struct dsc_pipe_callbacks {
 typedef struct dsc_pipe_run_options {
   size_t struct_size;          /**< size of this struct as the caller compiled it */
   const dsc_tensor_t* inputs;  /**< what the previous stage sends, data unused; NULL on the first stage */
-  size_t n_inputs;             /**< tensors of inputs; 0 on the first stage, else 1 or more */
   const dsc_tensor_t* outputs; /**< what the next stage receives, data unused; NULL on the last stage */
-  size_t n_outputs;            /**< tensors of outputs; 0 on the last stage, else 1 or more */
-  void* stream; /**< with tensors on a device: what callbacks put their work on, NULL its default one */
+  void* stream; /**< with tensors on a device: the stream on which callbacks put their work; NULL: the default
+                   stream */
   void* memory; /**< for activations and gradients, where the tensors are; of any alignment. NULL (default):
                    the library allocates it and keeps it with the schedule */
-  size_t memory_bytes;     /**< of memory; dsc_pipe_run_bytes() or more */
+  size_t n_inputs;         /**< entries of inputs; 0 on the first stage, else 1 or more */
+  size_t n_outputs;        /**< entries of outputs; 0 on the last stage, else 1 or more */
+  size_t memory_bytes;     /**< size of memory in bytes: dsc_pipe_run_bytes() or more */
   int32_t variable_shapes; /**< 1: inputs and outputs are the largest ones, and every forward pass says what
                               its outputs have; 0 (default): all micro-batches have these */
   int32_t

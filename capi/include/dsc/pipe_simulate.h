@@ -15,14 +15,13 @@ extern "C" {
 /**
  * @brief What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
  *
- * Times are in one unit of the caller's choice. A list has n entries: 1 for all parts of the model, or one
- * for each part in the order in which data flows through them. All values are finite and 0 or more, overlap
- * as below.
+ * Times are in one unit of the caller's choice, sizes in bytes. A list has n entries: 1 for all parts of the
+ * model, or one for each part in the order in which data flows through them. All values are finite and 0 or
+ * more, overlap as below.
  */
 typedef struct dsc_pipe_costs {
-  size_t struct_size;    /**< size of this struct as the caller compiled it */
-  size_t n;              /**< entries of every list that is not NULL: 1, or stages x chunks; default 1 */
-  const double* forward; /**< time of a forward pass; NULL: 1 */
+  size_t struct_size;            /**< size of this struct as the caller compiled it */
+  const double* forward;         /**< time of a forward pass; NULL: 1 */
   const double* backward_input;  /**< time of the first half of a backward pass; NULL: 1 */
   const double* backward_weight; /**< time of the second half; a whole backward pass takes both; NULL: 1 */
   const double* message_bytes; /**< what a part gives to the next one, and gets back as gradients; NULL: 0 */
@@ -30,6 +29,7 @@ typedef struct dsc_pipe_costs {
                                      pass; NULL: 0 */
   const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
   const double* gradient_bytes;   /**< reduced over data-parallel ranks at the end; NULL: 0, no reduction */
+  size_t n;       /**< entries of every list that is not NULL: 1, or stages x chunks; default 1 */
   double overlap; /**< what a forward and a backward pass at once take, as a part of their sum: above 0, at
                      most 1; default 1 */
   double latency; /**< of a message between stages; default 0 */
@@ -52,7 +52,7 @@ typedef struct dsc_pipe_stage_report {
   double own_window_idle;   /**< of its own window: end - start - busy */
   double reduced;           /**< when its last all-reduce ends; 0: there is none */
   double peak_bytes;        /**< static bytes and the most bytes of activations held at once */
-  int64_t peak_activations; /**< most micro-batches times chunks held at once */
+  int64_t peak_activations; /**< largest number of activations, one per micro-batch and chunk, held at once */
 } dsc_pipe_stage_report_t;
 
 /** @brief An operation in a simulation. */
@@ -69,7 +69,8 @@ typedef struct dsc_pipe_span {
 /** @brief Limits of a search for a schedule. Fill with dsc_pipe_search_options_init(). */
 typedef struct dsc_pipe_search_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  int64_t activations; /**< most micro-batches times chunks that a stage may hold; 0 (default): any */
+  int64_t activations; /**< largest number of activations, one per micro-batch and chunk, that a stage may
+                          hold; 0 (default): any */
   double bytes;        /**< most bytes of a stage, static ones included; 0 (default): any */
 } dsc_pipe_search_options_t;
 
@@ -158,13 +159,18 @@ DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc
 
 /**
  * @brief Gives all operations, stage after stage, in the order of time.
+ *
+ * The first call, also with capacity 0, simulates once more and keeps the operations in the report, about as
+ * much time and memory as dsc_pipe_simulate() and 40 bytes per operation besides. Later calls copy only.
+ *
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
  * @param[out] n_spans number of operations
  *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * Collective: no. Blocking: while another thread makes the first call. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the first call,
+ * which may be repeated; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
@@ -173,13 +179,18 @@ DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, d
 /**
  * @brief Gives a chain of operations from the start to the end of which none could be later without making
  * the makespan longer.
+ *
+ * The first call, also with capacity 0, simulates once more, as for dsc_pipe_report_timeline(), and keeps the
+ * chain in the report. Later calls copy only.
+ *
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
  * @param[out] n_spans number of operations
  *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * Collective: no. Blocking: while another thread makes the first call. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the first call,
+ * which may be repeated; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_report_critical_path(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,

@@ -39,8 +39,8 @@ enum dsc_pipe_format {
  * @param[out] bytes how many it needs
  *
  * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
- * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format has no words for,
- * which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot express, with the
+ * reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedule, dsc_pipe_format_t format,
@@ -61,8 +61,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedul
  * @param[out] schedule the new schedule; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG with line and column for what is no such text, and as
- * dsc_pipe_validate() for a schedule that can not be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_INVALID_ARG with line and column for text that is not in this format, and as
+ * dsc_pipe_validate() for a schedule that cannot be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_import(const char* text, size_t bytes, dsc_pipe_format_t format,

@@ -18,17 +18,20 @@
 extern "C" {
 #endif
 
-/** @brief One tensor of a list. All elements of a list have the same struct_size. */
+/** @brief One tensor of a list. Every element of a list that is passed in must have its struct_size set, all
+ * to the same value. */
 typedef struct dsc_tensor {
-  size_t struct_size;    /**< size of this struct as the caller compiled it */
-  void* data;            /**< first element, contiguous; may be NULL where only the description is used */
-  size_t count;          /**< elements */
-  const int64_t* shape;  /**< ndim sizes; NULL: only count is known */
-  const char* name;      /**< for messages; NULL: "parameter INDEX" */
-  dsc_dtype_t dtype;     /**< element type */
-  int32_t ndim;          /**< entries of shape */
-  int32_t device;        /**< -1: host memory; else of the device that the communicator is bound to */
-  int32_t expect_sparse; /**< 0 */
+  size_t struct_size; /**< size of this struct as the caller compiled it; needed in every element */
+  void* data;         /**< first element; the elements are contiguous. May be NULL where only the description
+                         is used */
+  const int64_t* shape; /**< ndim sizes, whose product is count; NULL: only count is known */
+  const char* name;     /**< shown in error messages; NULL: "parameter INDEX" */
+  size_t count;         /**< number of elements */
+  dsc_dtype_t dtype;    /**< element type */
+  int32_t ndim;         /**< entries of shape, 0 or more */
+  int32_t device;       /**< -1: data is in host memory; otherwise the number of the GPU that the communicator
+                           is bound to */
+  int32_t expect_sparse; /**< must be 0: gradients that are sparse are not offered */
 } dsc_tensor_t;
 
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
@@ -37,8 +40,9 @@ typedef struct dsc_bucket_reducer_options {
   const size_t* bucket_indices; /**< explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL:
                                    planned */
   const size_t* bucket_starts;  /**< n_buckets + 1 entries; NULL: planned */
-  size_t n_buckets;             /**< 0: planned */
-  size_t bucket_bytes;          /**< a bucket is closed when it holds so much; default 26,214,400 (25 MiB) */
+  size_t n_buckets;             /**< number of explicit buckets; 0: planned */
+  size_t
+      bucket_bytes; /**< a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB) */
   size_t first_bucket_bytes; /**< the same for the bucket of the parameters that are declared first, which is
                                 launched last; default 1,048,576 (1 MiB) */
   dsc_average_t average;     /**< default DSC_AVERAGE_PRE */
@@ -65,13 +69,14 @@ DSC_API dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t
 /**
  * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
  *
- * Those on a device come behind its default stream.
+ * Tensors on a device are read and written behind the work that is on its default stream.
  *
  * @param[in] comm communicator
  * @param[in] tensors same counts and types on all ranks; data is written on the other ranks
  * @param[in] n_tensors number of tensors, 0 or more
  * @param[in] root rank whose tensors are copied
- * @param[in] buffer_bytes a buffer is sent when it holds so much; 0: 262,144,000 (250 MiB), as PyTorch
+ * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
+ * PyTorch
  *
  * Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept. Threads: one at a time
  * per communicator.
@@ -123,10 +128,10 @@ DSC_API dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tenso
 /**
  * @brief Starts an iteration.
  *
- * On a device, what is on the stream by now is over before anything of the iteration is read or written.
+ * On a device everything that the iteration reads or writes comes behind the work that is on the stream now.
  *
  * @param[in] reducer reducer
- * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
@@ -146,8 +151,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient elements as the parameter's; not the parameter's own view
- * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ * @param[in] gradient as many elements as the parameter has, of its type; not the parameter's own view
+ * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a device when its
  * stream gets there. Threads: any, different parameters at once.
@@ -165,10 +170,10 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
- * @param[in,out] gradient elements as the parameter's: read now, on a device until finish, and written with
- * the result by dsc_bucket_reducer_finish(). NULL or the parameter's view: the gradient stands in the view
- * already, nothing is copied.
- * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ * @param[in,out] gradient as many elements as the parameter has, of its type: read now, on a device until
+ * finish, and written with the result by dsc_bucket_reducer_finish(). NULL or the parameter's view: the
+ * gradient stands in the view already, nothing is copied.
+ * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a device NCCL may
  * wait for the other ranks the first time, at most the communicator's time-out. Ownership: gradient
@@ -197,7 +202,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reduce
  * @brief Gives the place of a parameter's gradient in its bucket.
  * @param[in] reducer reducer
  * @param[in] index parameter
- * @param[out] view elements as the parameter's; the same on every call
+ * @param[out] view as many elements as the parameter has, of its type; the same address on every call
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
  * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
@@ -210,11 +215,12 @@ DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer,
 /**
  * @brief Waits for all buckets and writes the results into the gradients that were marked ready.
  *
- * On a device the stream waits, not the host: what comes on it afterwards sees the results. Only while
- * non-finite gradients are looked for the host waits until they were gathered, and for the other ranks.
+ * On a device the stream waits, not the host: what comes on it afterwards sees the results. The host
+ * waits only while non-finite gradients are looked for (dsc_comm_set_nonfinite_check()): until the gradients
+ * are gathered, and for the other ranks.
  *
  * @param[in] reducer reducer
- * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a time per
  * reducer.

@@ -20,10 +20,11 @@ extern "C" {
  * thread for the rest. */
 typedef struct dsc_tied_layers dsc_tied_layers_t;
 
-/** @brief Layers that share their weights. All elements of a list have the same struct_size. */
+/** @brief Layers that share their weights. Every element of a list must have its struct_size set, all to the
+ * same value. */
 typedef struct dsc_tied_key {
-  size_t struct_size;          /**< size of this struct as the caller compiled it */
-  const char* key;             /**< their name, of one line; each key once */
+  size_t struct_size;          /**< size of this struct as the caller compiled it; needed in every element */
+  const char* key;             /**< name of the layers, one line; no two elements have the same */
   const int32_t* stages;       /**< stages that hold it, in any order, each once; see dsc_tied_plan() */
   const dsc_tensor_t* weights; /**< this rank's copy; NULL where its stage holds none */
   size_t n_stages;             /**< 1 or more */
@@ -112,7 +113,7 @@ DSC_API dsc_result_t dsc_tied_layers_create(dsc_comm_t* comm, const dsc_tied_key
  * @param[in] grads one for each weight of this rank, in the order of the keys and weights as they were given
  * here; counts as the weights', types the same on all stages; in one kind of memory, not overlapping
  * @param[in] n_grads number of this rank's weights, 0 or more
- * @param[in] stream of the device, NULL: its default one; NULL for host memory
+ * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
  * Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums are there; on
  * a device: no, and what fails there later is told by the next call. Ownership: nothing is kept, but on a

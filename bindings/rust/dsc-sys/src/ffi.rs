@@ -21,7 +21,8 @@ pub type dsc_result_t = i32;
 /// Element type of a buffer: NCCL's number plus one; 0 is never valid.
 pub type dsc_dtype_t = i32;
 
-/// Reduce operation: NCCL's number plus one; 0 is never valid.
+/// Reduce operation: NCCL's number plus one; 0 is never valid. Operations of the program's own have
+/// numbers from 1000 on, see op.h.
 pub type dsc_op_t = i32;
 
 /// What happens when an input of a reduction is a NaN or infinite.
@@ -33,7 +34,7 @@ pub type dsc_backend_t = i32;
 /// Where memory lives.
 pub type dsc_memory_kind_t = i32;
 
-/// Where rank and world size may come from: a set of bits.
+/// Where rank and world size may come from: the bitwise or of values of dsc_source.
 pub type dsc_sources_t = u32;
 
 /// How urgent a log record is.
@@ -65,9 +66,9 @@ pub type dsc_pipe_format_t = i32;
 pub const DSC_OK: dsc_result_t = 0;
 /// the wait ended, the work goes on
 pub const DSC_IN_PROGRESS: dsc_result_t = 1;
-/// an iterator has no more elements
+/// there is nothing more to give
 pub const DSC_DONE: dsc_result_t = 2;
-/// a text or list did not fit: the caller's buffer holds as much as does
+/// a text or list did not fit; the buffer holds its beginning
 pub const DSC_TRUNCATED: dsc_result_t = 3;
 /// an argument is wrong; nothing happened
 pub const DSC_ERR_INVALID_ARG: dsc_result_t = -1;
@@ -320,9 +321,9 @@ pub struct dsc_bucket_reducer_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// A store; opaque.
+/// A key-value store.
 ///
-/// Thread-safety: any thread.
+/// Thread-safety: any thread, several at once.
 #[repr(C)]
 pub struct dsc_store_t {
     _opaque: [u8; 0],
@@ -416,7 +417,7 @@ pub struct dsc_setting_t {
     pub value: *const c_char,
 }
 
-/// What is known about a failure. Lists and texts are cut to what fits.
+/// What is known about a failure. Lists and texts are cut to what fits, texts between characters.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_error_info_t {
@@ -429,9 +430,10 @@ pub struct dsc_error_info_t {
     /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
     /// in the gradient that text names; 0 otherwise
     pub index: u64,
-    /// how long the operation had run
+    /// how long the operation had run, in nanoseconds
     pub elapsed_ns: i64,
-    /// DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running
+    /// DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations
+    /// still wait for it
     pub code: dsc_result_t,
     /// 1: the communicator no longer works
     pub revoked: i32,
@@ -441,13 +443,13 @@ pub struct dsc_error_info_t {
     pub native_code: i32,
     /// first rank at fault in this communicator; -1: not known
     pub rank: i32,
-    /// number of valid entries in ranks
+    /// number of valid entries in ranks, 0 to 64
     pub n_ranks: i32,
     /// ranks at fault
     pub ranks: [i32; 64],
     /// such as "all_reduce"; empty: none
     pub operation: [c_char; 32],
-    /// one sentence
+    /// what happened, UTF-8, ended by a zero
     pub text: [c_char; 512],
 }
 
@@ -457,16 +459,16 @@ pub struct dsc_error_info_t {
 pub struct dsc_group_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER"
+    /// shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER"
     pub name: *const c_char,
-    /// of backends, such as "nccl.max_ctas"
+    /// settings of backends, such as "nccl.max_ctas"
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
-    /// deadline of every operation; 0 (default): the parent's
+    /// deadline of every operation in milliseconds; 0 (default): the parent's
     pub timeout_ms: i32,
-    /// of the streams of asynchronous operations on devices: lower is more urgent, 0 (default) is
-    /// the least; out of range it is the nearest
+    /// CUDA's priority of the streams for operations with a work object: lower is more urgent, 0
+    /// (default) is the least urgent; values out of the device's range become the nearest one
     pub stream_priority: i32,
 }
 
@@ -482,9 +484,9 @@ pub struct dsc_op_stats_t {
     pub count: u64,
     /// sum of the calls' bytes: those of the larger of the two buffers
     pub bytes: u64,
-    /// time until the other ranks had arrived
+    /// nanoseconds until the other ranks had arrived, summed over the calls
     pub waiting_ns: u64,
-    /// time from then until completion
+    /// nanoseconds from then until completion, summed over the calls
     pub moving_ns: u64,
     /// such as "all_reduce"
     pub operation: [c_char; 32],
@@ -528,10 +530,10 @@ pub struct dsc_store_options_t {
     pub bind: *const c_char,
     /// 1: this process is the TCP store's server; default 0
     pub serve: i32,
-    /// processes that will come, 1 or more, for a server: how many connections may be unproven at a
-    /// time is 64 and twice this; default 1
+    /// for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size
+    /// connections that have not shown the token yet; default 1
     pub world_size: i32,
-    /// of opening and of every call, 1 or more; default 300,000
+    /// deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     pub timeout_ms: i32,
     /// 1: a server without a token may listen at an address that is not loopback, as with
     /// DSC_ALLOW_UNAUTHENTICATED=1; default 0
@@ -550,7 +552,7 @@ pub struct dsc_store_callbacks_t {
     pub put: dsc_store_put_fn,
     /// waits for a value
     pub get: dsc_store_get_fn,
-    /// gives the context up; NULL: there is nothing to do
+    /// releases the context; NULL: there is nothing to do
     pub destroy: dsc_store_destroy_fn,
 }
 
@@ -582,7 +584,7 @@ pub struct dsc_init_options_t {
     pub n_settings: usize,
     /// default DSC_BACKEND_AUTO
     pub backend: dsc_backend_t,
-    /// which sources of rank and size may be used; 0 (default): all
+    /// which sources of rank and size may be used, bits of dsc_source; 0 (default): all
     pub sources: dsc_sources_t,
     /// 0 to world_size - 1, given together with world_size; -1 (default): from the environment or
     /// the launcher
@@ -597,11 +599,12 @@ pub struct dsc_init_options_t {
     /// DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
     /// that of the current context, or none
     pub device: i32,
-    /// deadline of this call, 1 or more; default 300,000
+    /// deadline of this call in milliseconds, 1 or more; default 300,000
     pub init_timeout_ms: i32,
-    /// deadline of every operation, 1 or more; default 300,000; inherited by groups
+    /// deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
     pub timeout_ms: i32,
-    /// a process that has not run for so long fails its groups; 0: never; default 30,000
+    /// a process that has not run for this many milliseconds fails its groups; 0: never; default
+    /// 30,000
     pub stall_timeout_ms: i32,
     /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
     /// and the program calls dsc_progress(); may differ between ranks
@@ -616,13 +619,13 @@ pub struct dsc_init_options_t {
     pub reserved: i32,
 }
 
-/// A log record, with the rank that it is of.
+/// A log record, and the rank that made it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_log_record_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// one line without a line feed, ended by a zero
+    /// one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
     pub message: *const c_char,
     /// when it was made: nanoseconds of CLOCK_REALTIME
     pub time_ns: i64,
@@ -780,27 +783,29 @@ pub struct dsc_pipe_compute_t {
     pub overlaps: i32,
 }
 
-/// One tensor of a list. All elements of a list have the same struct_size.
+/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
+/// all to the same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tensor_t {
-    /// size of this struct as the caller compiled it
+    /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// first element, contiguous; may be NULL where only the description is used
+    /// first element; the elements are contiguous. May be NULL where only the description is used
     pub data: *mut c_void,
-    /// elements
-    pub count: usize,
-    /// ndim sizes; NULL: only count is known
+    /// ndim sizes, whose product is count; NULL: only count is known
     pub shape: *const i64,
-    /// for messages; NULL: "parameter INDEX"
+    /// shown in error messages; NULL: "parameter INDEX"
     pub name: *const c_char,
+    /// number of elements
+    pub count: usize,
     /// element type
     pub dtype: dsc_dtype_t,
-    /// entries of shape
+    /// entries of shape, 0 or more
     pub ndim: i32,
-    /// -1: host memory; else of the device that the communicator is bound to
+    /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
+    /// to
     pub device: i32,
-    /// 0
+    /// must be 0: gradients that are sparse are not offered
     pub expect_sparse: i32,
 }
 
@@ -814,9 +819,9 @@ pub struct dsc_bucket_reducer_options_t {
     pub bucket_indices: *const usize,
     /// n_buckets + 1 entries; NULL: planned
     pub bucket_starts: *const usize,
-    /// 0: planned
+    /// number of explicit buckets; 0: planned
     pub n_buckets: usize,
-    /// a bucket is closed when it holds so much; default 26,214,400 (25 MiB)
+    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
     pub bucket_bytes: usize,
     /// the same for the bucket of the parameters that are declared first, which is launched last;
     /// default 1,048,576 (1 MiB)
@@ -858,17 +863,17 @@ pub struct dsc_pipe_call_t {
     /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
     /// with the shapes of the options; NULL where outputs is
     pub output_tensors: *const dsc_tensor_t,
-    /// 0 where inputs is NULL
-    pub n_inputs: usize,
-    /// 0 where outputs is NULL
-    pub n_outputs: usize,
     /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
     /// returns, as many as the options' shape has; unwritten they are those. Else NULL
     pub output_shapes: *const *mut i64,
     /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
     /// every rank
     pub problem: *mut c_char,
-    /// size of problem
+    /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
+    pub n_inputs: usize,
+    /// entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    pub n_outputs: usize,
+    /// size of problem in bytes, the final zero included
     pub problem_bytes: usize,
 }
 
@@ -907,18 +912,19 @@ pub struct dsc_pipe_run_options_t {
     pub struct_size: usize,
     /// what the previous stage sends, data unused; NULL on the first stage
     pub inputs: *const dsc_tensor_t,
-    /// tensors of inputs; 0 on the first stage, else 1 or more
-    pub n_inputs: usize,
     /// what the next stage receives, data unused; NULL on the last stage
     pub outputs: *const dsc_tensor_t,
-    /// tensors of outputs; 0 on the last stage, else 1 or more
-    pub n_outputs: usize,
-    /// with tensors on a device: what callbacks put their work on, NULL its default one
+    /// with tensors on a device: the stream on which callbacks put their work; NULL: the default
+    /// stream
     pub stream: *mut c_void,
     /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
     /// library allocates it and keeps it with the schedule
     pub memory: *mut c_void,
-    /// of memory; dsc_pipe_run_bytes() or more
+    /// entries of inputs; 0 on the first stage, else 1 or more
+    pub n_inputs: usize,
+    /// entries of outputs; 0 on the last stage, else 1 or more
+    pub n_outputs: usize,
+    /// size of memory in bytes: dsc_pipe_run_bytes() or more
     pub memory_bytes: usize,
     /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
     /// have; 0 (default): all micro-batches have these
@@ -934,8 +940,6 @@ pub struct dsc_pipe_run_options_t {
 pub struct dsc_pipe_costs_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// entries of every list that is not NULL: 1, or stages x chunks; default 1
-    pub n: usize,
     /// time of a forward pass; NULL: 1
     pub forward: *const f64,
     /// time of the first half of a backward pass; NULL: 1
@@ -950,6 +954,8 @@ pub struct dsc_pipe_costs_t {
     pub static_bytes: *const f64,
     /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
     pub gradient_bytes: *const f64,
+    /// entries of every list that is not NULL: 1, or stages x chunks; default 1
+    pub n: usize,
     /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
     /// default 1
     pub overlap: f64,
@@ -985,7 +991,7 @@ pub struct dsc_pipe_stage_report_t {
     pub reduced: f64,
     /// static bytes and the most bytes of activations held at once
     pub peak_bytes: f64,
-    /// most micro-batches times chunks held at once
+    /// largest number of activations, one per micro-batch and chunk, held at once
     pub peak_activations: i64,
 }
 
@@ -1015,7 +1021,8 @@ pub struct dsc_pipe_span_t {
 pub struct dsc_pipe_search_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// most micro-batches times chunks that a stage may hold; 0 (default): any
+    /// largest number of activations, one per micro-batch and chunk, that a stage may hold; 0
+    /// (default): any
     pub activations: i64,
     /// most bytes of a stage, static ones included; 0 (default): any
     pub bytes: f64,
@@ -1043,13 +1050,14 @@ pub struct dsc_pipe_search_result_t {
     pub origin: [c_char; 32],
 }
 
-/// Layers that share their weights. All elements of a list have the same struct_size.
+/// Layers that share their weights. Every element of a list must have its struct_size set, all to
+/// the same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tied_key_t {
-    /// size of this struct as the caller compiled it
+    /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// their name, of one line; each key once
+    /// name of the layers, one line; no two elements have the same
     pub key: *const c_char,
     /// stages that hold it, in any order, each once; see dsc_tied_plan()
     pub stages: *const i32,
@@ -1156,8 +1164,8 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1183,8 +1191,8 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1208,17 +1216,17 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `root` (in): rank whose type and shape are copied
     /// - `dtype` (inout): element type; read on the root, written elsewhere
-    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space;
-    ///   likewise. NULL if capacity is 0
-    /// - `capacity` (in): entries of shape; not looked at on the root
+    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
+    ///   on the root, written elsewhere. May be NULL with capacity 0
+    /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     ///
     /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
     /// Ownership: see the head of this file. Threads: one thread at a time per communicator
     /// (DSC_ERR_BUSY otherwise); different communicators at once.
     ///
-    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim: the operation
-    /// is over for all ranks and the communicator goes on. Since 0.1.
+    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the
+    /// operation is over for all ranks and the communicator goes on. Since 0.1.
     pub fn dsc_broadcast_shape(
         comm: *mut dsc_comm_t,
         root: i32,
@@ -1235,8 +1243,8 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: send == recv + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1261,8 +1269,8 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
     /// left as they are. Ownership: see the head of this file. In place, the other parts of send
@@ -1291,8 +1299,8 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `root` (in): rank that gets the result
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1320,8 +1328,8 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1347,8 +1355,8 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are given away
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1373,8 +1381,8 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: recv == send
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1401,8 +1409,8 @@ extern "C" {
     /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
     ///   before the call returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1429,8 +1437,8 @@ extern "C" {
     ///   before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1459,8 +1467,8 @@ extern "C" {
     ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
     ///   returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1481,8 +1489,9 @@ extern "C" {
     /// Waits until all ranks have called it.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): NULL: the host waits; else what follows on this stream of the device does
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): NULL: the host waits; otherwise what follows on this stream of the device
+    ///   waits
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
     /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
@@ -1517,8 +1526,8 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1542,8 +1551,8 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocking
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
@@ -1560,7 +1569,7 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Opens a batch: operations until dsc_batch_end() are only noted, with work NULL.
+    /// Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
     ///
     /// - `comm` (in): communicator
     ///
@@ -1575,9 +1584,9 @@ extern "C" {
     /// Starts the operations of a batch, in the order of their calls, without waiting in between.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): of the device; NULL: its default stream, or host memory
-    /// - `work` (out): NULL: blocks until all are complete. Otherwise stands for all of them; its
-    ///   failure is that of the first operation that failed
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object for all of them, whose failure is that of the first
+    ///   operation that failed; NULL: none, the call is as each of them would be
     ///
     /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
     /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
@@ -1727,8 +1736,8 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_id(comm: *const dsc_comm_t, id: *mut u64) -> dsc_result_t;
 
-    /// Gives the best backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, else
-    /// what moves host memory.
+    /// Gives the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
+    /// the one that moves host memory.
     ///
     /// - `comm` (in): communicator
     /// - `backend` (out): the backend
@@ -1823,7 +1832,7 @@ extern "C" {
         bytes: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives what start-up found, and what was missing, in words.
+    /// Gives a report in words of what start-up found and what was missing, for a person to read.
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
@@ -1987,7 +1996,7 @@ extern "C" {
     /// Sets the deadline of the operations that start from now on.
     ///
     /// - `comm` (in): communicator
-    /// - `timeout_ms` (in): 1 or more
+    /// - `timeout_ms` (in): milliseconds, 1 or more
     ///
     /// Collective: no (but give all ranks the same). Blocking: no. Threads: any.
     ///
@@ -2007,8 +2016,8 @@ extern "C" {
     /// Returns DSC_OK, also when it failed before; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_abort(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Waits until all ranks have called it and all operations are done; afterwards only destroy is
-    /// useful.
+    /// Waits until all ranks have called it and all operations are done. Afterwards operations are
+    /// refused (DSC_ERR_STATE), and the communicator can only be destroyed.
     ///
     /// - `comm` (in): communicator
     ///
@@ -2148,18 +2157,19 @@ extern "C" {
         store: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Gives a part of a store: its keys are "PREFIX/KEY" there.
+    /// Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
     ///
-    /// - `store` (in): the whole, which lives at least as long
+    /// - `store` (in): the whole; the part keeps it alive
     /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
     /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
     ///
-    /// Collective: no. Blocking: no. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to
+    /// dsc_store_destroy(). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
     /// DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_prefix(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         prefix: *const c_char,
         part: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
@@ -2214,7 +2224,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
     /// Since 0.1.
     pub fn dsc_store_get(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         key: *const c_char,
         timeout_ms: i32,
         value: *mut c_void,
@@ -2297,7 +2307,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_check(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         keys: *const *const c_char,
         n: usize,
         present: *mut i32,
@@ -2315,7 +2325,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
     /// Since 0.1.
     pub fn dsc_store_wait(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         keys: *const *const c_char,
         n: usize,
         timeout_ms: i32,
@@ -2336,7 +2346,7 @@ extern "C" {
         deleted: *mut i32,
     ) -> dsc_result_t;
 
-    /// Counts the keys; those of the whole store, also in a part of it.
+    /// Counts the keys. In a part, those of the whole store are counted.
     ///
     /// - `store` (in): the store
     /// - `count` (out): number of keys
@@ -2345,16 +2355,16 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_count(
-        store: *mut dsc_store_t,
+        store: *const dsc_store_t,
         count: *mut i64,
     ) -> dsc_result_t;
 
-    /// Gives a store up. A server ends, and those who wait in it get DSC_ERR_PEER_DEAD.
+    /// Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
     ///
     /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
     ///
-    /// Collective: no. Blocking: no (a file that somebody keeps locked: 100 ms). Threads: any; a
-    /// call that another thread is inside of goes on.
+    /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
+    /// Threads: any; a call that another thread is inside of goes on.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
@@ -2464,8 +2474,9 @@ extern "C" {
     ///
     /// - `level` (in): the least urgent level to record
     /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
-    /// - `capacity` (in): bytes of text, at least 2
-    /// - `bytes` (out): how many it needs
+    /// - `capacity` (in): bytes of text, at least 2: a record leaves the queue when it is read, so
+    ///   its size cannot be asked for before. 1,024 are always enough
+    /// - `bytes` (out): how many the record needs, the final zero included; 1 when there is none
     /// - `text_level` (out): the level of the record
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -3050,7 +3061,8 @@ extern "C" {
     /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
     pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
 
-    /// Fills schedule options with their defaults: one chunk, and everything else yet to be set.
+    /// Fills schedule options with their defaults. name, stages and micro_batches have none and
+    /// must be set; stage is 0.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
@@ -3063,17 +3075,18 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes the schedule of one stage.
+    /// Makes the schedule of one stage, or of the whole pipeline.
     ///
     /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
     ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: options are copied. Threads: any. Cost: none for
-    /// the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
-    /// microseconds each, so up to seconds) if there is a stage, and memory with the instructions
-    /// of this stage. v_half, v_min and merged ones store their order, 16 bytes per operation of
-    /// all stages. With DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
+    /// Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's,
+    /// to be given to dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three.
+    /// For the others time grows with stages x chunks x micro-batches (about 0.1 microseconds each,
+    /// so up to seconds) if there is a stage, and memory with the instructions of this stage.
+    /// v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
+    /// DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
@@ -3194,8 +3207,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE as above; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
 
     /// Gives the number of steps.
@@ -3278,8 +3291,8 @@ extern "C" {
     /// - `tensors` (in): same counts and types on all ranks; data is written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more
     /// - `root` (in): rank whose tensors are copied
-    /// - `buffer_bytes` (in): a buffer is sent when it holds so much; 0: 262,144,000 (250 MiB), as
-    ///   PyTorch
+    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
+    ///   (250 MiB), as PyTorch
     ///
     /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
     /// Threads: one at a time per communicator.
@@ -3335,7 +3348,7 @@ extern "C" {
     /// Starts an iteration.
     ///
     /// - `reducer` (in): reducer
-    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -3353,8 +3366,9 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): elements as the parameter's; not the parameter's own view
-    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
+    ///   own view
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
     /// device when its stream gets there. Threads: any, different parameters at once.
@@ -3372,10 +3386,10 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (inout): elements as the parameter's: read now, on a device until finish, and
-    ///   written with the result by dsc_bucket_reducer_finish(). NULL or the parameter's view: the
-    ///   gradient stands in the view already, nothing is copied.
-    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
+    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
+    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a
     /// device NCCL may wait for the other ranks the first time, at most the communicator's time-
@@ -3409,7 +3423,8 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer
     /// - `index` (in): parameter
-    /// - `view` (out): elements as the parameter's; the same on every call
+    /// - `view` (out): as many elements as the parameter has, of its type; the same address on
+    ///   every call
     ///
     /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
     ///
@@ -3423,7 +3438,7 @@ extern "C" {
     /// Waits for all buckets and writes the results into the gradients that were marked ready.
     ///
     /// - `reducer` (in): reducer
-    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
     /// time per reducer.
@@ -3646,10 +3661,10 @@ extern "C" {
     /// - `capacity` (in): entries of spans
     /// - `n_spans` (out): number of operations
     ///
-    /// Collective: no. Blocking: no. Threads: any.
+    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
+    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_report_timeline(
         report: *const dsc_pipe_report_t,
         spans: *mut dsc_pipe_span_t,
@@ -3666,10 +3681,10 @@ extern "C" {
     /// - `capacity` (in): entries of spans
     /// - `n_spans` (out): number of operations
     ///
-    /// Collective: no. Blocking: no. Threads: any.
+    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
+    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_report_critical_path(
         report: *const dsc_pipe_report_t,
         spans: *mut dsc_pipe_span_t,
@@ -3754,8 +3769,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
     ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format has no
-    /// words for, which are told; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot
+    /// express, with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_export(
         schedule: *const dsc_pipe_schedule_t,
@@ -3776,9 +3791,9 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG with line and column for what is no such text, and as
-    /// dsc_pipe_validate() for a schedule that can not be run; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG with line and column for text that is not in this
+    /// format, and as dsc_pipe_validate() for a schedule that cannot be run; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_import(
         text: *const c_char,
         bytes: usize,
@@ -3943,7 +3958,7 @@ extern "C" {
     ///   they were given here; counts as the weights', types the same on all stages; in one kind of
     ///   memory, not overlapping
     /// - `n_grads` (in): number of this rank's weights, 0 or more
-    /// - `stream` (in): of the device, NULL: its default one; NULL for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums
     /// are there; on a device: no, and what fails there later is told by the next call. Ownership:
@@ -4098,11 +4113,11 @@ extern "C" {
     /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
     ///
     /// - `work` (in): operation
-    /// - `stream` (in): of the device, which waits: the call returns as soon as the operation is on
-    ///   its own stream. NULL: the device's default stream. Not looked at for an operation on host
-    ///   memory
-    /// - `timeout_ms` (in): how long to wait; 0: not at all; -1: until the operation ends, which
-    ///   its own deadline ensures
+    /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
+    ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
+    ///   host memory
+    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
+    ///   which its own deadline ensures
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
@@ -4121,8 +4136,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
-    /// Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that became part of a graph.
-    /// Since 0.1.
+    /// Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that was captured into a CUDA
+    /// graph. Since 0.1.
     pub fn dsc_work_synchronize(
         work: *mut dsc_work_t,
         timeout_ms: i32,
@@ -4158,7 +4173,7 @@ extern "C" {
         descriptor: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the handle back. An operation that still runs goes on: its buffers must live until it
+    /// Releases a work object. An operation that still runs goes on: its buffers must live until it
     /// completes.
     ///
     /// - `work` (in): operation; NULL does nothing
@@ -4172,7 +4187,7 @@ extern "C" {
     ///
     /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
     ///   all operations of this process
-    /// - `timeout_ms` (in): how long to wait for an operation to complete; 0: one round and no
+    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round and no
     ///   wait; -1: until one completes, which its own deadline ensures
     ///
     /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;

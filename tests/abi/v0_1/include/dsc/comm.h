@@ -15,12 +15,13 @@ extern "C" {
 /** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
 typedef struct dsc_group_options {
   size_t struct_size;            /**< size of this struct as the caller compiled it */
-  const char* name;              /**< shown in errors, up to 31 bytes are kept; NULL: "PARENT/NUMBER" */
-  const dsc_setting_t* settings; /**< of backends, such as "nccl.max_ctas" */
+  const char* name;              /**< shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER" */
+  const dsc_setting_t* settings; /**< settings of backends, such as "nccl.max_ctas" */
   size_t n_settings;             /**< entries of settings; default 0 */
-  int32_t timeout_ms;            /**< deadline of every operation; 0 (default): the parent's */
-  int32_t stream_priority; /**< of the streams of asynchronous operations on devices: lower is more urgent, 0
-                              (default) is the least; out of range it is the nearest */
+  int32_t timeout_ms;      /**< deadline of every operation in milliseconds; 0 (default): the parent's */
+  int32_t stream_priority; /**< CUDA's priority of the streams for operations with a work object: lower is
+                              more urgent, 0 (default) is the least urgent; values out of the device's
+                              range become the nearest one */
 } dsc_group_options_t;
 
 /** @brief Running totals of one operation at one size class. */
@@ -29,8 +30,8 @@ typedef struct dsc_op_stats {
   uint64_t bytes_class; /**< smallest power of two not below the bytes of a call; 0 for calls without data */
   uint64_t count;       /**< completed calls */
   uint64_t bytes;       /**< sum of the calls' bytes: those of the larger of the two buffers */
-  uint64_t waiting_ns;  /**< time until the other ranks had arrived */
-  uint64_t moving_ns;   /**< time from then until completion */
+  uint64_t waiting_ns;  /**< nanoseconds until the other ranks had arrived, summed over the calls */
+  uint64_t moving_ns;   /**< nanoseconds from then until completion, summed over the calls */
   char operation[32];   /**< such as "all_reduce" */
 } dsc_op_stats_t;
 
@@ -114,8 +115,8 @@ DSC_API dsc_result_t dsc_comm_world_size(const dsc_comm_t* comm, int32_t* world_
 DSC_API dsc_result_t dsc_comm_id(const dsc_comm_t* comm, uint64_t* id);
 
 /**
- * @brief Gives the best backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, else what
- * moves host memory.
+ * @brief Gives the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise the one
+ * that moves host memory.
  * @param[in] comm communicator
  * @param[out] backend the backend
  *
@@ -188,7 +189,7 @@ DSC_API dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port)
 DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
 
 /**
- * @brief Gives what start-up found, and what was missing, in words.
+ * @brief Gives a report in words of what start-up found and what was missing, for a person to read.
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
@@ -300,11 +301,13 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  * carries the group's collectives on device memory.
  *
  * The NCCL communicator must be of the same copy of NCCL, have exactly the ranks of comm, and be on the
- * device that comm is bound to. It stays the program's, which must not use it while operations of the group
- * are called or on their way, and keep it until the group is destroyed on this rank; messages between two
- * ranks and groups of this one have communicators of their own. The library never destroys or aborts it. When
- * the group fails, ncclCommRevoke() ends what is on its way where NCCL has that; else only the program's
- * ncclCommAbort() does, until when streams may wait.
+ * device that comm is bound to. It stays the program's: the library never destroys or aborts it. The program
+ * must keep it until the group is destroyed on this rank, and must not use it while operations of the group
+ * are called or run. Messages between two ranks, and groups made from this one, use NCCL communicators of the
+ * library's own.
+ *
+ * When the group fails, the library ends running operations by ncclCommRevoke() where NCCL has it. With an
+ * older NCCL streams wait until the program calls ncclCommAbort().
  *
  * @param[in] comm communicator that is bound to a device
  * @param[in] library whose communicator it is: "nccl"
@@ -324,7 +327,7 @@ DSC_API dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void*
 /**
  * @brief Sets the deadline of the operations that start from now on.
  * @param[in] comm communicator
- * @param[in] timeout_ms 1 or more
+ * @param[in] timeout_ms milliseconds, 1 or more
  *
  * An operation's time counts from when the operations before it have finished. When it passes, the
  * communicator is revoked on all ranks. Collective: no (but give all ranks the same). Blocking: no. Threads:
@@ -345,7 +348,8 @@ DSC_API dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms);
 DSC_API dsc_result_t dsc_comm_abort(dsc_comm_t* comm);
 
 /**
- * @brief Waits until all ranks have called it and all operations are done; afterwards only destroy is useful.
+ * @brief Waits until all ranks have called it and all operations are done. Afterwards operations are refused
+ * (DSC_ERR_STATE), and the communicator can only be destroyed.
  * @param[in] comm communicator
  *
  * Collective: yes. Blocking: until all ranks called it, or the time-out. Threads: one at a time per

@@ -11,23 +11,24 @@
 extern "C" {
 #endif
 
-/** @brief What is known about a failure. Lists and texts are cut to what fits. */
+/** @brief What is known about a failure. Lists and texts are cut to what fits, texts between characters. */
 typedef struct dsc_error_info {
-  size_t struct_size; /**< in: size of this struct as the caller compiled it */
-  uint64_t comm_id;   /**< of the communicator, see dsc_comm_id(); 0: the world, or none */
-  uint64_t sequence;  /**< number of the operation in that communicator, from 1; 0: none */
-  uint64_t index;     /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
-                         buffer, or in the gradient that text names; 0 otherwise */
-  int64_t elapsed_ns; /**< how long the operation had run */
-  dsc_result_t code;  /**< DSC_OK: no failure; DSC_ERR_PEER_STALLED with revoked 0: a report, still running */
-  int32_t revoked;    /**< 1: the communicator no longer works */
+  size_t struct_size;   /**< in: size of this struct as the caller compiled it */
+  uint64_t comm_id;     /**< of the communicator, see dsc_comm_id(); 0: the world, or none */
+  uint64_t sequence;    /**< number of the operation in that communicator, from 1; 0: none */
+  uint64_t index;       /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
+                           buffer, or in the gradient that text names; 0 otherwise */
+  int64_t elapsed_ns;   /**< how long the operation had run, in nanoseconds */
+  dsc_result_t code;    /**< DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and
+                           operations still wait for it */
+  int32_t revoked;      /**< 1: the communicator no longer works */
   int32_t system_error; /**< errno; 0: none */
   int32_t native_code;  /**< code of a backend; 0: none */
   int32_t rank;         /**< first rank at fault in this communicator; -1: not known */
-  int32_t n_ranks;      /**< number of valid entries in ranks */
+  int32_t n_ranks;      /**< number of valid entries in ranks, 0 to 64 */
   int32_t ranks[64];    /**< ranks at fault */
   char operation[32];   /**< such as "all_reduce"; empty: none */
-  char text[512];       /**< one sentence */
+  char text[512];       /**< what happened, UTF-8, ended by a zero */
 } dsc_error_info_t;
 
 /**

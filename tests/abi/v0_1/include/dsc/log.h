@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
-/** @brief A log record, with the rank that it is of. */
+/** @brief A log record, and the rank that made it. */
 typedef struct dsc_log_record {
   size_t struct_size;    /**< size of this struct as the library compiled it */
-  const char* message;   /**< one line without a line feed, ended by a zero */
+  const char* message;   /**< one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most */
   int64_t time_ns;       /**< when it was made: nanoseconds of CLOCK_REALTIME */
   dsc_log_level_t level; /**< how urgent it is */
   int32_t rank; /**< rank in the world of the thread that made the record, or -1: not known yet, or none */
@@ -55,12 +55,14 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * @brief Takes the oldest record from the queue, for languages whose functions cannot be called from foreign
  * threads.
  *
- * The first call with a level above DSC_LOG_OFF starts the recording at that level; DSC_LOG_OFF stops it.
+ * The first call with a level above DSC_LOG_OFF starts the recording at that level; DSC_LOG_OFF stops it. Up
+ * to 1,024 records wait; later ones are dropped and counted, as for dsc_log_set_callback().
  *
  * @param[in] level the least urgent level to record
  * @param[out] text the record's line; empty when there is none. What does not fit is lost
- * @param[in] capacity bytes of text, at least 2
- * @param[out] bytes how many it needs
+ * @param[in] capacity bytes of text, at least 2: a record leaves the queue when it is read, so its size
+ * cannot be asked for before. 1,024 are always enough
+ * @param[out] bytes how many the record needs, the final zero included; 1 when there is none
  * @param[out] text_level the level of the record
  *
  * Collective: no. Blocking: no. Threads: any.

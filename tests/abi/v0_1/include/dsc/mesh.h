@@ -30,8 +30,8 @@ typedef struct dsc_mesh dsc_mesh_t;
 typedef struct dsc_mesh_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   const char* order;   /**< such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank
-                          stand   first; axes of size 1 may be left out. NULL: the axes as they are listed, the
-                          last   one fastest */
+                          stand first; axes of size 1 may be left out. NULL: the axes as they are listed, the
+                          last one fastest */
   int32_t world_size;  /**< what the product of the sizes must be; 0: it may be any */
   int32_t rank_offset; /**< the first rank, 0 or more; default 0 */
 } dsc_mesh_options_t;

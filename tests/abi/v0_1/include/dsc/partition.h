@@ -50,8 +50,8 @@ DSC_API dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_
  * - "bottleneck": no part is empty; the list of the parts' weights, heaviest first, is the smallest possible
  * in dictionary order: the heaviest part is as light as can be, then the next-heaviest, and so on. Among
  * equal ones the last boundary is as late as possible, then the one before it, and so on. Exact where sums of
- * weights are exact in f64, as those of integers up to 2^53 are; otherwise up to the rounding of sums. Within
- * limits of memory the same of all partitions that keep them.
+ * weights are exact in f64, as those of integers up to 2^53 are; otherwise up to the rounding of sums. With
+ * limits of memory this holds among the partitions that keep them.
  * - "uniform": equal numbers of layers, one more in the first parts; weights are not read. DeepSpeed's
  * partition_uniform (deepspeed/runtime/utils.py, commit edaa722).
  * - "deepspeed_balanced": DeepSpeed's partition_balanced (same commit), which looks for a small difference

@@ -126,7 +126,8 @@ typedef struct dsc_pipe_compute {
 DSC_API const char* dsc_pipe_op_name(dsc_pipe_op_t op);
 
 /**
- * @brief Fills schedule options with their defaults: one chunk, and everything else yet to be set.
+ * @brief Fills schedule options with their defaults. name, stages and micro_batches have none and must be
+ * set; stage is 0.
  * @param[out] options the struct to fill
  * @param[in] struct_size sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
  *
@@ -137,7 +138,7 @@ DSC_API const char* dsc_pipe_op_name(dsc_pipe_op_t op);
 DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t* options, size_t struct_size);
 
 /**
- * @brief Makes the schedule of one stage.
+ * @brief Makes the schedule of one stage, or of the whole pipeline.
  *
  * Names, in small letters:
  * - "deepspeed_train": one forward and one backward pass in turn, a step per slot of a common clock;
@@ -169,7 +170,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * for interleaved_1f1b and looped_bfs (default 2)
  * @param[out] schedule the new schedule, at its first instruction; NULL on failure
  *
- * Collective: no. Blocking: no. Ownership: options are copied. Threads: any.
+ * Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's, to be given to
+ * dsc_pipe_schedule_destroy(). Threads: any.
  * Cost: none for the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
  * microseconds each, so up to seconds) if there is a stage, and memory with the instructions of this stage.
  * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
@@ -277,7 +279,8 @@ DSC_API dsc_result_t dsc_pipe_schedule_next(dsc_pipe_schedule_t* schedule,
  * @param[in] schedule schedule
  *
  * Collective: no. Blocking: no. Threads: one at a time per schedule.
- * @return DSC_OK; DSC_ERR_STATE as above; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+ * DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_reset(dsc_pipe_schedule_t* schedule);

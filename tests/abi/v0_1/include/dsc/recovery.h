@@ -2,14 +2,15 @@
  * @file recovery.h
  * @brief After a failure: agreeing with the ranks that still live, and going on with them.
  *
- * When a rank dies, its communicators are revoked: every operation on them fails on every rank, some ranks
- * may have finished an operation that failed on others. The calls of this header work all the same. A rank is
- * missing in them when its process has ended, when it has destroyed the communicator, or when its process has
- * not run for stall_timeout_ms. All ranks that get DSC_OK get the same answer, whenever ranks die.
+ * When a rank dies, its communicators are revoked: from then on every operation on them fails on every rank.
+ * Some ranks may have finished an operation that failed on others. The calls of this header work all the
+ * same. A rank is missing in them when its process has ended, when it has destroyed the communicator, or when
+ * its process has not run for stall_timeout_ms. All ranks that get DSC_OK get the same answer, whenever ranks
+ * die.
  *
  * A rank that lives and does not come is waited for until the communicator's time-out; DSC_ERR_TIMEOUT then
- * names it, on all ranks that came in time, and the call may be repeated. A rank that has no memory for such
- * a call gets DSC_ERR_NOMEM alone; to the others it is one that does not come.
+ * names it, on all ranks that came in time, and the call may be repeated. DSC_ERR_NOMEM concerns only the
+ * rank that gets it; the others wait for it as for any rank that does not come.
  *
  * A batch that is open on the communicator (dsc_batch_begin()) is dropped.
  */

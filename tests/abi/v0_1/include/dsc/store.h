@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/** @brief A store; opaque. Thread-safety: any thread */
+/** @brief A key-value store. Thread-safety: any thread, several at once. */
 typedef struct dsc_store dsc_store_t;
 
 /**
@@ -34,9 +34,10 @@ typedef struct dsc_store_options {
   const char* bind; /**< where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or
                        the host of the URI */
   int32_t serve;    /**< 1: this process is the TCP store's server; default 0 */
-  int32_t world_size; /**< processes that will come, 1 or more, for a server: how many connections may be
-                         unproven at a time is 64 and twice this; default 1 */
-  int32_t timeout_ms; /**< of opening and of every call, 1 or more; default 300,000 */
+  int32_t world_size; /**< for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x
+                         world_size connections that have not shown the token yet; default 1 */
+  int32_t timeout_ms; /**< deadline of opening and of every call, in milliseconds, 1 or more; default
+                         300,000 */
   int32_t allow_unauthenticated; /**< 1: a server without a token may listen at an address that is not
                                     loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0 */
 } dsc_store_options_t;
@@ -70,7 +71,7 @@ typedef struct dsc_store_callbacks {
   void* context;                /**< passed to every function */
   dsc_store_put_fn put;         /**< keeps a value */
   dsc_store_get_fn get;         /**< waits for a value */
-  dsc_store_destroy_fn destroy; /**< gives the context up; NULL: there is nothing to do */
+  dsc_store_destroy_fn destroy; /**< releases the context; NULL: there is nothing to do */
 } dsc_store_callbacks_t;
 
 /**
@@ -121,16 +122,17 @@ DSC_API dsc_result_t dsc_store_open(const char* uri, const dsc_store_options_t* 
 DSC_API dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, dsc_store_t** store);
 
 /**
- * @brief Gives a part of a store: its keys are "PREFIX/KEY" there.
- * @param[in] store the whole, which lives at least as long
+ * @brief Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
+ * @param[in] store the whole; the part keeps it alive
  * @param[in] prefix 1 byte or more; the whole key has at most 1,024
  * @param[out] part the part, with the time-out of the whole; stays NULL on failure
  *
- * Collective: no. Blocking: no. Threads: any.
+ * Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to dsc_store_destroy().
+ * Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_prefix(dsc_store_t* store, const char* prefix, dsc_store_t** part);
+DSC_API dsc_result_t dsc_store_prefix(const dsc_store_t* store, const char* prefix, dsc_store_t** part);
 
 /**
  * @brief Gives the port at which this process serves the store.
@@ -174,7 +176,7 @@ DSC_API dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const vo
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set()
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_get(dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
+DSC_API dsc_result_t dsc_store_get(const dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
                                    size_t capacity, size_t* bytes);
 
 /**
@@ -239,7 +241,8 @@ DSC_API dsc_result_t dsc_store_append(dsc_store_t* store, const char* key, const
  * @return DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set()
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_check(dsc_store_t* store, const char* const* keys, size_t n, int32_t* present);
+DSC_API dsc_result_t dsc_store_check(const dsc_store_t* store, const char* const* keys, size_t n,
+                                     int32_t* present);
 
 /**
  * @brief Waits until all of some keys are there.
@@ -252,7 +255,7 @@ DSC_API dsc_result_t dsc_store_check(dsc_store_t* store, const char* const* keys
  * @return DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set()
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_wait(dsc_store_t* store, const char* const* keys, size_t n,
+DSC_API dsc_result_t dsc_store_wait(const dsc_store_t* store, const char* const* keys, size_t n,
                                     int32_t timeout_ms);
 
 /**
@@ -268,7 +271,7 @@ DSC_API dsc_result_t dsc_store_wait(dsc_store_t* store, const char* const* keys,
 DSC_API dsc_result_t dsc_store_delete(dsc_store_t* store, const char* key, int32_t* deleted);
 
 /**
- * @brief Counts the keys; those of the whole store, also in a part of it.
+ * @brief Counts the keys. In a part, those of the whole store are counted.
  * @param[in] store the store
  * @param[out] count number of keys
  *
@@ -276,14 +279,14 @@ DSC_API dsc_result_t dsc_store_delete(dsc_store_t* store, const char* key, int32
  * @return DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set()
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_store_count(dsc_store_t* store, int64_t* count);
+DSC_API dsc_result_t dsc_store_count(const dsc_store_t* store, int64_t* count);
 
 /**
- * @brief Gives a store up. A server ends, and those who wait in it get DSC_ERR_PEER_DEAD.
+ * @brief Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
  * @param[in] store the store; NULL is allowed. Parts of it keep it alive
  *
- * Collective: no. Blocking: no (a file that somebody keeps locked: 100 ms). Threads: any; a call that another
- * thread is inside of goes on.
+ * Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked. Threads: any;
+ * a call that another thread is inside of goes on.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */

@@ -7,15 +7,20 @@
  *
  * **Rules of all headers.**
  *
- * - *Structs* begin with struct_size, sizeof the struct as the caller compiled it. Fields stand in the order
- *   pointers, 64-bit numbers, 32-bit numbers, texts, and new ones are added at the end; "reserved" is 0 and
- *   stands only where a struct would have padding there. Structs of options have an _init function that fills
- * in the defaults. In an array the struct_size of the first element holds for all. dsc_setting_t and
- * dsc_pipe_compute_t never change and have none.
+ * - *Structs* begin with struct_size, sizeof the struct as the caller compiled it. Then come pointers, 64-bit
+ * numbers, 32-bit numbers and texts, in this order and without holes. Later releases add fields at the end.
+ * "reserved" must be 0 and stands only where a struct would have padding. Structs of options have an _init
+ * function that fills in the defaults. dsc_setting_t and dsc_pipe_compute_t never change and have no
+ * struct_size.
+ * - *Arrays of structs*: every element of a list of dsc_tensor_t or dsc_tied_key_t must have its struct_size
+ * set, all to the same value, otherwise the call gives DSC_ERR_INVALID_ARG and names the element. In all
+ * other arrays, those that a call fills in and the instructions of dsc_pipe_validate(), the struct_size of
+ * the first element holds for all.
  * - *Texts that a call gives* are UTF-8. The call takes a buffer, its capacity in bytes and where to write
- *   the needed bytes, the final zero included. It writes as much as fits, always with a final zero, and gives
- *   DSC_OK, or DSC_TRUNCATED when that is not all. The buffer may be NULL with capacity 0, to ask for the
- *   needed bytes only; that is DSC_OK.
+ * the needed bytes, the final zero included. It writes as much as fits, whole characters and always a final
+ * zero, and gives DSC_OK, or DSC_TRUNCATED when that is not all. The buffer may be NULL with capacity 0, to
+ * ask for the needed bytes only; that is DSC_OK. Only dsc_log_read(), which takes away what it gives, needs a
+ * buffer.
  * - *Lists that a call gives* follow the same rule, with entries instead of bytes and without the zero.
  * - *Handles* that a call only reads are const.
  * - *Groups* are subsets of ranks, each with a communicator; *batches* are operations that are started at
@@ -45,8 +50,8 @@ typedef int32_t dsc_result_t;
 enum dsc_result {
   DSC_OK = 0,                  /**< success */
   DSC_IN_PROGRESS = 1,         /**< the wait ended, the work goes on */
-  DSC_DONE = 2,                /**< an iterator has no more elements */
-  DSC_TRUNCATED = 3,           /**< a text or list did not fit: the caller's buffer holds as much as does */
+  DSC_DONE = 2,                /**< there is nothing more to give */
+  DSC_TRUNCATED = 3,           /**< a text or list did not fit; the buffer holds its beginning */
   DSC_ERR_INVALID_ARG = -1,    /**< an argument is wrong; nothing happened */
   DSC_ERR_BAD_HANDLE = -2,     /**< stale, foreign, wrong-kind or NULL handle */
   DSC_ERR_STATE = -3,          /**< the call does not fit the object's state */
@@ -99,10 +104,11 @@ enum dsc_dtype {
   DSC_DTYPE_FORCE32 = 0x7fffffff
 };
 
-/** @brief Reduce operation: NCCL's number plus one; 0 is never valid. */
+/** @brief Reduce operation: NCCL's number plus one; 0 is never valid. Operations of the program's own have
+ * numbers from 1000 on, see op.h. */
 typedef int32_t dsc_op_t;
 
-/** @brief Values of ::dsc_op_t. */
+/** @brief Values of ::dsc_op_t. The order of ranks holds for host memory; on devices NCCL chooses it. */
 enum dsc_op {
   DSC_OP_SUM = 1,  /**< sum in rank order */
   DSC_OP_PROD = 2, /**< product in rank order */
@@ -148,7 +154,7 @@ enum dsc_memory_kind {
   DSC_MEMORY_FORCE32 = 0x7fffffff
 };
 
-/** @brief Where rank and world size may come from: a set of bits. */
+/** @brief Where rank and world size may come from: the bitwise or of values of ::dsc_source. */
 typedef uint32_t dsc_sources_t;
 
 /** @brief Bits of ::dsc_sources_t. */

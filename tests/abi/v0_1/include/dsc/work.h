@@ -27,10 +27,10 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
 /**
  * @brief Waits for an operation on host memory; makes a stream wait for one on a GPU.
  * @param[in] work operation
- * @param[in] stream of the device, which waits: the call returns as soon as the operation is on its own
+ * @param[in] stream of the device: it waits, and the call returns as soon as the operation is on its own
  * stream. NULL: the device's default stream. Not looked at for an operation on host memory
- * @param[in] timeout_ms how long to wait; 0: not at all; -1: until the operation ends, which its own deadline
- * ensures
+ * @param[in] timeout_ms milliseconds to wait; 0: not at all; -1: until the operation ends, which its own
+ * deadline ensures
  *
  * A wait that times out does not end the operation. A second wait repeats the result. Collective: no.
  * Blocking: up to timeout_ms. Threads: any, several at once.
@@ -46,7 +46,7 @@ DSC_API dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeo
  * @param[in] timeout_ms as in dsc_work_wait()
  *
  * Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
- * @return as dsc_work_wait(); DSC_ERR_STATE for an operation that became part of a graph
+ * @return as dsc_work_wait(); DSC_ERR_STATE for an operation that was captured into a CUDA graph
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms);
@@ -75,7 +75,7 @@ DSC_API dsc_result_t dsc_work_error(const dsc_work_t* work, dsc_error_info_t* in
 DSC_API dsc_result_t dsc_work_eventfd(dsc_work_t* work, int32_t* descriptor);
 
 /**
- * @brief Gives the handle back. An operation that still runs goes on: its buffers must live until it
+ * @brief Releases a work object. An operation that still runs goes on: its buffers must live until it
  * completes.
  * @param[in] work operation; NULL does nothing
  *
@@ -96,8 +96,8 @@ DSC_API dsc_result_t dsc_work_destroy(dsc_work_t* work);
  *
  * @param[in] comm the operations of this rank in all groups of this communicator's world; NULL: all
  * operations of this process
- * @param[in] timeout_ms how long to wait for an operation to complete; 0: one round and no wait; -1: until
- * one completes, which its own deadline ensures
+ * @param[in] timeout_ms milliseconds to wait for an operation to complete; 0: one round and no wait; -1:
+ * until one completes, which its own deadline ensures
  *
  * Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed; one round may
  * copy up to 512 KiB per group and direction of messages. Threads: any, several at once, also while another

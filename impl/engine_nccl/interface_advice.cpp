@@ -1,4 +1,4 @@
-#include "bootstrap/interface_advice.hpp"
+#include "engine_nccl/interface_advice.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
