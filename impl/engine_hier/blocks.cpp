@@ -1,6 +1,5 @@
 // Operations that send blocks from one rank to another: gather, scatter and all-to-all between hosts.
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -24,11 +23,14 @@ std::vector<TransportBlock> by_host(const HierLayout& layout, std::byte* at, siz
 void HierTransfer::exchange_blocks() {
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   if (block == 0) return;
-  const size_t all = block * static_cast<size_t>(comm_.size());
+  const size_t all = block * static_cast<size_t>(layout_.size());
   const bool exchanges = call_.kind == OpKind::kAllToAll;
-  const size_t at_leader = exchanges ? all * comm_.layout_.most_members() : all;
+  const size_t at_leader = exchanges ? all * layout_.most_members() : all;
   const bool at_once = at_leader <= kAtOnceBytes;
-  if (one_rank_per_host() || (!at_once && ranks_are_connected())) return exchange_directly();
+  const auto are_connected = [&] {
+    return context_.links.connect_ranks([&](bool can) { return all_can(can); }, deadline_);
+  };
+  if (one_rank_per_host() || (!at_once && are_connected())) return exchange_directly();
   if (call_.kind == OpKind::kGather) return at_once ? gather_at_once() : gather_in_steps();
   if (call_.kind == OpKind::kScatter) return at_once ? scatter_at_once() : scatter_in_steps();
   return at_once ? exchange_at_once() : exchange_in_steps();
@@ -59,38 +61,36 @@ void HierTransfer::scatter_rows(const void* rows, void* row, size_t bytes) {
 }
 
 void HierTransfer::gather_at_once() {
-  const HierLayout& layout = comm_.layout_;
   const std::vector<size_t> bytes = lengths();
-  const size_t block = bytes[0], members = layout.own_members().size();
-  const int root_host = layout.host_of(call_.root);
-  std::byte* const rows = layout.leads() ? scratch(kUp, block * members) : nullptr;
+  const size_t block = bytes[0], members = layout_.own_members().size();
+  const int root_host = layout_.host_of(call_.root);
+  std::byte* const rows = layout_.leads() ? scratch(kUp, block * members) : nullptr;
   std::byte* const all = scratch(kDown, block * bytes.size());
   gather_rows(call_.send, rows, block);
-  if (layout.leads()) {
-    std::vector<TransportBlock> sends(static_cast<size_t>(layout.hosts())), receives(sends);
+  if (layout_.leads()) {
+    std::vector<TransportBlock> sends(static_cast<size_t>(layout_.hosts())), receives(sends);
     sends[static_cast<size_t>(root_host)] = {rows, block * members};
-    if (layout.own_host() == root_host) receives = by_host(layout, all, block);
-    comm_.transport_->exchange(sends, receives, deadline_);
+    if (layout_.own_host() == root_host) receives = by_host(layout_, all, block);
+    context_.links.leaders().exchange(sends, receives, deadline_);
   }
-  if (layout.own_host() != root_host) return;
-  pass(0, layout.place_of(call_.root), all, block * bytes.size());
-  if (layout.rank() == call_.root) layout.unpack(received(0), all, bytes);
+  if (layout_.own_host() != root_host) return;
+  pass(0, layout_.local_index_of(call_.root), all, block * bytes.size());
+  if (layout_.rank() == call_.root) layout_.unpack(received(0), all, bytes);
 }
 
 void HierTransfer::scatter_at_once() {
-  const HierLayout& layout = comm_.layout_;
   const std::vector<size_t> bytes = lengths();
-  const size_t block = bytes[0], members = layout.own_members().size();
-  const int root_host = layout.host_of(call_.root);
-  std::byte* const rows = layout.leads() ? scratch(kDown, block * members) : nullptr;
+  const size_t block = bytes[0], members = layout_.own_members().size();
+  const int root_host = layout_.host_of(call_.root);
+  std::byte* const rows = layout_.leads() ? scratch(kDown, block * members) : nullptr;
   std::byte* const all = scratch(kUp, block * bytes.size());
-  if (layout.rank() == call_.root) layout.pack(all, sent(0), bytes);
-  if (layout.own_host() == root_host) pass(layout.place_of(call_.root), 0, all, block * bytes.size());
-  if (layout.leads()) {
-    std::vector<TransportBlock> sends(static_cast<size_t>(layout.hosts())), receives(sends);
+  if (layout_.rank() == call_.root) layout_.pack(all, sent(0), bytes);
+  if (layout_.own_host() == root_host) pass(layout_.local_index_of(call_.root), 0, all, block * bytes.size());
+  if (layout_.leads()) {
+    std::vector<TransportBlock> sends(static_cast<size_t>(layout_.hosts())), receives(sends);
     receives[static_cast<size_t>(root_host)] = {rows, block * members};
-    if (layout.own_host() == root_host) sends = by_host(layout, all, block);
-    comm_.transport_->exchange(sends, receives, deadline_);
+    if (layout_.own_host() == root_host) sends = by_host(layout_, all, block);
+    context_.links.leaders().exchange(sends, receives, deadline_);
   }
   scatter_rows(rows, call_.recv, block);
 }
@@ -98,24 +98,24 @@ void HierTransfer::scatter_at_once() {
 // Block orders at the leader: the gathered rows are [member][receiver], data for the hosts
 // [receiver][member], data from a host [member][sender], and the scattered rows [member][sender].
 void HierTransfer::exchange_at_once() {
-  const HierLayout& layout = comm_.layout_;
-  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(comm_.size());
-  const size_t members = layout.own_members().size(), bytes = block * ranks;
-  std::byte* const rows = layout.leads() ? scratch(kOwn, bytes * members) : nullptr;
+  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(layout_.size());
+  const size_t members = layout_.own_members().size(), bytes = block * ranks;
+  std::byte* const rows = layout_.leads() ? scratch(kOwn, bytes * members) : nullptr;
   gather_rows(call_.send, rows, bytes);
-  if (layout.leads()) {
-    const std::vector<TransportBlock> sends = by_host(layout, scratch(kUp, bytes * members), block * members);
+  if (layout_.leads()) {
+    const std::vector<TransportBlock> sends =
+        by_host(layout_, scratch(kUp, bytes * members), block * members);
     const std::vector<TransportBlock> receives =
-        by_host(layout, scratch(kDown, bytes * members), block * members);
+        by_host(layout_, scratch(kDown, bytes * members), block * members);
     std::byte* to = scratch(kUp, bytes * members);
-    for (const int32_t receiver : layout.node_major_order())
+    for (const int32_t receiver : layout_.node_major_order())
       for (size_t member = 0; member < members; ++member, to += block)
         copy_bytes(to, rows + member * bytes + static_cast<size_t>(receiver) * block, block);
-    comm_.transport_->exchange(sends, receives, deadline_);
-    for (int host = 0; host < layout.hosts(); ++host) {
+    context_.links.leaders().exchange(sends, receives, deadline_);
+    for (int host = 0; host < layout_.hosts(); ++host) {
       const auto* at = static_cast<const std::byte*>(receives[static_cast<size_t>(host)].data);
       for (size_t member = 0; member < members; ++member)
-        for (const int32_t sender : layout.members(host)) {
+        for (const int32_t sender : layout_.members(host)) {
           copy_bytes(rows + member * bytes + static_cast<size_t>(sender) * block, at, block);
           at += block;
         }
@@ -130,81 +130,79 @@ void HierTransfer::exchange_at_once() {
 // the steps take turns piece by piece. A leader's own blocks need no scratch memory.
 void HierTransfer::exchange_pipelined(const std::byte* from, const std::vector<BlockPair>& steps) {
   const Cut cut(call_.count * dtype_bytes(call_.dtype), kStepBytes);
-  const int own_place = comm_.layout_.own_place(), own_host = comm_.layout_.own_host();
-  const auto parcels = [&](size_t piece) { return steps[piece % steps.size()]; };
+  const int own_index = layout_.own_local_index(), own_host = layout_.own_host();
+  const auto step = [&](size_t piece) { return steps[piece % steps.size()]; };
   const auto count = [&](size_t piece) { return cut.count(piece / steps.size()); };
   const auto start = [&](size_t piece) { return cut.start(piece / steps.size()); };
   // out() and in() return where a piece is on this rank: in the buffer of the member that sends or receives
   // it, in scratch memory on the leader otherwise, and null on other members.
   const auto out = [&](size_t piece) {
-    const RemoteBlock parcel = parcels(piece).out;
-    if (parcel.place == own_place) return const_cast<std::byte*>(from) + parcel.at + start(piece);
-    return own_place == 0 ? scratch_of(kUp, piece, cut.length) : nullptr;
+    const RemoteBlock end = step(piece).out;
+    if (end.local_index == own_index) return const_cast<std::byte*>(from) + end.at + start(piece);
+    return own_index == 0 ? scratch_of(kUp, piece, cut.length) : nullptr;
   };
   const auto in = [&](size_t piece) {
-    const RemoteBlock parcel = parcels(piece).in;
-    if (parcel.place == own_place) return received(parcel.at + start(piece));
-    return own_place == 0 ? scratch_of(kDown, piece, cut.length) : nullptr;
+    const RemoteBlock end = step(piece).in;
+    if (end.local_index == own_index) return received(end.at + start(piece));
+    return own_index == 0 ? scratch_of(kDown, piece, cut.length) : nullptr;
   };
   const auto stay_here = [&](size_t piece) {
-    const auto [sender, receiver] = parcels(piece);
-    if (sender.place != receiver.place)
-      pass(sender.place, receiver.place, sender.place == own_place ? out(piece) : in(piece), count(piece));
-    else if (sender.place == own_place)
+    const auto [sender, receiver] = step(piece);
+    if (sender.local_index != receiver.local_index)
+      pass(sender.local_index, receiver.local_index, sender.local_index == own_index ? out(piece) : in(piece),
+           count(piece));
+    else if (sender.local_index == own_index)
       copy_bytes(in(piece), out(piece), count(piece));
   };
   in_pieces(steps.size() * cut.pieces(),
             {.up =
                  [&](size_t piece) {
-                   const RemoteBlock parcel = parcels(piece).out;
-                   if (parcel.host == own_host) return stay_here(piece);
-                   if (parcel.host >= 0) pass(parcel.place, 0, out(piece), count(piece));
+                   const RemoteBlock end = step(piece).out;
+                   if (end.host == own_host) return stay_here(piece);
+                   if (end.host >= 0) pass(end.local_index, 0, out(piece), count(piece));
                  },
              .down =
                  [&](size_t piece) {
-                   const RemoteBlock parcel = parcels(piece).in;
-                   if (parcel.host >= 0 && parcel.host != own_host)
-                     pass(0, parcel.place, in(piece), count(piece));
+                   const RemoteBlock end = step(piece).in;
+                   if (end.host >= 0 && end.host != own_host)
+                     pass(0, end.local_index, in(piece), count(piece));
                  },
              .across =
                  [&](size_t piece, OverlapHook overlap) {
-                   std::vector<TransportBlock> sends(static_cast<size_t>(comm_.layout_.hosts())),
-                       receives(sends);
-                   const auto [to, of] = parcels(piece);
+                   std::vector<TransportBlock> sends(static_cast<size_t>(layout_.hosts())), receives(sends);
+                   const auto [to, of] = step(piece);
                    if (to.host >= 0 && to.host != own_host)
                      sends[static_cast<size_t>(to.host)] = {out(piece), count(piece)};
                    if (of.host >= 0 && of.host != own_host)
                      receives[static_cast<size_t>(of.host)] = {in(piece), count(piece)};
-                   comm_.transport_->exchange(sends, receives, deadline_, std::move(overlap));
+                   context_.links.leaders().exchange(sends, receives, deadline_, std::move(overlap));
                  }});
 }
 
 // One step for each rank. Blocks of the root's own host are passed while those of other hosts travel.
 void HierTransfer::gather_in_steps() {
-  const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
-  const int root_host = layout.host_of(call_.root), root_place = layout.place_of(call_.root);
+  const int root_host = layout_.host_of(call_.root), root_index = layout_.local_index_of(call_.root);
   std::vector<BlockPair> steps;
-  for (int rank = 0; rank < layout.size(); ++rank) {
+  for (int rank = 0; rank < layout_.size(); ++rank) {
     BlockPair step;
-    if (layout.own_host() == layout.host_of(rank)) step.out = {root_host, layout.place_of(rank), 0};
-    if (layout.own_host() == root_host)
-      step.in = {layout.host_of(rank), root_place, static_cast<size_t>(rank) * block};
+    if (layout_.own_host() == layout_.host_of(rank)) step.out = {root_host, layout_.local_index_of(rank), 0};
+    if (layout_.own_host() == root_host)
+      step.in = {layout_.host_of(rank), root_index, static_cast<size_t>(rank) * block};
     steps.push_back(step);
   }
   exchange_pipelined(sent(0), steps);
 }
 
 void HierTransfer::scatter_in_steps() {
-  const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
-  const int root_host = layout.host_of(call_.root), root_place = layout.place_of(call_.root);
+  const int root_host = layout_.host_of(call_.root), root_index = layout_.local_index_of(call_.root);
   std::vector<BlockPair> steps;
-  for (int rank = 0; rank < layout.size(); ++rank) {
+  for (int rank = 0; rank < layout_.size(); ++rank) {
     BlockPair step;
-    if (layout.own_host() == root_host)
-      step.out = {layout.host_of(rank), root_place, static_cast<size_t>(rank) * block};
-    if (layout.own_host() == layout.host_of(rank)) step.in = {root_host, layout.place_of(rank), 0};
+    if (layout_.own_host() == root_host)
+      step.out = {layout_.host_of(rank), root_index, static_cast<size_t>(rank) * block};
+    if (layout_.own_host() == layout_.host_of(rank)) step.in = {root_host, layout_.local_index_of(rank), 0};
     steps.push_back(step);
   }
   exchange_pipelined(sent(0), steps);
@@ -213,18 +211,19 @@ void HierTransfer::scatter_in_steps() {
 // For each distance, a host sends to the host that far ahead and receives from the one that far behind,
 // with one step for each pair of members.
 void HierTransfer::exchange_in_steps() {
-  const HierLayout& layout = comm_.layout_;
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   std::vector<std::byte> sent_in_place;  // in place, received blocks would overwrite unsent ones
   if (call_.send == call_.recv)
-    sent_in_place.assign(sent(0), sent(block * static_cast<size_t>(comm_.size())));
+    sent_in_place.assign(sent(0), sent(block * static_cast<size_t>(layout_.size())));
   const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
   exchange_on_host(from);
-  const int own = layout.own_host(), hosts = layout.hosts();
-  const auto most = static_cast<int>(layout.most_members());
-  const auto has = [&](int host, int place) { return place < static_cast<int>(layout.members(host).size()); };
-  const auto at = [&](int host, int place) {
-    return static_cast<size_t>(layout.members(host)[static_cast<size_t>(place)]) * block;
+  const int own = layout_.own_host(), hosts = layout_.hosts();
+  const auto most = static_cast<int>(layout_.most_members());
+  const auto has = [&](int host, int member) {
+    return member < static_cast<int>(layout_.members(host).size());
+  };
+  const auto at = [&](int host, int member) {
+    return static_cast<size_t>(layout_.members(host)[static_cast<size_t>(member)]) * block;
   };
   std::vector<BlockPair> steps;
   for (int hop = 1; hop < hosts; ++hop)
@@ -241,7 +240,7 @@ void HierTransfer::exchange_in_steps() {
 
 // Blocks between ranks of this host do not pass through its leader.
 void HierTransfer::exchange_on_host(const std::byte* from) {
-  const auto& members = comm_.layout_.own_members();
+  const auto& members = layout_.own_members();
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   const size_t first = static_cast<size_t>(members.front()) * block;
   const bool in_a_row = static_cast<size_t>(members.back() - members.front()) + 1 == members.size();
@@ -262,8 +261,8 @@ void HierTransfer::exchange_on_host(const std::byte* from) {
   }
   run_local(call);
   if (in_a_row) return;
-  for (size_t place = 0; place < members.size(); ++place)
-    copy_bytes(received(static_cast<size_t>(members[place]) * block), in.data() + place * block, block);
+  for (size_t member = 0; member < members.size(); ++member)
+    copy_bytes(received(static_cast<size_t>(members[member]) * block), in.data() + member * block, block);
 }
 
 }  // namespace dsc

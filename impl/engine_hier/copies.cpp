@@ -2,7 +2,6 @@
 #include <numeric>
 
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -25,14 +24,14 @@ std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& length
 
 // ---- on each host
 
-void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int place) {
+void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int local_index) {
   if (bytes == 0) return;
   if (one_rank_per_host()) return copy_bytes(to, from, bytes);
   Call call;
   call.kind = OpKind::kBroadcast;
   call.dtype = DSC_DTYPE_U8;
-  call.root = place;
-  call.send = comm_.layout_.own_place() == place ? from : to;
+  call.root = local_index;
+  call.send = layout_.own_local_index() == local_index ? from : to;
   call.recv = to;
   call.count = bytes;
   run_local(call);
@@ -42,16 +41,15 @@ void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int 
 
 void HierTransfer::broadcast() {
   if (one_rank_per_host()) return broadcast_directly();
-  const HierLayout& layout = comm_.layout_;
   const size_t bytes = call_.count * dtype_bytes(call_.dtype);
-  const int root_host = layout.host_of(call_.root);
-  const bool is_root = layout.rank() == call_.root;
-  const bool is_source = layout.own_host() == root_host;
+  const int root_host = layout_.host_of(call_.root);
+  const bool is_root = layout_.rank() == call_.root;
+  const bool is_source = layout_.own_host() == root_host;
   const Cut cut(bytes, kCopyBytes);
   const auto spread = [&](size_t piece) {
     std::byte* const data = received(cut.start(piece));
     spread_on_host(is_root ? sent(cut.start(piece)) : data, data, cut.count(piece),
-                   is_source ? layout.place_of(call_.root) : 0);
+                   is_source ? layout_.local_index_of(call_.root) : 0);
   };
   in_pieces(cut.pieces(), {.up =
                                [&](size_t piece) {
@@ -63,8 +61,9 @@ void HierTransfer::broadcast() {
                                },
                            .across =
                                [&](size_t piece, OverlapHook overlap) {
-                                 comm_.transport_->broadcast(received(cut.start(piece)), cut.count(piece),
-                                                             root_host, deadline_, std::move(overlap));
+                                 context_.links.leaders().broadcast(received(cut.start(piece)),
+                                                                    cut.count(piece), root_host, deadline_,
+                                                                    std::move(overlap));
                                }});
 }
 
@@ -72,18 +71,17 @@ void HierTransfer::broadcast() {
 // are spread on this host piece by piece as they arrive.
 void HierTransfer::all_gather() {
   if (one_rank_per_host()) return all_gather_directly();
-  const HierLayout& layout = comm_.layout_;
   const std::vector<size_t> bytes = lengths();
   const size_t total = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
-  std::unique_ptr<std::byte[]> in_node_major_order;
-  if (!layout.in_order()) in_node_major_order = std::make_unique_for_overwrite<std::byte[]>(total);
-  std::byte* const all = layout.in_order() ? received(0) : in_node_major_order.get();
-  std::vector<size_t> of_hosts(static_cast<size_t>(layout.hosts())), of_members;
+  std::unique_ptr<std::byte[]> node_major;
+  if (!layout_.in_order()) node_major = std::make_unique_for_overwrite<std::byte[]>(total);
+  std::byte* const all = layout_.in_order() ? received(0) : node_major.get();
+  std::vector<size_t> of_hosts(static_cast<size_t>(layout_.hosts())), of_members;
   for (size_t rank = 0; rank < bytes.size(); ++rank)
-    of_hosts[static_cast<size_t>(layout.host_of(static_cast<int>(rank)))] += bytes[rank];
-  for (const int32_t rank : layout.own_members()) of_members.push_back(bytes[static_cast<size_t>(rank)]);
+    of_hosts[static_cast<size_t>(layout_.host_of(static_cast<int>(rank)))] += bytes[rank];
+  for (const int32_t rank : layout_.own_members()) of_members.push_back(bytes[static_cast<size_t>(rank)]);
   const std::vector<TransportBlock> blocks = packed(all, of_hosts);
-  gather_on_host(blocks[static_cast<size_t>(layout.own_host())].data, of_members);
+  gather_on_host(blocks[static_cast<size_t>(layout_.own_host())].data, of_members);
   const bool at_once = total <= kAtOnceBytes;
   const size_t longest = *std::ranges::max_element(of_hosts);
   const Cut cut(longest, at_once ? longest : kCopyBytes);
@@ -96,7 +94,7 @@ void HierTransfer::all_gather() {
                                [&](size_t piece) {
                                  if (at_once) return spread_on_host(all, all, total, 0);
                                  for (const TransportBlock& block : blocks)
-                                   if (&block != &blocks[static_cast<size_t>(layout.own_host())])
+                                   if (&block != &blocks[static_cast<size_t>(layout_.own_host())])
                                      spread_on_host(part(block, piece).data, part(block, piece).data,
                                                     part(block, piece).bytes, 0);
                                },
@@ -106,9 +104,9 @@ void HierTransfer::all_gather() {
                                  parts.reserve(blocks.size());
                                  for (const TransportBlock& block : blocks)
                                    parts.push_back(part(block, piece));
-                                 comm_.transport_->all_gather(parts, deadline_, std::move(overlap));
+                                 context_.links.leaders().all_gather(parts, deadline_, std::move(overlap));
                                }});
-  if (!layout.in_order()) layout.unpack(received(0), all, bytes);
+  if (!layout_.in_order()) layout_.unpack(received(0), all, bytes);
 }
 
 // Gathers the blocks of this host's members on each of them.

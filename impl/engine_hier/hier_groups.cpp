@@ -19,7 +19,7 @@ std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) 
   NewGroup part = wanted;
   part.members.clear();
   for (const int32_t member : wanted.members)
-    if (layout_.host_of(member) == layout_.own_host()) part.members.push_back(layout_.place_of(member));
+    if (layout_.host_of(member) == layout_.own_host()) part.members.push_back(layout_.local_index_of(member));
   const uint64_t lowest =
       wanted.members.empty() ? 0 : static_cast<uint64_t>(std::ranges::min(wanted.members));
   part.id = mix_id(local_->state.next_id(), lowest | kOfOneHost);
@@ -44,7 +44,7 @@ std::shared_ptr<GroupEngine> HierEngine::make_group(const NewGroup& wanted) {
   HierLayout layout(std::move(global_ranks), world_->layout(),
                     static_cast<int>(self - wanted.members.begin()));
   if (error && layout.hosts() > 1 && layout.leads())  // the other hosts fail with this cause
-    world_->refuse_wire(wire_key(wanted.id), layout.own_host(), *error);
+    HierLinks::refuse_leaders(*world_, wanted.id, layout.own_host(), *error);
   if (error) throw Error(*error);
   if (layout.hosts() == 1) return part;
   return create(world_, std::move(part), std::move(layout), wanted.id, wanted.name, wanted.timeout_ms,

@@ -33,12 +33,12 @@ HierLayout::HierLayout(std::vector<int32_t> global_ranks, const JobLayout& job, 
     if (is_new) members_.emplace_back();
     auto& members = members_[static_cast<size_t>(host->second)];
     host_of_.push_back(host->second);
-    place_of_.push_back(static_cast<int32_t>(members.size()));
+    local_index_.push_back(static_cast<int32_t>(members.size()));
     members.push_back(static_cast<int32_t>(r));
   }
   for (const auto& members : members_)
-    travel_order_.insert(travel_order_.end(), members.begin(), members.end());
-  in_order_ = std::ranges::is_sorted(travel_order_);
+    node_major_order_.insert(node_major_order_.end(), members.begin(), members.end());
+  in_order_ = std::ranges::is_sorted(node_major_order_);
 }
 
 size_t HierLayout::most_members() const noexcept {
@@ -49,7 +49,7 @@ size_t HierLayout::most_members() const noexcept {
 
 void HierLayout::pack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const {
   const auto starts = starts_of(lengths);
-  for (const int32_t rank : travel_order_) {
+  for (const int32_t rank : node_major_order_) {
     const auto r = static_cast<size_t>(rank);
     copy_block(to, from + starts[r], lengths[r]);
     to += lengths[r];
@@ -58,7 +58,7 @@ void HierLayout::pack(std::byte* to, const std::byte* from, const std::vector<si
 
 void HierLayout::unpack(std::byte* to, const std::byte* from, const std::vector<size_t>& lengths) const {
   const auto starts = starts_of(lengths);
-  for (const int32_t rank : travel_order_) {
+  for (const int32_t rank : node_major_order_) {
     const auto r = static_cast<size_t>(rank);
     copy_block(to + starts[r], from, lengths[r]);
     from += lengths[r];

@@ -37,12 +37,12 @@ class HierWork final : public OperationWork {
 
 class HierQueue {
  public:
-  // Neither throws. The record of an operation that was called; none if it is refused.
+  // Returns the record of an operation that was called; none if it is refused. Must not throw.
   using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
-  // Runs one operation to its end; code DSC_OK after success.
+  // Runs one operation to its end and returns its failure, with code DSC_OK after success. Must not throw.
   using Execute = std::function<Failure(const Call& call, uint64_t number, std::optional<Record>& record)>;
 
-  // Every completion beats the completions.
+  // Every end of an operation increments `completions`.
   HierQueue(Open open, Execute execute, EventCount& completions)
       : open_(std::move(open)), execute_(std::move(execute)), completions_(completions) {}
   // The group has failed or was left: what is queued ends soon.

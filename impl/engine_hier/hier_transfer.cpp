@@ -6,15 +6,8 @@
 #include "base/guard.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_engine.hpp"
 
 namespace dsc {
-namespace {
-
-constexpr int kGraceMs = 1000;
-
-}  // namespace
-
 void HierTransfer::check(const Call& call) {
   if (call.user)
     fail(DSC_ERR_UNSUPPORTED, "operations of the caller's do not run between hosts in this version");
@@ -45,9 +38,7 @@ void HierTransfer::run() {
   }
 }
 
-bool HierTransfer::one_rank_per_host() const noexcept {
-  return comm_.layout_.hosts() == comm_.layout_.size();
-}
+bool HierTransfer::one_rank_per_host() const noexcept { return layout_.hosts() == layout_.size(); }
 
 // All members of a host run the same steps in the same order, as its collectives require. Only the leader
 // adds the transfer between hosts.
@@ -59,7 +50,7 @@ void HierTransfer::in_pieces(size_t pieces, const Stages& stages) {
       if (piece > 0) stages.down(piece - 1);
       if (piece + 1 < pieces) stages.up(piece + 1);
     };
-    if (!comm_.layout_.leads()) {
+    if (!layout_.leads()) {
       on_host();
       continue;
     }
@@ -73,14 +64,14 @@ void HierTransfer::in_pieces(size_t pieces, const Stages& stages) {
 OverlapHook HierTransfer::overlap(std::function<void()> on_host) {
   return [this, on_host = std::move(on_host)] {
     capture(on_host, [&](const Error& error) {
-      comm_.check_host();
+      context_.check_host();
       throw Error(error.code(), error.what());
     });
   };
 }
 
 std::byte* HierTransfer::scratch(Scratch which, size_t bytes) {
-  auto& memory = comm_.scratch_[which];
+  auto& memory = context_.scratch[which];
   if (memory.size() < bytes) memory = std::vector<std::byte>(bytes);
   return memory.data();
 }
@@ -89,22 +80,14 @@ std::byte* HierTransfer::scratch_of(Scratch which, size_t piece, size_t bytes) {
   return this->scratch(static_cast<Scratch>(which + piece % 2), bytes);
 }
 
-void HierTransfer::run_local(Call call) {
-  // All ranks have made the call, so a rank that is late now waits for another host. The slack lets its
-  // leader report that first.
-  call.timeout_ms =
-      static_cast<int32_t>(std::min<int64_t>(deadline_.remaining_ms(), INT32_MAX / 2)) + kGraceMs;
-  comm_.local_->run(call);
-}
-
 // Passes a block between two members. All members take part, because the host engine's send and receive are
 // reserved for the user's messages.
 void HierTransfer::pass(int from, int to, void* data, size_t bytes) {
   if (from == to) return;
-  const int place = comm_.layout_.own_place();
-  std::vector<size_t> out(comm_.layout_.own_members().size(), 0), in(out);
-  if (place == from) out[static_cast<size_t>(to)] = bytes;
-  if (place == to) in[static_cast<size_t>(from)] = bytes;
+  const int own = layout_.own_local_index();
+  std::vector<size_t> out(layout_.own_members().size(), 0), in(out);
+  if (own == from) out[static_cast<size_t>(to)] = bytes;
+  if (own == to) in[static_cast<size_t>(from)] = bytes;
   Call call;
   call.kind = OpKind::kAllToAllV;
   call.dtype = DSC_DTYPE_U8;
@@ -118,7 +101,7 @@ void HierTransfer::pass(int from, int to, void* data, size_t bytes) {
 std::vector<size_t> HierTransfer::lengths() const {
   const size_t element = dtype_bytes(call_.dtype);
   const BlockList* blocks = call_.recv_blocks ? call_.recv_blocks.get() : call_.send_blocks.get();
-  std::vector<size_t> bytes(static_cast<size_t>(comm_.size()), call_.count * element);
+  std::vector<size_t> bytes(static_cast<size_t>(layout_.size()), call_.count * element);
   if (blocks)
     for (size_t rank = 0; rank < bytes.size(); ++rank) bytes[rank] = blocks->lengths[rank] * element;
   return bytes;

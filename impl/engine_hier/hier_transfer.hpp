@@ -14,21 +14,16 @@
 #include "base/clock.hpp"
 #include "control/call.hpp"
 #include "dtype/reduce.hpp"
+#include "engine_hier/hier_context.hpp"
+#include "engine_hier/host_outcome.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {
-
-class HierEngine;
 
 // Copies bytes unless both ends are the same. The pointers may be null if there are no bytes.
 inline void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
   if (bytes > 0 && to != from) std::memcpy(to, from, bytes);
 }
-
-// Where hosts have several ranks, up to this many bytes of all ranks together, or of the result of a
-// reduction, are inline data. Otherwise a 4-byte all-reduce on 2 x 2 ranks would make four collectives on
-// each host instead of two.
-inline constexpr size_t kSmallBytes = 1024;
 
 // Up to this many bytes at a leader, packing all blocks into one exchange costs less than one step per
 // block.
@@ -36,8 +31,8 @@ inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
 class HierTransfer {
  public:
-  HierTransfer(HierEngine& comm, const Call& call, Deadline deadline) noexcept
-      : comm_(comm), call_(call), deadline_(deadline) {}
+  HierTransfer(HierContext& context, const Call& call, Deadline deadline) noexcept
+      : context_(context), layout_(context.layout), call_(call), deadline_(deadline) {}
 
   // Runs the operation to its end. Throws what the host engine and the transport throw.
   void run();
@@ -49,12 +44,12 @@ class HierTransfer {
   static void check(const Call& call);
 
   // Inline data replaces run(): it travels with the comparison of calls and is used only if they are equal.
-  // With several ranks per host, give_part() writes what a member sends to its leader, take_along()
+  // With several ranks per host, give_part() writes what a member sends to its leader, take_inline()
   // computes the `result` there, and take_result() takes what the leader has sent back.
-  bool goes_along() const;
+  bool is_inline() const;
   void give_part(std::byte* to) const;
-  std::vector<TransportBlock> along(std::span<const std::byte* const> parts);
-  void take_along(std::span<const TransportGroup::Met> met, std::byte* result);
+  std::vector<TransportBlock> inline_blocks(std::span<const std::byte* const> parts);
+  void take_inline(std::span<const TransportGroup::Met> met, std::byte* result);
   void take_result(const std::byte* result);
 
  private:
@@ -107,9 +102,9 @@ class HierTransfer {
 
   // This host's end of a block that goes from one rank to another.
   struct RemoteBlock {
-    int host = -1;  // the other host; -1: there is no block
-    int place = 0;  // index of the member here that sends or receives it
-    size_t at = 0;  // offset in that member's buffer, in bytes
+    int host = -1;        // the other host; -1: there is no block
+    int local_index = 0;  // index of the member here that sends or receives it
+    size_t at = 0;        // offset in that member's buffer, in bytes
   };
   struct BlockPair {
     RemoteBlock out, in;
@@ -117,7 +112,6 @@ class HierTransfer {
   void gather_at_once();
   void scatter_at_once();
   void exchange_at_once();
-  bool ranks_are_connected();
   bool all_can(bool can);
   void broadcast_directly();
   void all_gather_directly();
@@ -133,7 +127,7 @@ class HierTransfer {
   void gather_rows(const void* row, void* rows, size_t bytes);
   void scatter_rows(const void* rows, void* row, size_t bytes);
   void gather_on_host(void* all, const std::vector<size_t>& bytes);
-  void spread_on_host(const void* from, void* to, size_t bytes, int place);
+  void spread_on_host(const void* from, void* to, size_t bytes, int local_index);
 
   // Returns the inline data of a host; throws PROTOCOL if its length is not `bytes`.
   static const std::byte* expect(const TransportGroup::Met& met, size_t bytes);
@@ -144,15 +138,16 @@ class HierTransfer {
   void combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result);
 
   TransportBlock block_for(int host, const std::vector<size_t>& bytes) const;
-  void combine_along(std::span<const TransportGroup::Met> met, const std::byte* mine, size_t bytes);
+  void combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine, size_t bytes);
 
   std::vector<size_t> lengths() const;  // bytes of each rank's block
   const std::byte* sent(size_t byte) const { return static_cast<const std::byte*>(call_.send) + byte; }
   std::byte* received(size_t byte) const { return static_cast<std::byte*>(call_.recv) + byte; }
-  void run_local(Call call);
+  void run_local(Call call) { run_on_host(context_.local, std::move(call), deadline_); }
   void pass(int from, int to, void* data, size_t bytes);
 
-  HierEngine& comm_;
+  HierContext& context_;
+  const HierLayout& layout_;
   const Call& call_;
   const Deadline deadline_;
 };

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
-constexpr int64_t kQuietNs = kReportSilenceMs * kNsPerMs;  // silence before on_quiet() is called
+constexpr int64_t kUnresponsiveNs = kReportSilenceMs * kNsPerMs;  // silence before on_quiet() is called
 
 }  // namespace
 
@@ -57,7 +57,7 @@ void HierWorld::forget_later(const std::string& key) noexcept {
   });
 }
 
-void HierWorld::refuse_wire(const std::string& prefix, int own, const Error& why) {
+void HierWorld::refuse(const std::string& prefix, int own, const Error& why) {
   TransportGroup::refuse(store(), prefix, own, why);
   forget_later(prefix + "/" + std::to_string(own));
 }
@@ -92,16 +92,16 @@ void HierWorld::end_in_order() noexcept {
   job_->drop_wills();
 }
 
-std::optional<int64_t> HierWorld::quiet_ns(int32_t rank) const {
+std::optional<int64_t> HierWorld::unresponsive_ns(int32_t rank) const {
   MutexLock lock(mutex_);
-  const auto found = quiet_since_ns_.find(rank);
-  if (found == quiet_since_ns_.end()) return std::nullopt;
+  const auto found = unresponsive_since_ns_.find(rank);
+  if (found == unresponsive_since_ns_.end()) return std::nullopt;
   return now_ns() - found->second;
 }
 
 // ---- callbacks on the control's thread
 
-// Calls the engineunicator of a group, if there is one. take_off() waits until the call has returned.
+// Calls the engine of a group, if there is one. take_off() waits until the call has returned.
 template <typename Visit>
 void HierWorld::visit(uint64_t group, Visit call) {
   HierEngine* engine = nullptr;
@@ -148,7 +148,7 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
   {
     MutexLock lock(mutex_);
     gone_.try_emplace(rank, gone);
-    quiet_since_ns_.erase(rank);
+    unresponsive_since_ns_.erase(rank);
     for (const auto& [group, engine] : engines_)
       if (engine->state.group_rank(rank) != kNoRank) groups.push_back(group);
   }
@@ -157,21 +157,21 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
     visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine, rank, gone)); });
 }
 
-void HierWorld::on_quiet(int32_t rank, bool quiet) {
-  if (quiet)
+void HierWorld::on_quiet(int32_t rank, bool unresponsive) {
+  if (unresponsive)
     log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
   else
     log(DSC_LOG_INFO, "rank %d is heard of again", rank);
   MutexLock lock(mutex_);
-  if (quiet)
-    quiet_since_ns_.try_emplace(rank, now_ns() - kQuietNs);
+  if (unresponsive)
+    unresponsive_since_ns_.try_emplace(rank, now_ns() - kUnresponsiveNs);
   else
-    quiet_since_ns_.erase(rank);
+    unresponsive_since_ns_.erase(rank);
 }
 
 std::string HierWorld::answer(uint64_t group, const std::string& question) {
   std::string text = "does not know the group";
-  visit(group, [&](HierEngine& engine) { text = engine.answer(question); });
+  visit(group, [&](HierEngine& engine) { text = engine.status().answer(question); });
   return text;
 }
 

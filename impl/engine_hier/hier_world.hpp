@@ -39,7 +39,7 @@ class HierWorld final : private JobListener {
   // still have to read it: the latest few keys are kept.
   void forget_later(const std::string& key) noexcept;
   // Tells the other hosts of a transport group why this one cannot take part.
-  void refuse_wire(const std::string& prefix, int own, const Error& why);
+  void refuse(const std::string& prefix, int own, const Error& why);
 
   // Registers a communicator, which then learns of failures, including earlier ones. It must be taken off
   // before it ends; take_off() waits for a call that is running.
@@ -59,7 +59,7 @@ class HierWorld final : private JobListener {
   }
   // Returns for how many nanoseconds a rank, the first one of its host, has been unresponsive; nullopt if
   // it is responsive.
-  std::optional<int64_t> quiet_ns(int32_t rank) const;
+  std::optional<int64_t> unresponsive_ns(int32_t rank) const;
 
   // Called when this rank leaves a world that has failed.
   void begin_closing() noexcept { job_->begin_closing(true); }
@@ -95,7 +95,7 @@ class HierWorld final : private JobListener {
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
-  std::map<int32_t, int64_t> quiet_since_ns_ DSC_GUARDED_BY(mutex_);
+  std::map<int32_t, int64_t> unresponsive_since_ns_ DSC_GUARDED_BY(mutex_);
   std::unique_ptr<JobControl> control_;  // last member, because its thread calls this object
 };
 

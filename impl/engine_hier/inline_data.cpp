@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -30,20 +29,20 @@ const std::byte* HierTransfer::expect(const TransportGroup::Met& met, size_t byt
   return met.along.data();
 }
 
-bool HierTransfer::goes_along() const {
+bool HierTransfer::is_inline() const {
   if (!one_rank_per_host()) return is_small();
   if (pattern_of(call_.kind) == Pattern::kNothing) return false;
   const std::vector<size_t> bytes = lengths();
   return *std::ranges::max_element(bytes) * (bytes.size() - 1) <= kMostBytes;
 }
 
-std::vector<TransportBlock> HierTransfer::along(std::span<const std::byte* const> parts) {
+std::vector<TransportBlock> HierTransfer::inline_blocks(std::span<const std::byte* const> parts) {
   if (!one_rank_per_host())
-    return std::vector<TransportBlock>(static_cast<size_t>(comm_.layout_.hosts()), host_part(parts));
+    return std::vector<TransportBlock>(static_cast<size_t>(layout_.hosts()), host_part(parts));
   const std::vector<size_t> bytes = lengths();
   std::vector<TransportBlock> blocks(bytes.size());
-  for (int host = 0; host < comm_.size(); ++host)
-    if (host != comm_.rank()) blocks[static_cast<size_t>(host)] = block_for(host, bytes);
+  for (int host = 0; host < layout_.size(); ++host)
+    if (host != layout_.rank()) blocks[static_cast<size_t>(host)] = block_for(host, bytes);
   return blocks;
 }
 
@@ -52,8 +51,8 @@ std::vector<TransportBlock> HierTransfer::along(std::span<const std::byte* const
 TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& bytes) const {
   std::byte* const data = const_cast<std::byte*>(sent(0));
   const auto at = static_cast<size_t>(host);
-  const bool is_root = comm_.rank() == call_.root, is_for_root = host == call_.root;
-  const TransportBlock own{data, bytes[static_cast<size_t>(comm_.rank())]};
+  const bool is_root = layout_.rank() == call_.root, is_for_root = host == call_.root;
+  const TransportBlock own{data, bytes[static_cast<size_t>(layout_.rank())]};
   const auto cut = [&] { return TransportBlock{data + start_of(bytes, host), bytes[at]}; };
   switch (pattern_of(call_.kind)) {
     case Pattern::kNothing:
@@ -75,31 +74,31 @@ TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& byte
   return {};
 }
 
-void HierTransfer::take_along(std::span<const TransportGroup::Met> met, std::byte* result) {
+void HierTransfer::take_inline(std::span<const TransportGroup::Met> met, std::byte* result) {
   if (!one_rank_per_host()) return combine_hosts(met, result);
   const std::vector<size_t> bytes = lengths();
-  const auto rank = static_cast<size_t>(comm_.rank());
-  const size_t own = bytes[rank], own_start = start_of(bytes, comm_.rank());
-  const bool is_root = comm_.rank() == call_.root;
+  const auto rank = static_cast<size_t>(layout_.rank());
+  const size_t own = bytes[rank], own_start = start_of(bytes, layout_.rank());
+  const bool is_root = layout_.rank() == call_.root;
   const auto from = [&](int host, size_t expected) {
     return expect(met[static_cast<size_t>(host)], expected);
   };
   const auto take_all = [&](const std::byte* mine) {
     move_bytes(received(own_start), mine, own);
-    for (int host = 0; host < comm_.size(); ++host)
-      if (const size_t length = bytes[static_cast<size_t>(host)]; host != comm_.rank())
+    for (int host = 0; host < layout_.size(); ++host)
+      if (const size_t length = bytes[static_cast<size_t>(host)]; host != layout_.rank())
         move_bytes(received(start_of(bytes, host)), from(host, length), length);
   };
   switch (pattern_of(call_.kind)) {
     case Pattern::kNothing:
       return;
     case Pattern::kAllReduce:
-      return combine_along(met, sent(0), own);
+      return combine_inline(met, sent(0), own);
     case Pattern::kReduce:
-      if (is_root) combine_along(met, sent(0), own);
+      if (is_root) combine_inline(met, sent(0), own);
       return;
     case Pattern::kReduceScatter:
-      return combine_along(met, sent(own_start), own);
+      return combine_inline(met, sent(own_start), own);
     case Pattern::kBroadcast:
       return move_bytes(received(0), is_root ? sent(0) : from(call_.root, own), own);
     case Pattern::kScatter:
@@ -115,16 +114,16 @@ void HierTransfer::take_along(std::span<const TransportGroup::Met> met, std::byt
 }
 
 // Combines the data in the order of hosts, so that all ranks get the same bits, and rounds once.
-void HierTransfer::combine_along(std::span<const TransportGroup::Met> met, const std::byte* mine,
-                                 size_t bytes) {
+void HierTransfer::combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine,
+                                  size_t bytes) {
   std::vector<const void*> sources;
   sources.reserve(met.size());
-  for (int host = 0; host < comm_.size(); ++host)
-    sources.push_back(host == comm_.rank() ? mine : expect(met[static_cast<size_t>(host)], bytes));
+  for (int host = 0; host < layout_.size(); ++host)
+    sources.push_back(host == layout_.rank() ? mine : expect(met[static_cast<size_t>(host)], bytes));
   ReduceSpec spec = between_hosts();
   spec.dtype = call_.dtype;
   void* result = call_.recv;
-  dsc::reduce(spec, sources.data(), comm_.size(), &result, 1, bytes / dtype_bytes(call_.dtype));
+  dsc::reduce(spec, sources.data(), layout_.size(), &result, 1, bytes / dtype_bytes(call_.dtype));
 }
 
 }  // namespace dsc

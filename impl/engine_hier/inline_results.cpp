@@ -9,7 +9,6 @@
 #include "base/error.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_engine.hpp"
 #include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
@@ -74,21 +73,21 @@ size_t HierTransfer::parts_bytes(std::span<const int32_t> ranks) const {
 
 bool HierTransfer::is_small() const {
   return pattern_of(call_.kind) != Pattern::kNothing &&
-         parts_bytes(comm_.layout_.node_major_order()) <= kSmallBytes;
+         parts_bytes(layout_.node_major_order()) <= kSmallBytes;
 }
 
-void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, part_bytes(comm_.rank())); }
+void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, part_bytes(layout_.rank())); }
 
 // Packs or combines the parts of this host's ranks. All other hosts receive the same.
 TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) {
-  const auto& members = comm_.layout_.own_members();
+  const auto& members = layout_.own_members();
   const PartSizes sizes(call_, lengths());
   const size_t bytes = sizes.of(members);
   if (!reduces(pattern_of(call_.kind))) {
     std::byte* const all = scratch(kUp, bytes);
-    for (size_t place = 0, at = 0; place < members.size(); ++place) {
-      const size_t part = sizes.of(members[place]);
-      copy_bytes(all + at, parts[place], part);
+    for (size_t member = 0, at = 0; member < members.size(); ++member) {
+      const size_t part = sizes.of(members[member]);
+      copy_bytes(all + at, parts[member], part);
       at += part;
     }
     return {all, bytes};
@@ -96,9 +95,9 @@ TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) 
   const size_t count = bytes / dtype_bytes(call_.dtype), wide_bytes = count * dtype_bytes(work_type());
   std::byte* const wide = scratch(kOwn, wide_bytes * parts.size());
   std::vector<const void*> inputs;
-  for (size_t place = 0; place < parts.size(); ++place) {
-    inputs.push_back(wide + place * wide_bytes);
-    convert(wide + place * wide_bytes, work_type(), parts[place], call_.dtype, count);
+  for (size_t member = 0; member < parts.size(); ++member) {
+    inputs.push_back(wide + member * wide_bytes);
+    convert(wide + member * wide_bytes, work_type(), parts[member], call_.dtype, count);
   }
   void* const sum = scratch(kUp, wide_bytes);
   const int32_t op = call_.op == DSC_OP_AVG ? int32_t{DSC_OP_SUM} : call_.op;
@@ -109,19 +108,18 @@ TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) 
 
 // Computes from the data of all hosts the result that take_result() distributes.
 void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
-  const HierLayout& layout = comm_.layout_;
   const bool sums = reduces(pattern_of(call_.kind));
   const PartSizes sizes(call_, lengths());
   const size_t widening = sums ? dtype_bytes(work_type()) / dtype_bytes(call_.dtype) : 1;
   std::vector<const std::byte*> from;
-  for (int host = 0; host < layout.hosts(); ++host) {
-    const size_t bytes = sizes.of(layout.members(host)) * widening;
-    from.push_back(host == layout.own_host() ? scratch(kUp, 0)
-                                             : expect(met[static_cast<size_t>(host)], bytes));
+  for (int host = 0; host < layout_.hosts(); ++host) {
+    const size_t bytes = sizes.of(layout_.members(host)) * widening;
+    from.push_back(host == layout_.own_host() ? scratch(kUp, 0)
+                                              : expect(met[static_cast<size_t>(host)], bytes));
   }
   if (!sums) {
-    for (int rank = 0; rank < layout.size(); ++rank) {
-      const auto host = static_cast<size_t>(layout.host_of(rank));
+    for (int rank = 0; rank < layout_.size(); ++rank) {
+      const auto host = static_cast<size_t>(layout_.host_of(rank));
       const size_t bytes = sizes.of(rank);
       copy_bytes(result, from[host], bytes);
       from[host] += bytes;
@@ -138,10 +136,10 @@ void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::
 
 void HierTransfer::take_result(const std::byte* result) {
   const std::vector<size_t> bytes = lengths();
-  const auto rank = static_cast<size_t>(comm_.rank());
+  const auto rank = static_cast<size_t>(layout_.rank());
   const auto start =
-      static_cast<size_t>(std::accumulate(bytes.begin(), bytes.begin() + comm_.rank(), size_t{0}));
-  const bool is_root = comm_.rank() == call_.root;
+      static_cast<size_t>(std::accumulate(bytes.begin(), bytes.begin() + layout_.rank(), size_t{0}));
+  const bool is_root = layout_.rank() == call_.root;
   switch (pattern_of(call_.kind)) {
     case Pattern::kNothing:
       return;
@@ -154,9 +152,9 @@ void HierTransfer::take_result(const std::byte* result) {
     case Pattern::kScatter:
       return copy_bytes(call_.recv, result + start, bytes[rank]);
     case Pattern::kGather:
-      return copy_bytes(call_.recv, result, is_root ? parts_bytes(comm_.layout_.node_major_order()) : 0);
+      return copy_bytes(call_.recv, result, is_root ? parts_bytes(layout_.node_major_order()) : 0);
     case Pattern::kAllGather:
-      return copy_bytes(call_.recv, result, parts_bytes(comm_.layout_.node_major_order()));
+      return copy_bytes(call_.recv, result, parts_bytes(layout_.node_major_order()));
     case Pattern::kAllToAll:
       const size_t part = part_bytes(0);  // equal on all ranks
       for (size_t from = 0; from < bytes.size(); ++from)

@@ -1,0 +1,26 @@
+// What the collectives of one communicator over several hosts work with.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "engine_hier/hier_layout.hpp"
+#include "engine_hier/hier_links.hpp"
+#include "engine_host/host_engine.hpp"
+
+namespace dsc {
+
+// The communicator owns it and everything to which it refers. One thread at a time uses it: the one that runs
+// a collective.
+struct HierContext {
+  const HierLayout& layout;
+  HostEngine& local;                 // among the ranks of this host
+  HierLinks& links;                  // to other hosts
+  std::function<void()> check_host;  // throws if this host has failed, with ranks of the group
+  // Scratch memory of this rank, indexed by HierTransfer::Scratch, which later operations reuse.
+  std::array<std::vector<std::byte>, 5> scratch = {};
+};
+
+}  // namespace dsc

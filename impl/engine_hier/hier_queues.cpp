@@ -1,0 +1,39 @@
+#include "engine_hier/hier_queues.hpp"
+
+#include <algorithm>
+
+namespace dsc {
+
+HierQueue& HierQueues::of(const Call& call) {
+  const bool sends = call.kind == OpKind::kSend;
+  if (!sends && call.kind != OpKind::kRecv) return collectives_;
+  MutexLock lock(mutex_);
+  return (sends ? sends_ : receives_).try_emplace(call.root, open_, execute_, completions_).first->second;
+}
+
+std::vector<HierQueue*> HierQueues::all() {
+  std::vector<HierQueue*> queues{&collectives_};
+  MutexLock lock(mutex_);
+  for (auto* side : {&sends_, &receives_})
+    for (auto& [peer, queue] : *side) queues.push_back(&queue);
+  return queues;
+}
+
+bool HierQueues::busy() {
+  return std::ranges::any_of(all(), [](const HierQueue* queue) { return queue->busy(); });
+}
+
+void HierQueues::drain() {
+  for (HierQueue* queue : all()) queue->drain();
+}
+
+bool HierQueues::progress(Deadline deadline) {
+  const auto none_left = [&] {
+    return std::ranges::none_of(all(), [](const HierQueue* queue) { return queue->has_left(); });
+  };
+  const uint64_t seen = completions_.count();
+  if (!none_left()) completions_.wait(seen, deadline);
+  return none_left();
+}
+
+}  // namespace dsc

@@ -1,0 +1,40 @@
+// The queues of one communicator: one of collectives, and one for each direction of messages with each rank.
+// They do not wait for each other.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "engine_hier/hier_queue.hpp"
+
+namespace dsc {
+
+// Any thread may call the functions.
+class HierQueues {
+ public:
+  HierQueues(HierQueue::Open open, HierQueue::Execute execute)
+      : open_(std::move(open)), execute_(std::move(execute)), collectives_(open_, execute_, completions_) {}
+
+  // Returns the queue for a call; it exists as long as this object.
+  HierQueue& of(const Call& call);
+  void restart_numbers() noexcept { collectives_.restart_numbers(); }
+  bool busy();
+  void drain();
+  // Waits until an operation ends, none is left, or the deadline has passed. Returns true if none is left.
+  bool progress(Deadline deadline);
+
+ private:
+  std::vector<HierQueue*> all();
+
+  const HierQueue::Open open_;
+  const HierQueue::Execute execute_;
+  EventCount completions_;  // incremented when an operation ends
+  HierQueue collectives_;
+  Mutex mutex_;
+  std::map<int32_t, HierQueue> sends_ DSC_GUARDED_BY(mutex_);  // by peer
+  std::map<int32_t, HierQueue> receives_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

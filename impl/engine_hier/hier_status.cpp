@@ -1,0 +1,133 @@
+#include "engine_hier/hier_status.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/log.hpp"
+#include "base/wait.hpp"
+#include "comm/describe.hpp"
+#include "control/job_event.hpp"
+#include "engine_host/operation.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kAnswerMs = 500;        // how long an operation waits for answers
+constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
+constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
+constexpr size_t kMostAsked = 8;
+
+}  // namespace
+
+void HierStatus::note_begin(const Call& call, uint64_t number) noexcept {
+  MutexLock lock(mutex_);
+  latest_.fields = fields_of(call);
+  std::copy(std::begin(call.note), std::end(call.note), latest_.note);
+  latest_.number = number;
+  latest_.running = true;
+}
+
+void HierStatus::note_end() noexcept {
+  MutexLock lock(mutex_);
+  latest_.running = false;
+}
+
+// Returns a text such as "all_reduce(sum, f32, 1000) number 811, running".
+std::string HierStatus::describe_latest() const {
+  MutexLock lock(mutex_);
+  const bool is_own =
+      comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
+  if (latest_.number == 0 || (is_own && !latest_.running)) return "nothing";
+  return describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
+         (latest_.running ? ", running" : ", done");
+}
+
+// ---- answers to other hosts
+
+void HierStatus::set_handler(const GroupEngine::QueryHandler& handler) {
+  MutexLock lock(mutex_);
+  handler_ = handler;
+}
+
+std::string HierStatus::answer(const std::string& question) const {
+  GroupEngine::QueryHandler handler;
+  {
+    MutexLock lock(mutex_);
+    handler = handler_;
+  }
+  return question.empty() || !handler ? describe_latest() : handler(question);
+}
+
+// ---- questions to other hosts
+
+std::vector<Answer> HierStatus::ask(const std::vector<int32_t>& ranks, const std::string& question,
+                                    Deadline deadline) const {
+  std::vector<int32_t> of_world;
+  of_world.reserve(ranks.size());
+  for (const int32_t rank : ranks) of_world.push_back(layout_.global_ranks()[static_cast<size_t>(rank)]);
+  auto texts = world_.ask(state_.id(), of_world, question, deadline);
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < ranks.size(); ++i) answers.push_back({ranks[i], std::move(texts[i])});
+  return answers;
+}
+
+std::vector<Answer> HierStatus::query_hosts(uint64_t number, const std::string& question) const {
+  if (rank_0_is_unresponsive()) return {};
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (!world_.claim("device", state_.id(), number, deadline)) {
+    await_failure(kOthersAskedMs);
+    return {};
+  }
+  std::vector<int32_t> leaders;
+  for (int host = 0; host < layout_.hosts() && leaders.size() < kMostAskedRanks; ++host)
+    if (host != layout_.own_host()) leaders.push_back(layout_.leader(host));
+  return ask(leaders, question, deadline);
+}
+
+std::vector<Answer> HierStatus::query_rank(int32_t rank, const std::string& question) const {
+  if (rank_0_is_unresponsive()) return {};
+  return ask({rank}, question, Deadline::after_ms(kAnswerMs));
+}
+
+// Asks at most kMostAsked ranks; returns a text such as "rank 3: barrier() number 4, done; rank 4: no
+// answer".
+std::string HierStatus::latest_of(std::vector<int32_t> ranks, Deadline deadline) const {
+  ranks.resize(std::min(ranks.size(), kMostAsked));
+  std::string text;
+  for (const Answer& answer : ask(ranks, "", deadline))
+    text += (text.empty() ? "rank " : "; rank ") + std::to_string(answer.rank) + ": " + answer.text;
+  return text;
+}
+
+// Waits until the group has failed: the rank that asks for all publishes the failure with the answers.
+void HierStatus::await_failure(int timeout_ms) const {
+  const Deadline deadline = Deadline::after_ms(timeout_ms);
+  while (!has_failed_.load() && !deadline.passed()) sleep_until(Deadline::after_ms(5));
+}
+
+// ---- late ranks
+
+// Of all ranks that wait in a collective only one asks and logs.
+void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const {
+  const int64_t elapsed = now_ns() - waiting.since_ns;
+  if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
+  if (rank_0_is_unresponsive()) return;
+  waiting.reported = true;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (!is_message(waiting.kind) && !world_.claim("late", state_.id(), waiting.number, deadline)) return;
+  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s",
+      op_kind_name(waiting.kind), waiting.number, state_.name().c_str(),
+      static_cast<double>(elapsed) / kNsPerSecond, list_ranks(ranks).c_str(),
+      latest_of(ranks, deadline).c_str());
+}
+
+// In a collective one rank asks and publishes the answers; the others wait for them.
+void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& cause) const {
+  if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || rank_0_is_unresponsive()) return;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs);
+  if (!is_message(call.kind) && !world_.claim("timeout", state_.id(), number, deadline))
+    return await_failure(kOthersAnswerMs);
+  cause.text += "; " + latest_of(cause.ranks, deadline);
+}
+
+}  // namespace dsc

@@ -1,0 +1,77 @@
+// What ranks did last. Each rank remembers its latest operation and answers questions of other hosts about
+// it. A rank that waits long for others asks them, so that a log line or a time-out says what they do.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "comm/engine.hpp"
+#include "control/call.hpp"
+#include "control/layout.hpp"
+#include "engine_hier/hier_layout.hpp"
+#include "engine_hier/hier_world.hpp"
+
+namespace dsc {
+
+constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+// One communicator's part; all functions may be called by any thread. Questions are not asked while rank 0,
+// which serves the store that carries them, is unresponsive. Asking takes at most about a second longer than
+// the times below.
+class HierStatus {
+ public:
+  // The communicator owns the arguments, and sets `has_failed` when its group has failed.
+  HierStatus(HierWorld& world, const HierLayout& layout, const CommState& state,
+             const std::atomic<bool>& has_failed) noexcept
+      : world_(world), layout_(layout), state_(state), has_failed_(has_failed) {}
+
+  // The latest operation of this rank begins, and ends.
+  void note_begin(const Call& call, uint64_t number) noexcept;
+  void note_end() noexcept;
+
+  void set_handler(const GroupEngine::QueryHandler& handler);
+  // Answers a status query of another host without waiting; an empty question asks what this rank did last.
+  std::string answer(const std::string& question) const;
+
+  // See GroupEngine.
+  std::vector<Answer> query_hosts(uint64_t number, const std::string& question) const;
+  std::vector<Answer> query_rank(int32_t rank, const std::string& question) const;
+
+  // An operation in which a thread waits for other hosts; that thread's own.
+  struct Waiting {
+    OpKind kind = OpKind::kBarrier;
+    uint64_t number = 0;
+    int64_t since_ns = 0;  // 0: before the first operation
+    bool reported = false;
+  };
+  // Logs which ranks are late and what they did last, once per operation.
+  void report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const;
+  // Adds to a time-out what the missing ranks did last.
+  void explain_time_out(const Call& call, uint64_t number, Failure& cause) const;
+
+ private:
+  std::string describe_latest() const;
+  bool rank_0_is_unresponsive() const { return world_.unresponsive_ns(0).has_value(); }
+  std::vector<Answer> ask(const std::vector<int32_t>& ranks, const std::string& question,
+                          Deadline deadline) const;
+  std::string latest_of(std::vector<int32_t> ranks, Deadline deadline) const;
+  void await_failure(int timeout_ms) const;
+
+  HierWorld& world_;
+  const HierLayout& layout_;
+  const CommState& state_;
+  const std::atomic<bool>& has_failed_;
+  mutable Mutex mutex_;
+  struct {
+    CallFields fields{};
+    char note[40] = {};
+    uint64_t number = 0;
+    bool running = false;
+  } latest_ DSC_GUARDED_BY(mutex_);
+  GroupEngine::QueryHandler handler_ DSC_GUARDED_BY(mutex_);
+};
+
+}  // namespace dsc

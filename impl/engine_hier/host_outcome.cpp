@@ -1,0 +1,35 @@
+#include "engine_hier/host_outcome.hpp"
+
+#include "control/failure.hpp"
+
+namespace dsc {
+
+void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
+  if (local.size() > 1) {
+    Call call;
+    call.kind = OpKind::kBroadcast;
+    call.dtype = DSC_DTYPE_U8;
+    call.root = 0;
+    call.send = this;
+    call.recv = this;
+    call.count = sizeof *this;
+    run_on_host(local, call, deadline);
+  }
+  if (code == DSC_OK) return;
+  Failure failure;
+  failure.code = static_cast<dsc_result_t>(code);
+  failure.text = text;
+  failure.ranks.assign(ranks, ranks + n_ranks);
+  failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
+  failure.revoked = !failure.ranks.empty();  // marks the ranks as those of the group
+  fail_with(failure);
+}
+
+void run_on_host(HostEngine& local, Call call, Deadline deadline) {
+  constexpr int kGraceMs = 1000;
+  call.timeout_ms =
+      static_cast<int32_t>(std::min<int64_t>(deadline.remaining_ms(), INT32_MAX / 2)) + kGraceMs;
+  local.run(call);
+}
+
+}  // namespace dsc
