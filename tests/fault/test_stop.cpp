@@ -307,6 +307,11 @@ std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
   const NotedPauses unused(kSize);
   Crew crew(kSize, [&](Rank& rank) { return reduce_watched(rank, stall_timeout_ms, kNobody); });
   if (!crew.await_stage_of_all(kRunning, 20'000 * slowdown())) return "no start" + crew.describe();
+  // On a busy machine the ranks may not have been scheduled since: stops before the first operation show nothing.
+  for (int waits = 0; crew.report(0).operations.load() == 0; ++waits) {
+    if (waits > 20'000 * slowdown()) return "no operation" + crew.describe();
+    usleep(1000);
+  }
   for (int stops = 0; stops < 8; ++stops) {
     usleep(static_cast<useconds_t>(pick(10'000)));
     const int victims = 1 + pick(7);  // a set of ranks

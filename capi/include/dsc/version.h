@@ -11,8 +11,7 @@
 extern "C" {
 #endif
 
-#define DSC_VERSION_MAJOR \
-  0 /**< 0: the ABI may still change, with another DSC_SOVERSION; from 1 on it only grows */
+#define DSC_VERSION_MAJOR 0 /**< 0: the ABI may still change, with another DSC_SOVERSION */
 #define DSC_VERSION_MINOR 1 /**< functions or fields were added */
 #define DSC_VERSION_PATCH 0 /**< corrections only */
 #define DSC_SOVERSION 0     /**< number in the shared library's name */
