@@ -21,7 +21,7 @@ struct Failure {
   uint64_t index = 0;  // index of the non-finite element, with NONFINITE
   bool revoked = false;
   bool is_of_whole = false;  // a failure of the larger communicator, whose ranks it names
-  int32_t native_code = 0;  // error code of a backend
+  int32_t native_code = 0;   // error code of a backend
   std::string operation;
   std::string text;
 };

@@ -15,7 +15,8 @@ namespace dsc {
 namespace {
 
 // CUDA encodes versions as 1000 * major + 10 * minor: 13.1 is 13010.
-constexpr int kLeastCuda = 12000;  // the older of the two major versions for which NVIDIA builds its libraries
+constexpr int kLeastCuda =
+    12000;  // the older of the two major versions for which NVIDIA builds its libraries
 constexpr WantedLibrary kCuda{.name = "CUDA's driver",
                               .file = "libcuda.so.1",
                               .option = "cuda.library",

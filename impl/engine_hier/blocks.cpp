@@ -38,28 +38,6 @@ void HierTransfer::exchange_blocks() {
 
 // ---- small blocks: each leader packs all blocks of its host
 
-void HierTransfer::gather_rows(const void* row, void* rows, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kGather;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = row;
-  call.recv = rows;
-  call.count = bytes;
-  run_local(call);
-}
-
-void HierTransfer::scatter_rows(const void* rows, void* row, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kScatter;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = rows;
-  call.recv = row;
-  call.count = bytes;
-  run_local(call);
-}
-
 void HierTransfer::gather_at_once() {
   const std::vector<size_t> bytes = lengths();
   const size_t block = bytes[0], members = layout_.own_members().size();

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/error.hpp"
-#include "engine_hier/hier_transfer.hpp"
 
 namespace dsc {
 namespace {

@@ -9,18 +9,16 @@
 #include "comm/call_signature.hpp"
 #include "engine_hier/hier_context.hpp"
 #include "engine_hier/host_outcome.hpp"
+#include "engine_hier/inline_data.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {
 
-class HierTransfer;
-
 // Compares one call, on the thread of the communicator's collectives.
 class CallComparison {
  public:
-  // `inline_data` is the transfer of the call if its data is inline, else null. Inline data is used only if
-  // the calls are equal.
-  CallComparison(HierContext& context, HierTransfer* inline_data, Deadline deadline) noexcept
+  // `inline_data` is null if the data of the call does not travel with the comparison.
+  CallComparison(HierContext& context, InlineData* inline_data, Deadline deadline) noexcept
       : context_(context), inline_data_(inline_data), deadline_(deadline) {}
 
   // All ranks of the group call this. Throws MISMATCH if their calls differ, PROTOCOL if what another host
@@ -38,7 +36,7 @@ class CallComparison {
   CallDifference difference_of(std::span<const TransportGroup::Met> met) const;
 
   HierContext& context_;
-  HierTransfer* const inline_data_;
+  InlineData* const inline_data_;
   const Deadline deadline_;
 };
 

@@ -24,19 +24,6 @@ std::vector<TransportBlock> packed(void* data, const std::vector<size_t>& length
 
 // ---- on each host
 
-void HierTransfer::spread_on_host(const void* from, void* to, size_t bytes, int local_index) {
-  if (bytes == 0) return;
-  if (one_rank_per_host()) return copy_bytes(to, from, bytes);
-  Call call;
-  call.kind = OpKind::kBroadcast;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = local_index;
-  call.send = layout_.own_local_index() == local_index ? from : to;
-  call.recv = to;
-  call.count = bytes;
-  run_local(call);
-}
-
 // ---- operations
 
 void HierTransfer::broadcast() {
@@ -107,17 +94,6 @@ void HierTransfer::all_gather() {
                                  context_.links.leaders().all_gather(parts, deadline_, std::move(overlap));
                                }});
   if (!layout_.in_order()) layout_.unpack(received(0), all, bytes);
-}
-
-// Gathers the blocks of this host's members on each of them.
-void HierTransfer::gather_on_host(void* all, const std::vector<size_t>& bytes) {
-  Call call;
-  call.kind = OpKind::kAllGatherV;
-  call.dtype = DSC_DTYPE_U8;
-  call.send = call_.send;
-  call.recv = all;
-  call.recv_blocks = std::make_shared<const BlockList>(bytes);
-  run_local(call);
 }
 
 }  // namespace dsc

@@ -19,7 +19,7 @@ struct HierContext {
   HostEngine& local;                 // among the ranks of this host
   HierLinks& links;                  // to other hosts
   std::function<void()> check_host;  // throws if this host has failed, with ranks of the group
-  // Scratch memory of this rank, indexed by HierTransfer::Scratch, which later operations reuse.
+  // Scratch memory of this rank, indexed by HierCall::Scratch, which later operations reuse.
   std::array<std::vector<std::byte>, 5> scratch = {};
 };
 

@@ -131,11 +131,12 @@ void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
   if (is_message(call.kind)) return run_message(call, number, deadline);
   links_.begin_collective(call.kind, number);
-  HierTransfer transfer(context_, call, deadline);
-  const bool is_inline = transfer.is_inline();
-  CallComparison(context_, is_inline ? &transfer : nullptr, deadline).run(signature_of(call, id(), number));
+  InlineData inline_data(context_, call);
+  const bool is_inline = inline_data.fits();
+  CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
+      .run(signature_of(call, id(), number));
   record.meet(tick_now());
-  if (!is_inline) transfer.run();
+  if (!is_inline) HierTransfer(context_, call, deadline).run();
 }
 
 void HierEngine::run_message(const Call& call, uint64_t number, Deadline deadline) {

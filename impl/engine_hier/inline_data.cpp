@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
-#include "engine_hier/hier_transfer.hpp"
+#include "engine_hier/inline_data.hpp"
 
 namespace dsc {
 namespace {
@@ -23,20 +23,20 @@ size_t start_of(const std::vector<size_t>& bytes, int rank) {
 
 }  // namespace
 
-const std::byte* HierTransfer::expect(const TransportGroup::Met& met, size_t bytes) {
+const std::byte* InlineData::expect(const TransportGroup::Met& met, size_t bytes) {
   if (met.along.size() != bytes)
     fail(DSC_ERR_PROTOCOL, "%zu bytes came along with a call, expected %zu", met.along.size(), bytes);
   return met.along.data();
 }
 
-bool HierTransfer::is_inline() const {
+bool InlineData::fits() const {
   if (!one_rank_per_host()) return is_small();
   if (pattern_of(call_.kind) == Pattern::kNothing) return false;
   const std::vector<size_t> bytes = lengths();
   return *std::ranges::max_element(bytes) * (bytes.size() - 1) <= kMostBytes;
 }
 
-std::vector<TransportBlock> HierTransfer::inline_blocks(std::span<const std::byte* const> parts) {
+std::vector<TransportBlock> InlineData::inline_blocks(std::span<const std::byte* const> parts) {
   if (!one_rank_per_host())
     return std::vector<TransportBlock>(static_cast<size_t>(layout_.hosts()), host_part(parts));
   const std::vector<size_t> bytes = lengths();
@@ -48,7 +48,7 @@ std::vector<TransportBlock> HierTransfer::inline_blocks(std::span<const std::byt
 
 // Returns what this rank sends to a host. Every host has one rank here, so hosts and ranks have equal
 // numbers.
-TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& bytes) const {
+TransportBlock InlineData::block_for(int host, const std::vector<size_t>& bytes) const {
   std::byte* const data = const_cast<std::byte*>(sent(0));
   const auto at = static_cast<size_t>(host);
   const bool is_root = layout_.rank() == call_.root, is_for_root = host == call_.root;
@@ -74,7 +74,7 @@ TransportBlock HierTransfer::block_for(int host, const std::vector<size_t>& byte
   return {};
 }
 
-void HierTransfer::take_inline(std::span<const TransportGroup::Met> met, std::byte* result) {
+void InlineData::take_inline(std::span<const TransportGroup::Met> met, std::byte* result) {
   if (!one_rank_per_host()) return combine_hosts(met, result);
   const std::vector<size_t> bytes = lengths();
   const auto rank = static_cast<size_t>(layout_.rank());
@@ -114,8 +114,8 @@ void HierTransfer::take_inline(std::span<const TransportGroup::Met> met, std::by
 }
 
 // Combines the data in the order of hosts, so that all ranks get the same bits, and rounds once.
-void HierTransfer::combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine,
-                                  size_t bytes) {
+void InlineData::combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine,
+                                size_t bytes) {
   std::vector<const void*> sources;
   sources.reserve(met.size());
   for (int host = 0; host < layout_.size(); ++host)

@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
-#include "engine_hier/hier_transfer.hpp"
+#include "engine_hier/inline_data.hpp"
 
 namespace dsc {
 namespace {
@@ -65,21 +65,17 @@ class PartSizes {
 
 }  // namespace
 
-size_t HierTransfer::part_bytes(int from) const { return PartSizes(call_, lengths()).of(from); }
-
-size_t HierTransfer::parts_bytes(std::span<const int32_t> ranks) const {
-  return PartSizes(call_, lengths()).of(ranks);
-}
-
-bool HierTransfer::is_small() const {
+bool InlineData::is_small() const {
   return pattern_of(call_.kind) != Pattern::kNothing &&
-         parts_bytes(layout_.node_major_order()) <= kSmallBytes;
+         PartSizes(call_, lengths()).of(layout_.node_major_order()) <= kSmallBytes;
 }
 
-void HierTransfer::give_part(std::byte* to) const { copy_bytes(to, call_.send, part_bytes(layout_.rank())); }
+void InlineData::give_part(std::byte* to) const {
+  copy_bytes(to, call_.send, PartSizes(call_, lengths()).of(layout_.rank()));
+}
 
 // Packs or combines the parts of this host's ranks. All other hosts receive the same.
-TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) {
+TransportBlock InlineData::host_part(std::span<const std::byte* const> parts) {
   const auto& members = layout_.own_members();
   const PartSizes sizes(call_, lengths());
   const size_t bytes = sizes.of(members);
@@ -107,7 +103,7 @@ TransportBlock HierTransfer::host_part(std::span<const std::byte* const> parts) 
 }
 
 // Computes from the data of all hosts the result that take_result() distributes.
-void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
+void InlineData::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
   const bool sums = reduces(pattern_of(call_.kind));
   const PartSizes sizes(call_, lengths());
   const size_t widening = sums ? dtype_bytes(work_type()) / dtype_bytes(call_.dtype) : 1;
@@ -134,7 +130,7 @@ void HierTransfer::combine_hosts(std::span<const TransportGroup::Met> met, std::
   convert(result, call_.dtype, sum, work_type(), count);
 }
 
-void HierTransfer::take_result(const std::byte* result) {
+void InlineData::take_result(const std::byte* result) {
   const std::vector<size_t> bytes = lengths();
   const auto rank = static_cast<size_t>(layout_.rank());
   const auto start =
@@ -152,11 +148,12 @@ void HierTransfer::take_result(const std::byte* result) {
     case Pattern::kScatter:
       return copy_bytes(call_.recv, result + start, bytes[rank]);
     case Pattern::kGather:
-      return copy_bytes(call_.recv, result, is_root ? parts_bytes(layout_.node_major_order()) : 0);
+      return copy_bytes(call_.recv, result,
+                        is_root ? PartSizes(call_, lengths()).of(layout_.node_major_order()) : 0);
     case Pattern::kAllGather:
-      return copy_bytes(call_.recv, result, parts_bytes(layout_.node_major_order()));
+      return copy_bytes(call_.recv, result, PartSizes(call_, lengths()).of(layout_.node_major_order()));
     case Pattern::kAllToAll:
-      const size_t part = part_bytes(0);  // equal on all ranks
+      const size_t part = PartSizes(call_, lengths()).of(0);  // equal on all ranks
       for (size_t from = 0; from < bytes.size(); ++from)
         copy_bytes(received(from * bytes[rank]), result + from * part + start, bytes[rank]);
   }

@@ -12,28 +12,7 @@ constexpr size_t kSumBytes = size_t{2} << 20;  // size of a piece
 
 }  // namespace
 
-bool HierTransfer::widens() const noexcept {
-  return is_floating(call_.dtype) && dtype_bytes(call_.dtype) < 4;
-}
-
-int32_t HierTransfer::work_type() const noexcept { return widens() ? DSC_DTYPE_F32 : call_.dtype; }
-
 size_t HierTransfer::sum_piece() const noexcept { return kSumBytes / dtype_bytes(work_type()); }
-
-// The prescale applies where inputs are first read: here only if no reduction on the hosts comes before.
-ReduceSpec HierTransfer::between_hosts() const noexcept {
-  return {.dtype = work_type(),
-          .op = call_.op,
-          .divisor = layout_.size(),
-          .prescale = one_rank_per_host() ? call_.prescale : 1.0};
-}
-
-void HierTransfer::convert(void* to, int32_t to_type, const void* from, int32_t from_type, size_t count) {
-  if (to_type == from_type)
-    copy(to, from, count * dtype_bytes(to_type), false);
-  else
-    cast(to_type, to, from_type, from, count);
-}
 
 // Combines the values of this host's members at its leader.
 void HierTransfer::combine_on_host(const void* values, void* sum, size_t count) {

@@ -54,8 +54,8 @@ void BadElements::wait_for_stream(DeviceStream* stream) const {
   }
 }
 
-// Waits for the stream first, with a deadline: a copy to memory that the driver does not know may wait for the
-// stream itself, without one.
+// Waits for the stream first, with a deadline: a copy to memory that the driver does not know may wait for
+// the stream itself, without one.
 void BadElements::read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const {
   wait_for_stream(stream);
   device().copy(reinterpret_cast<DeviceAddress>(to), from, bytes, stream);

@@ -54,8 +54,8 @@ void TransportChannel::connect(const std::string& peer_address) {
   if (result != DSC_OK) fail(result, "%s cannot connect: %s", transport_->table().library, why);
 }
 
-// The module's thread and the waiting thread often share a processor, where each notification may cost two context
-// switches. So only events that the waiting thread needs are reported.
+// The module's thread and the waiting thread often share a processor, where each notification may cost two
+// context switches. So only events that the waiting thread needs are reported.
 bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
   if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || untold_ == 0) return true;
@@ -142,7 +142,8 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   char why[256] = "";
   dsc_transport_region* region = nullptr;
   const int result = transport_->table().open_region(pair_, slot, memory, bytes, &region, why, sizeof why);
-  if (result != DSC_OK) fail(result, "%s cannot receive into %zu bytes: %s", transport_->table().library, bytes, why);
+  if (result != DSC_OK)
+    fail(result, "%s cannot receive into %zu bytes: %s", transport_->table().library, bytes, why);
   return region;
 }
 

@@ -24,8 +24,8 @@ constexpr int64_t kAskMs = 200;      // interval of retries; each request costs 
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
 
-// The module writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in the
-// calling thread during its lifetime and discards one that was raised meanwhile.
+// The module writes to sockets in a way that raises SIGPIPE when the peer is gone. This blocks the signal in
+// the calling thread during its lifetime and discards one that was raised meanwhile.
 class NoSigpipe {
  public:
   NoSigpipe() noexcept {
@@ -262,8 +262,8 @@ void Mesh::await_abort_sent(Deadline deadline) noexcept {
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
-// All sockets are shut down first, so that the module's thread ends the connections: closing one from here blocks
-// until that thread returns from its poll.
+// All sockets are shut down first, so that the module's thread ends the connections: closing one from here
+// blocks until that thread returns from its poll.
 void Mesh::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();

@@ -1,7 +1,7 @@
 // Waits on behalf of an operation between hosts, for its connections and for notifications of other threads.
 //
-// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, which would
-// wake the waiting one: two context switches, which take longer than a small message.
+// The waiting thread moves the bytes itself. Otherwise each message would wake the module's thread, which
+// would wake the waiting one: two context switches, which take longer than a small message.
 #pragma once
 
 #include <atomic>

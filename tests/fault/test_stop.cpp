@@ -307,7 +307,8 @@ std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
   const NotedPauses unused(kSize);
   Crew crew(kSize, [&](Rank& rank) { return reduce_watched(rank, stall_timeout_ms, kNobody); });
   if (!crew.await_stage_of_all(kRunning, 20'000 * slowdown())) return "no start" + crew.describe();
-  // On a busy machine the ranks may not have been scheduled since: stops before the first operation show nothing.
+  // On a busy machine the ranks may not have been scheduled since: stops before the first operation show
+  // nothing.
   for (int waits = 0; crew.report(0).operations.load() == 0; ++waits) {
     if (waits > 20'000 * slowdown()) return "no operation" + crew.describe();
     usleep(1000);

@@ -10,9 +10,9 @@
 
 #include "base/environment.hpp"
 #include "base/error.hpp"
-#include "engine_nccl/interface_advice.hpp"
 #include "bootstrap/launch_report.hpp"
 #include "bootstrap/launcher.hpp"
+#include "engine_nccl/interface_advice.hpp"
 
 // Last, since it defines macros such as fail().
 extern "C" {

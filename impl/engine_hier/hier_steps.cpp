@@ -1,0 +1,102 @@
+#include "engine_hier/hier_steps.hpp"
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+
+namespace dsc {
+
+// All members of a host run the same steps in the same order, as its collectives require. Only the leader
+// adds the transfer between hosts.
+void HierSteps::in_pieces(size_t pieces, const Stages& stages) {
+  if (pieces == 0) return;
+  stages.up(0);
+  for (size_t piece = 0; piece < pieces; ++piece) {
+    const auto on_host = [&] {
+      if (piece > 0) stages.down(piece - 1);
+      if (piece + 1 < pieces) stages.up(piece + 1);
+    };
+    if (!layout_.leads()) {
+      on_host();
+      continue;
+    }
+    stages.across(piece, overlap(on_host));
+  }
+  stages.down(pieces - 1);
+}
+
+// The transport passes an error of the hook on to the other hosts and knows no local ranks, so the error
+// must either name ranks of the group or none.
+OverlapHook HierSteps::overlap(std::function<void()> on_host) {
+  return [this, on_host = std::move(on_host)] {
+    capture(on_host, [&](const Error& error) {
+      context_.check_host();
+      throw Error(error.code(), error.what());
+    });
+  };
+}
+
+// Passes a block between two members. All members take part, because the host engine's send and receive are
+// reserved for the user's messages.
+void HierSteps::pass(int from, int to, void* data, size_t bytes) {
+  if (from == to) return;
+  const int own = layout_.own_local_index();
+  std::vector<size_t> out(layout_.own_members().size(), 0), in(out);
+  if (own == from) out[static_cast<size_t>(to)] = bytes;
+  if (own == to) in[static_cast<size_t>(from)] = bytes;
+  Call call;
+  call.kind = OpKind::kAllToAllV;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = data;
+  call.recv = data;
+  call.send_blocks = std::make_shared<const BlockList>(std::move(out));
+  call.recv_blocks = std::make_shared<const BlockList>(std::move(in));
+  run_local(call);
+}
+
+// Gathers the blocks of this host's members on each of them.
+void HierSteps::gather_on_host(void* all, const std::vector<size_t>& bytes) {
+  Call call;
+  call.kind = OpKind::kAllGatherV;
+  call.dtype = DSC_DTYPE_U8;
+  call.send = call_.send;
+  call.recv = all;
+  call.recv_blocks = std::make_shared<const BlockList>(bytes);
+  run_local(call);
+}
+
+void HierSteps::spread_on_host(const void* from, void* to, size_t bytes, int local_index) {
+  if (bytes == 0) return;
+  if (one_rank_per_host()) return copy_bytes(to, from, bytes);
+  Call call;
+  call.kind = OpKind::kBroadcast;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = local_index;
+  call.send = layout_.own_local_index() == local_index ? from : to;
+  call.recv = to;
+  call.count = bytes;
+  run_local(call);
+}
+
+void HierSteps::gather_rows(const void* row, void* rows, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kGather;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = row;
+  call.recv = rows;
+  call.count = bytes;
+  run_local(call);
+}
+
+void HierSteps::scatter_rows(const void* rows, void* row, size_t bytes) {
+  Call call;
+  call.kind = OpKind::kScatter;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = 0;
+  call.send = rows;
+  call.recv = row;
+  call.count = bytes;
+  run_local(call);
+}
+
+}  // namespace dsc

@@ -1,0 +1,66 @@
+// The steps of an operation on this host and between hosts.
+//
+// Data goes in pieces: while one travels between hosts, the one before is spread and the next one gathered.
+// Where no host has more than one rank there is nothing to gather or spread, and data travels whole.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "engine_hier/hier_call.hpp"
+#include "engine_hier/host_outcome.hpp"
+
+namespace dsc {
+
+class HierSteps : protected HierCall {
+ public:
+  HierSteps(HierContext& context, const Call& call, Deadline deadline) noexcept
+      : HierCall(context, call), deadline_(deadline) {}
+
+ protected:
+  ~HierSteps() = default;
+
+  // Divides an array of `total` units into pieces of `length`; the caller chooses bytes or elements.
+  struct Cut {
+    Cut(size_t all, size_t piece) : total(all), length(std::max(piece, size_t{1})) {}
+    size_t pieces() const { return (total + length - 1) / length; }
+    size_t start(size_t piece) const { return piece * length; }
+    // Returns the length of a piece in a block of `part` units, which may be shorter than the array.
+    size_t count(size_t piece, size_t part) const {
+      return std::min(length, part - std::min(part, start(piece)));
+    }
+    size_t count(size_t piece) const { return count(piece, total); }
+
+    size_t total, length;
+  };
+  // The steps of one piece: up to the leader, across to other hosts (leaders only), and down to the
+  // members.
+  struct Stages {
+    std::function<void(size_t piece)> up, down;
+    std::function<void(size_t piece, OverlapHook)> across;
+  };
+  void in_pieces(size_t pieces, const Stages& stages);
+  // Returns a hook that runs steps on this host while the transport works.
+  OverlapHook overlap(std::function<void()> on_host);
+
+  // Two pieces are under way at a time, so there are two buffers for each direction.
+  std::byte* scratch_of(Scratch which, size_t piece, size_t bytes) {
+    return scratch(static_cast<Scratch>(which + piece % 2), bytes);
+  }
+
+  // Steps on this host. `rows` holds one row of each member and is used on the leader only.
+  void gather_rows(const void* row, void* rows, size_t bytes);
+  void scatter_rows(const void* rows, void* row, size_t bytes);
+  void gather_on_host(void* all, const std::vector<size_t>& bytes);
+  void spread_on_host(const void* from, void* to, size_t bytes, int local_index);
+
+  void run_local(Call call) { run_on_host(context_.local, std::move(call), deadline_); }
+  void pass(int from, int to, void* data, size_t bytes);
+
+  const Deadline deadline_;
+};
+
+}  // namespace dsc
