@@ -265,7 +265,7 @@ bool World::has_failed() noexcept {
 }
 
 // A world that began to close before it got the job's store announces that now.
-void World::hold_name(std::shared_ptr<JobStore> job) noexcept {
+void World::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
   Closing closing;
   {
     MutexLock lock(name_mutex_);

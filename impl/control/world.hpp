@@ -108,7 +108,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
-  void hold_name(std::shared_ptr<JobStore> job) noexcept;
+  void hold_name(const std::shared_ptr<JobStore>& job) noexcept;
 
   // Announces that this rank takes no further part in any group.
   void end() noexcept;

@@ -36,7 +36,7 @@ bool serves_all(const JoinedWorld&) { return true; }
 
 // Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
 std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
-  if (joined.job) joined.world->hold_name(std::move(joined.job));
+  if (joined.job) joined.world->hold_name(joined.job);
   return std::move(joined.local);
 }
 
