@@ -74,7 +74,7 @@ bool Comm::is_on_device(const std::vector<Call>& calls) {
   const auto all = std::ssize(calls);
   if (here != 0 && here != all)
     fail(DSC_ERR_INVALID_ARG,
-         "the group has %td operations on host memory and %td on a device; expected one kind", all - here,
+         "the batch has %td operations on host memory and %td on a device; expected one kind", all - here,
          here);
   if (here == 0)
     for (const Call& call : calls) device_->note_host_call(call);
@@ -178,9 +178,9 @@ void Comm::abort() noexcept {
 }
 
 void Comm::leave() noexcept {
-  if (state_.left()) return;
   if (device_ && device_->has_running()) group_->revoke(state_.destroyed());
   group_->leave();
+  state_.leave_channels();
   if (!device_) return;
   device_->give_up();
   device_->await_adopted();

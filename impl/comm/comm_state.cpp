@@ -10,7 +10,6 @@
 #include "base/process_guard.hpp"
 #include "comm/engine.hpp"
 #include "comm/group_ids.hpp"
-#include "control/group.hpp"
 
 namespace dsc {
 
@@ -31,12 +30,6 @@ int CommState::group_rank(int global_rank) const noexcept {
 uint64_t CommState::next_id() noexcept { return mix_id(id(), children_.fetch_add(1)); }
 
 std::string CommState::child_name() const { return name() + "/" + std::to_string(children_.load()); }
-
-bool CommState::is_over() const noexcept { return left() || finalized() || (world_ && world_->ended()); }
-
-bool CommState::takes_no_part() const noexcept {
-  return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
-}
 
 const char* CommState::why_over() const noexcept {
   if (world_ && world_->ended()) return "its world was finalized";

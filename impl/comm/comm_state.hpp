@@ -13,12 +13,11 @@
 #include "comm/nonfinite.hpp"
 #include "control/call.hpp"
 #include "control/failure.hpp"
+#include "control/group.hpp"
 
 namespace dsc {
 
-class Group;
 class GroupEngine;
-class World;
 
 // Facts that start-up has found out, kept for later calls.
 struct WorldInfo {
@@ -78,9 +77,12 @@ class CommState {
   bool left() const noexcept { return left_.load(); }
   void set_finalized() noexcept { finalized_.store(true); }
   bool finalized() const noexcept { return finalized_.load(); }
-  bool is_over() const noexcept;  // finalized, left, or its world has ended
+  // Finalized, left, or its world has ended. Every operation asks, so this is inline.
+  bool is_over() const noexcept { return left() || finalized() || (world_ && world_->ended()); }
   // True also if this rank finalizes the world and takes part in no further operation.
-  bool takes_no_part() const noexcept;
+  bool takes_no_part() const noexcept {
+    return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
+  }
   // A call on this rank has reported the communicator's failure: later ones are refused.
   void note_reported() noexcept { reported_.store(true); }
   bool reported() const noexcept { return reported_.load(); }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "control/call.hpp"
-#include "dsc/types.h"
 
 namespace dsc {
 
@@ -15,12 +14,7 @@ namespace dsc {
 template <typename Group>
 void gather_bytes(Group& group, OpKind kind, uint64_t tag, const void* mine, void* all, size_t bytes,
                   const std::string& note = {}) {
-  Call call;
-  call.kind = kind;
-  call.dtype = DSC_DTYPE_U8;
-  call.send = mine;
-  call.recv = all;
-  call.count = bytes;
+  Call call = call_of_bytes(kind, -1, mine, all, bytes);
   call.tag = tag;
   std::snprintf(call.note, sizeof call.note, "%s", note.c_str());
   group.run(call);

@@ -47,10 +47,10 @@ void OperationWork::notify(std::shared_ptr<Countdown> countdown) {
   on_listener();
 }
 
-bool OperationWork::end(Failure failure) noexcept {
+bool OperationWork::end(Failure&& failure) noexcept {
   const MutexLock lock(mutex_);
   if (done()) return false;
-  failure_ = std::move(failure);
+  if (failure.code != DSC_OK) failure_ = std::move(failure);
   done_.store(true, std::memory_order_seq_cst);
   if (event_fd_) eventfd_write(event_fd_.get(), 1);
   if (countdown_) countdown_->complete_one();

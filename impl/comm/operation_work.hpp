@@ -30,7 +30,7 @@ class OperationWork : public Work {
   // Called when a descriptor or a countdown waits for the end.
   virtual void on_listener() {}
   // Ends the work. Returns false if it had ended before: two threads may have seen the end.
-  bool end(Failure failure) noexcept;
+  bool end(Failure&& failure) noexcept;
 
  private:
   const Call call_;

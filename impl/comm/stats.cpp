@@ -23,7 +23,7 @@ size_t class_of(size_t bytes) noexcept {
 void StatsTable::add(OpKind kind, size_t bytes, int64_t waiting_ns, int64_t moving_ns) noexcept {
   if (static_cast<size_t>(kind) >= kKinds) return;
   Cell& cell = rows_[static_cast<size_t>(kind)][class_of(bytes)];
-  const bool shared = kind == OpKind::kSend || kind == OpKind::kRecv;  // each peer has its own queue
+  const bool shared = is_message(kind);  // each peer has its own queue
   increase(cell.count, 1, shared);
   increase(cell.bytes, bytes, shared);
   increase(cell.waiting_ns, static_cast<uint64_t>(waiting_ns), shared);

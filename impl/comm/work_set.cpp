@@ -101,10 +101,9 @@ std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& cal
 }
 
 void run_all(GroupEngine& group, const std::vector<Call>& calls) {
-  const bool has_messages = std::any_of(calls.begin(), calls.end(), [](const Call& call) {
-    return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
-  });
-  if (has_messages) {  // messages may wait for each other
+  if (std::ranges::any_of(calls, [](const Call& call) {
+        return is_message(call.kind);
+      })) {  // messages may wait for each other
     start_all(group, calls)->wait(Deadline::never());
     return;
   }

@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "dsc/types.h"
+
 namespace dsc {
 
 // Kinds of operations, including internal ones, which come from kFinalize on.
@@ -45,6 +47,9 @@ constexpr bool comes_before_numbers(OpKind kind) noexcept {
   return kind == OpKind::kReady || kind == OpKind::kBind;
 }
 
+// Messages are numbered by peer and direction, separately from collectives.
+constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
 struct UserOp;
 
 inline constexpr int32_t kUserOp = 1000;  // code of user-defined operations
@@ -83,5 +88,17 @@ struct Call {
   std::shared_ptr<const BlockList> recv_blocks;
   char note[40] = {};  // shown in the text of a mismatch but not compared
 };
+
+// Returns a call that moves bytes, without a type.
+inline Call call_of_bytes(OpKind kind, int32_t root, const void* send, void* recv, size_t bytes) {
+  Call call;
+  call.kind = kind;
+  call.dtype = DSC_DTYPE_U8;
+  call.root = root;
+  call.send = send;
+  call.recv = recv;
+  call.count = bytes;
+  return call;
+}
 
 }  // namespace dsc

@@ -169,7 +169,7 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
 uint64_t Group::latest_collective(int member) const noexcept {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
-  const bool is_other = kind == OpKind::kSend || kind == OpKind::kRecv || comes_before_numbers(kind);
+  const bool is_other = is_message(kind) || comes_before_numbers(kind);
   return is_other ? 0 : latest & kLatestNumberMask;
 }
 

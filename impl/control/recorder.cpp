@@ -17,8 +17,6 @@ constexpr auto kRead = std::memory_order_acquire;
 constexpr auto kWrite = std::memory_order_release;
 constexpr auto kRelaxed = std::memory_order_relaxed;
 
-constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
-
 }  // namespace
 
 const char* algorithm_name(Algorithm algorithm) noexcept {

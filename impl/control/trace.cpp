@@ -99,10 +99,6 @@ std::string version_text(uint32_t version) {
          std::to_string(version & 0xff);
 }
 
-bool is_message(const RecordedCall& call) noexcept {
-  return call.kind == OpKind::kSend || call.kind == OpKind::kRecv;
-}
-
 // Ranks are written as text, as c10d does.
 std::string rank_list_text(const std::vector<int32_t>& global_ranks) {
   std::string text = "[";
@@ -232,7 +228,7 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
 void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const Clock& clock) {
   const RecordedOperation& operation = entry.operation;
   const RecordedCall& call = operation.call;
-  const bool message = is_message(call);
+  const bool message = is_message(call.kind);
   const auto sequence = static_cast<int64_t>(call.sequence);
   json.begin_object();
   field(json, "record_id", static_cast<int64_t>(record_id));

@@ -59,14 +59,23 @@ void HierEngine::connect(Deadline deadline) {
 
 // ---- operations
 
+std::optional<std::string> HierEngine::unsupported_reason(const Call& call) const {
+  return HierTransfer::unsupported_reason(call);
+}
+
+// Called before other ranks learn of the call.
+void HierEngine::check(const Call& call) const {
+  if (const auto reason = unsupported_reason(call)) fail(DSC_ERR_UNSUPPORTED, "%s", reason->c_str());
+}
+
 void HierEngine::run(const Call& call) {
-  HierTransfer::check(call);
+  check(call);
   const Failure failure = queues_.of(call).run(call);
   if (failure.code != DSC_OK) fail_with(failure);
 }
 
 std::shared_ptr<Work> HierEngine::start(const Call& call) {
-  HierTransfer::check(call);
+  check(call);
   return queues_.of(call).start(call, id());
 }
 
@@ -182,7 +191,6 @@ void HierEngine::leave() noexcept {
   local_->leave();
   if (!state.finalized()) tell_hosts(" has left");
   if (id() == kWorldId && revoked_.load()) world_->begin_closing();
-  state.leave_channels();
 }
 
 void HierEngine::finalize() {

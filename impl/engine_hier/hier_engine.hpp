@@ -34,6 +34,7 @@ class HierEngine final : public GroupEngine {
   int32_t backend() const noexcept override { return DSC_BACKEND_INTER_HOST; }
   bool checks_nonfinite() const noexcept override { return false; }
 
+  std::optional<std::string> unsupported_reason(const Call& call) const override;
   void run(const Call& call) override;
   std::shared_ptr<Work> start(const Call& call) override;
   void* allocate(size_t bytes) override;
@@ -67,6 +68,7 @@ class HierEngine final : public GroupEngine {
   void connect(Deadline deadline);
 
   // --- Operations.
+  void check(const Call& call) const;
   // Sizes of this rank's buffers in bytes; 0 for a buffer that the call does not use.
   struct BufferBytes {
     size_t send, recv;

@@ -17,7 +17,7 @@ void HierWork::await_end(Deadline deadline) {
     completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
 }
 
-void HierWork::complete(Failure failure) noexcept {
+void HierWork::complete(Failure&& failure) noexcept {
   MutexLock lock(mutex_);
   end(std::move(failure));
   completed_.notify_all();

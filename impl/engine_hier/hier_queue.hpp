@@ -23,7 +23,7 @@ class HierWork final : public OperationWork {
   HierWork(const Call& call, uint64_t group, uint64_t number) : OperationWork(call, group), number_(number) {}
 
   uint64_t number() const noexcept override { return number_; }
-  void complete(Failure failure) noexcept;
+  void complete(Failure&& failure) noexcept;
 
   std::optional<Record> record;  // the queue's
 

@@ -107,7 +107,7 @@ void HierStatus::await_failure(int timeout_ms) const {
 
 // ---- late ranks
 
-// Of all ranks that wait in a collective only one asks and logs.
+// Only one of the ranks that wait in a collective asks and logs.
 void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const {
   const int64_t elapsed = now_ns() - waiting.since_ns;
   if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;

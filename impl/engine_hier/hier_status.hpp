@@ -16,8 +16,6 @@
 
 namespace dsc {
 
-constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
-
 // One communicator's part; all functions may be called by any thread. Questions are not asked while rank 0,
 // which serves the store that carries them, is unresponsive. Asking takes at most about a second longer than
 // the times below.

@@ -43,11 +43,7 @@ void HierSteps::pass(int from, int to, void* data, size_t bytes) {
   std::vector<size_t> out(layout_.own_members().size(), 0), in(out);
   if (own == from) out[static_cast<size_t>(to)] = bytes;
   if (own == to) in[static_cast<size_t>(from)] = bytes;
-  Call call;
-  call.kind = OpKind::kAllToAllV;
-  call.dtype = DSC_DTYPE_U8;
-  call.send = data;
-  call.recv = data;
+  Call call = call_of_bytes(OpKind::kAllToAllV, -1, data, data, 0);
   call.send_blocks = std::make_shared<const BlockList>(std::move(out));
   call.recv_blocks = std::make_shared<const BlockList>(std::move(in));
   run_local(call);
@@ -55,11 +51,7 @@ void HierSteps::pass(int from, int to, void* data, size_t bytes) {
 
 // Gathers the blocks of this host's members on each of them.
 void HierSteps::gather_on_host(void* all, const std::vector<size_t>& bytes) {
-  Call call;
-  call.kind = OpKind::kAllGatherV;
-  call.dtype = DSC_DTYPE_U8;
-  call.send = call_.send;
-  call.recv = all;
+  Call call = call_of_bytes(OpKind::kAllGatherV, -1, call_.send, all, 0);
   call.recv_blocks = std::make_shared<const BlockList>(bytes);
   run_local(call);
 }
@@ -67,36 +59,16 @@ void HierSteps::gather_on_host(void* all, const std::vector<size_t>& bytes) {
 void HierSteps::spread_on_host(const void* from, void* to, size_t bytes, int local_index) {
   if (bytes == 0) return;
   if (one_rank_per_host()) return copy_bytes(to, from, bytes);
-  Call call;
-  call.kind = OpKind::kBroadcast;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = local_index;
-  call.send = layout_.own_local_index() == local_index ? from : to;
-  call.recv = to;
-  call.count = bytes;
-  run_local(call);
+  const void* const own = layout_.own_local_index() == local_index ? from : to;
+  run_local(call_of_bytes(OpKind::kBroadcast, local_index, own, to, bytes));
 }
 
 void HierSteps::gather_rows(const void* row, void* rows, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kGather;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = row;
-  call.recv = rows;
-  call.count = bytes;
-  run_local(call);
+  run_local(call_of_bytes(OpKind::kGather, 0, row, rows, bytes));
 }
 
 void HierSteps::scatter_rows(const void* rows, void* row, size_t bytes) {
-  Call call;
-  call.kind = OpKind::kScatter;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = 0;
-  call.send = rows;
-  call.recv = row;
-  call.count = bytes;
-  run_local(call);
+  run_local(call_of_bytes(OpKind::kScatter, 0, rows, row, bytes));
 }
 
 }  // namespace dsc

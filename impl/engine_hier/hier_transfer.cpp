@@ -2,19 +2,18 @@
 
 #include <cstring>
 
-#include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
-void HierTransfer::check(const Call& call) {
-  if (call.user)
-    fail(DSC_ERR_UNSUPPORTED, "operations of the caller's do not run between hosts in this version");
+
+std::optional<std::string> HierTransfer::unsupported_reason(const Call& call) {
+  if (call.user) return "user-defined operations do not run between hosts in this version";
   if (call.nonfinite != NonFiniteCheck::kOff)
-    fail(DSC_ERR_UNSUPPORTED, "the non-finite check does not look at ranks of other hosts in this version");
-  if (call.kind == OpKind::kAllToAllV)
-    fail(DSC_ERR_UNSUPPORTED, "all_to_all_v does not go between hosts in this version");
+    return "the non-finite check does not look at ranks of other hosts in this version";
+  if (call.kind == OpKind::kAllToAllV) return "all_to_all_v does not go between hosts in this version";
+  return std::nullopt;
 }
 
 void HierTransfer::run() {

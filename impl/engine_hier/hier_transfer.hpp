@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -22,9 +24,8 @@ class HierTransfer : private HierSteps {
   // Runs the operation to its end. Throws what the host engine and the transport throw.
   void run();
 
-  // Throws UNSUPPORTED for calls that do not run between hosts. Called before other ranks learn of the
-  // call.
-  static void check(const Call& call);
+  // See Engine.
+  static std::optional<std::string> unsupported_reason(const Call& call);
 
  private:
   void all_reduce();

@@ -5,16 +5,8 @@
 namespace dsc {
 
 void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
-  if (local.size() > 1) {
-    Call call;
-    call.kind = OpKind::kBroadcast;
-    call.dtype = DSC_DTYPE_U8;
-    call.root = 0;
-    call.send = this;
-    call.recv = this;
-    call.count = sizeof *this;
-    run_on_host(local, call, deadline);
-  }
+  if (local.size() > 1)
+    run_on_host(local, call_of_bytes(OpKind::kBroadcast, 0, this, this, sizeof *this), deadline);
   if (code == DSC_OK) return;
   Failure failure;
   failure.code = static_cast<dsc_result_t>(code);

@@ -61,7 +61,7 @@ HostEngine::HostEngine(const std::shared_ptr<Group>& group, std::shared_ptr<cons
 }
 
 OpQueue& HostEngine::queue_for(const Call& call) {
-  if (call.kind != OpKind::kSend && call.kind != OpKind::kRecv) return collectives_;
+  if (!is_message(call.kind)) return collectives_;
   MutexLock lock(queues_mutex_);
   auto& queues = call.kind == OpKind::kSend ? send_queues_ : recv_queues_;
   return queues.try_emplace(call.root, *this).first->second;
@@ -215,7 +215,6 @@ void HostEngine::leave() noexcept {
         while (queue.drive()) {
         }
   }
-  state.leave_channels();
   ProgressEngine::get().release_idle();
 }
 

@@ -87,7 +87,7 @@ bool HostWork::test() {
   return done();
 }
 
-void HostWork::complete(Failure failure) noexcept {
+void HostWork::complete(Failure&& failure) noexcept {
   end(std::move(failure));
   ProgressEngine::get().completed.fetch_add(1, std::memory_order_seq_cst);
   engine_->notifier().notify();

@@ -35,7 +35,7 @@ class HostWork final : public OperationWork {
   HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call);
 
   bool test() override;
-  void complete(Failure failure) noexcept;
+  void complete(Failure&& failure) noexcept;
 
  private:
   friend class OpQueue;

@@ -140,7 +140,7 @@ void Operation::look_at_clock() noexcept {
 // Returns the ranks that wait for each other in messages, from this one to the one that waits for it; empty
 // if there is no such circle.
 std::vector<int32_t> Operation::circle() const {
-  if (call_.kind != OpKind::kSend && call_.kind != OpKind::kRecv) return {};
+  if (!is_message(call_.kind)) return {};
   std::vector<int32_t> ranks;
   for (int member = group_.rank();;) {
     if (std::ranges::find(ranks, member) != ranks.end()) break;

@@ -38,8 +38,8 @@ uint64_t DeviceLaunches::publish(std::span<const Call> calls, DeviceRecords& rec
   for (const Call& call : calls) {
     std::optional<DifferingCall> difference;
     if (published) {
-      difference = is_message(call) ? published->publish_message(call) : published->publish(call, true);
-      number = is_message(call) ? published->latest_message(call) : published->latest();
+      difference = is_message(call.kind) ? published->publish_message(call) : published->publish(call, true);
+      number = is_message(call.kind) ? published->latest_message(call) : published->latest();
     } else {
       number = ++alone_calls_;
     }
@@ -124,7 +124,7 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start_collectives(std::span<const Ca
 
 void DeviceLaunches::run(const Call& call) {
   CudaStream* const stream = stream_of(call);
-  if (!is_message(call)) return run_collectives({&call, 1}, stream);
+  if (!is_message(call.kind)) return run_collectives({&call, 1}, stream);
   check_usable(call);
   const DeviceScope scope(group_.device());
   const bool captured = captures(stream);
@@ -147,7 +147,7 @@ void DeviceLaunches::run(const Call& call) {
 
 std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   CudaStream* const stream = stream_of(call);
-  if (!is_message(call)) return start_collectives({&call, 1}, stream);
+  if (!is_message(call.kind)) return start_collectives({&call, 1}, stream);
   check_usable(call);
   auto work = works_.make(call, stream, captures(stream));
   if (work->captured) links_.expect_ready(call);
@@ -181,7 +181,7 @@ void DeviceLaunches::run_batch(std::span<const Call> calls) {
     std::vector<std::shared_ptr<DeviceWork>> messages;
     std::vector<Call> collectives;
     for (const Call& call : calls)
-      if (is_message(call))
+      if (is_message(call.kind))
         messages.push_back(start(call));
       else
         collectives.push_back(call);
@@ -196,7 +196,7 @@ std::shared_ptr<Work> DeviceLaunches::start_batch(std::span<const Call> calls) {
   start_whole(calls, [&] {
     std::vector<Call> collectives;
     for (const Call& call : calls)
-      if (is_message(call))
+      if (is_message(call.kind))
         set->add(start(call));
       else
         collectives.push_back(call);

@@ -29,12 +29,7 @@ DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceF
       peer_(call.root),
       stream_(group.world.nccl.device, group.stream_priority) {
   if (sends_) id_ = make_unique_id(*group.world.nccl.library);
-  Call exchange;
-  exchange.kind = call.kind;
-  exchange.dtype = DSC_DTYPE_U8;
-  exchange.send = exchange.recv = &id_;
-  exchange.count = sizeof id_;
-  exchange.root = call.root;
+  Call exchange = call_of_bytes(call.kind, call.root, &id_, &id_, sizeof id_);
   exchange.tag = kLinkTag;
   // The message that waits for the exchange has a shorter time-out and reports who is late.
   exchange.timeout_ms =

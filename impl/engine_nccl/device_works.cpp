@@ -14,7 +14,7 @@ constexpr int kKernelsEndMs = 200;
 // Works that run one after the other.
 using OpQueue = std::pair<OpKind, int32_t>;
 OpQueue queue_of(const Call& call) {
-  if (is_message(call)) return {call.kind, call.root};
+  if (is_message(call.kind)) return {call.kind, call.root};
   return {OpKind::kNone, -1};
 }
 
@@ -163,7 +163,7 @@ void DeviceWorks::record_uncalled() noexcept {
   call_out([&] {
     const MutexLock lock(mutex_);
     for (const auto& work : pending_)
-      if (!work->done() && !is_message(work->call())) followed = std::min(followed, work->number());
+      if (!work->done() && !is_message(work->call().kind)) followed = std::min(followed, work->number());
   });
   Group& local = group_.local();
   const dsc_result_t cause = local.first_code();
@@ -177,7 +177,7 @@ void DeviceWorks::record_uncalled() noexcept {
 
 void DeviceWorks::drain(Drain which, Deadline deadline) {
   for (const auto& work : pending()) {
-    if (which == Drain::kCollectives && is_message(work->call())) continue;
+    if (which == Drain::kCollectives && is_message(work->call().kind)) continue;
     if (!work->wait(deadline))
       fail(DSC_ERR_TIMEOUT, "%s number %" PRIu64 " is still running", op_kind_name(work->call().kind),
            work->number());

@@ -51,7 +51,7 @@ std::optional<CallFailure> LateCalls::find(int64_t now) {
 
 std::optional<CallFailure> LateCalls::find_departed(const Call& call, uint64_t number) const {
   const auto& published = group_.published;
-  if (!published || !is_message(call) || !published->has_left(call.root)) return std::nullopt;
+  if (!published || !is_message(call.kind) || !published->has_left(call.root)) return std::nullopt;
   return find_departed_among(call, number, [&] {
     return published->called_message(other_end(call.kind), call.root, group_.host->rank(), number).late;
   });
@@ -71,7 +71,7 @@ std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t number) con
   const int32_t self = group_.host->rank();
   std::vector<Answer> answers;
   std::vector<CallThere> all;
-  if (is_message(call)) {
+  if (is_message(call.kind)) {
     const StatusQuery question{other_end(call.kind), call.root, self, number};
     all.push_back(published.called_message(call.kind, self, call.root, number));
     if (published.is_here(call.root))

@@ -53,7 +53,7 @@ bool NcclEngine::takes(const Call& call) {
 }
 
 void NcclEngine::note_host_call(const Call& call) {
-  if (!group_.published || is_message(call) || group_.host->revoked()) return;
+  if (!group_.published || is_message(call.kind) || group_.host->revoked()) return;
   if (const auto difference = group_.published->publish(call, false))
     failures_.refuse_difference(call, group_.latest_call(), *difference, nullptr);
 }

@@ -18,9 +18,6 @@
 
 namespace dsc {
 
-// Messages are numbered by peer and direction, separately from collectives.
-inline bool is_message(const Call& call) { return call.kind == OpKind::kSend || call.kind == OpKind::kRecv; }
-
 struct DifferingCall {
   int32_t rank;  // the rank with a different call
   std::string text;

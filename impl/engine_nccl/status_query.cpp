@@ -62,9 +62,9 @@ std::optional<CallThere> decode_call(const std::string& answer) {
 std::string answer_of(const PublishedCalls& published, const std::string& question) {
   const auto asked = decode_question(question);
   if (!asked) return {};
-  const bool is_message = asked->kind == OpKind::kSend || asked->kind == OpKind::kRecv;
-  return encode(is_message ? published.called_message(asked->kind, asked->rank, asked->peer, asked->number)
-                           : published.called(asked->number));
+  return encode(is_message(asked->kind)
+                    ? published.called_message(asked->kind, asked->rank, asked->peer, asked->number)
+                    : published.called(asked->number));
 }
 
 }  // namespace dsc

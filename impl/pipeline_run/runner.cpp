@@ -104,6 +104,11 @@ void free_memory(std::byte* memory) noexcept {
   if (memory) capture([&] { release_memory(memory); }, [](dsc_result_t, const char*) {});
 }
 
+Call message_of(const Instruction& instruction, bool sends, void* data, size_t bytes) {
+  return call_of_bytes(sends ? OpKind::kSend : OpKind::kRecv, instruction.peer, sends ? data : nullptr,
+                       sends ? nullptr : data, bytes);
+}
+
 }  // namespace
 
 PipeRunner::~PipeRunner() {
@@ -209,14 +214,7 @@ void PipeRunner::exchange_shapes(const Instruction& instruction) {
                            .part = sends ? part + 1 : part};
   auto bytes =
       sends ? write_shape_header(header, tensors) : std::vector<std::byte>(shape_header_bytes(tensors));
-  Call call;
-  call.kind = sends ? OpKind::kSend : OpKind::kRecv;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = instruction.peer;
-  call.send = sends ? bytes.data() : nullptr;
-  call.recv = sends ? nullptr : bytes.data();
-  call.count = bytes.size();
-  activations_->run(call);
+  activations_->run(message_of(instruction, sends, bytes.data(), bytes.size()));
   if (sends) return;
   read_shape_header(bytes, header, tensors, layout_.input_sizes());
   layout_.take_input_shapes(instruction);
@@ -232,13 +230,7 @@ void PipeRunner::exchange(const Instruction& instruction) {
 void PipeRunner::exchange(const Instruction& instruction, const PipeArea& area) {
   const bool sends = instruction.op == PipeOp::kSendActivation || instruction.op == PipeOp::kSendGrad;
   const bool forward = instruction.op == PipeOp::kSendActivation || instruction.op == PipeOp::kRecvActivation;
-  Call call;
-  call.kind = sends ? OpKind::kSend : OpKind::kRecv;
-  call.dtype = DSC_DTYPE_U8;
-  call.root = instruction.peer;
-  call.send = sends ? area.data : nullptr;
-  call.recv = sends ? nullptr : area.data;
-  call.count = area.bytes;
+  const Call call = message_of(instruction, sends, area.data, area.bytes);
   Comm& channel = forward ? *activations_ : *gradients_;
   if (!device_) return channel.run(call);
   if (sends)

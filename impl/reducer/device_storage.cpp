@@ -27,9 +27,9 @@ class DeviceStorage final : public GradientStorage {
   std::byte* arena() const noexcept override { return arena_.get(); }
   void check(const void* gradient, const void* stream, const std::string& who) const override;
   void begin(void* stream) override;
-  void accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) override;
-  void take(const Slot& slot, const void* gradient, bool accumulated, void* stream) override;
-  void take_zeros(const Slot& slot) override;
+  void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
+  void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
+  void take_zeros(const GradientSlot& slot) override;
   std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
   bool goes_on_alone() const noexcept override { return true; }
   Failure outcome(Work& work) override;
@@ -47,7 +47,7 @@ class DeviceStorage final : public GradientStorage {
   enum class Fill : uint8_t { kNot, kBegun, kDone };
   enum class Part : uint8_t { kGradient, kView, kSum, kZeros };
   struct Taken {
-    const Slot* slot;
+    const GradientSlot* slot;
     const void* gradient;  // used with kGradient
     Part part;
   };
@@ -69,11 +69,11 @@ class DeviceStorage final : public GradientStorage {
   void leave_latest(Bucket& bucket) DSC_REQUIRES(mutex_);
   void follow(Bucket& bucket, DeviceStream* stream, bool writes) DSC_REQUIRES(mutex_);
   void has_followed(Bucket& bucket, DeviceStream* stream) DSC_REQUIRES(mutex_);
-  void add(const Slot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const;
+  void add(const GradientSlot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const;
   void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
   void fill(Bucket& bucket, double scale, DeviceAddress norm);
   BucketCopy copy_of(const Bucket& bucket) const;
-  static size_t element_of(const Bucket& bucket, const Slot& slot) {
+  static size_t element_of(const Bucket& bucket, const GradientSlot& slot) {
     return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
   }
 
@@ -169,7 +169,7 @@ void DeviceStorage::has_followed(Bucket& bucket, DeviceStream* stream) {
 
 // Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
 // order.
-void DeviceStorage::add(const Slot& slot, const void* gradient, bool accumulated,
+void DeviceStorage::add(const GradientSlot& slot, const void* gradient, bool accumulated,
                         DeviceStream* stream) const {
   if (slot.bytes == 0) return;
   const DeviceAddress view = address_of(slot.view), from = address_of(gradient);
@@ -186,7 +186,8 @@ void DeviceStorage::add(const Slot& slot, const void* gradient, bool accumulated
                      stream);
 }
 
-void DeviceStorage::accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+void DeviceStorage::accumulate(const GradientSlot& slot, const void* gradient, bool accumulated,
+                               void* stream) {
   const DeviceScope scope(device());
   const MutexLock lock(mutex_);
   Bucket& bucket = buckets_[slot.bucket];
@@ -195,7 +196,7 @@ void DeviceStorage::accumulate(const Slot& slot, const void* gradient, bool accu
   has_followed(bucket, stream_of(stream));
 }
 
-void DeviceStorage::take(const Slot& slot, const void* gradient, bool accumulated, void* stream) {
+void DeviceStorage::take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) {
   const DeviceScope scope(device());
   const MutexLock lock(mutex_);
   const bool adds = gradient && accumulated;
@@ -207,7 +208,7 @@ void DeviceStorage::take(const Slot& slot, const void* gradient, bool accumulate
   bucket.taken.push_back({&slot, gradient, part});
 }
 
-void DeviceStorage::take_zeros(const Slot& slot) {
+void DeviceStorage::take_zeros(const GradientSlot& slot) {
   const MutexLock lock(mutex_);
   buckets_[slot.bucket].taken.push_back({&slot, nullptr, Part::kZeros});
 }

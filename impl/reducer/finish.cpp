@@ -156,7 +156,7 @@ void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
   const std::byte* const at = storage_->arena() + layout_.buckets[bucket].offset +
                               failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
   for (size_t i = 0; i < params_.size(); ++i) {
-    const Slot& slot = params_[i].slot;
+    const GradientSlot& slot = params_[i].slot;
     if (slot.bucket != bucket || at < slot.view || at >= slot.view + slot.bytes) continue;
     failure.index = static_cast<size_t>(at - slot.view) / dtype_bytes(slot.dtype);
     failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +

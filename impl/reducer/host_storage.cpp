@@ -35,7 +35,7 @@ class HostStorage final : public GradientStorage {
 
   void begin(void*) override {}
 
-  void accumulate(const Slot& slot, const void* gradient, bool accumulated, void*) override {
+  void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void*) override {
     if (accumulated) {
       add(slot.dtype, slot.view, gradient, slot.count);
     } else if (slot.bytes > 0) {
@@ -44,7 +44,7 @@ class HostStorage final : public GradientStorage {
   }
 
   // PyTorch multiplies a gradient that it copies and divides one that it does not.
-  void take(const Slot& slot, const void* gradient, bool accumulated, void*) override {
+  void take(const GradientSlot& slot, const void* gradient, bool accumulated, void*) override {
     if (!gradient) {
       if (scales_) divide(slot.dtype, slot.view, slot.view, slot.count, group_.size());
     } else if (accumulated) {
@@ -57,7 +57,7 @@ class HostStorage final : public GradientStorage {
     }
   }
 
-  void take_zeros(const Slot& slot) override { std::memset(slot.view, 0, slot.bytes); }
+  void take_zeros(const GradientSlot& slot) override { std::memset(slot.view, 0, slot.bytes); }
 
   std::shared_ptr<Work> start(size_t, const Call& call) override {
     Call checked = call;

@@ -64,7 +64,7 @@ class Reducer {
   enum class Mark : uint8_t { kNone, kAccumulating, kReady };
 
   struct Param {
-    Slot slot;
+    GradientSlot slot;
     Mark mark = Mark::kNone;
     bool accumulated = false;  // true if the view holds a sum
     void* result = nullptr;    // finish() also writes the sum here

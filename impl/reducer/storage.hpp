@@ -11,7 +11,7 @@
 namespace dsc {
 
 // One parameter's part of its bucket.
-struct Slot {
+struct GradientSlot {
   std::byte* view = nullptr;
   size_t count = 0;
   size_t bytes = 0;
@@ -21,7 +21,7 @@ struct Slot {
 
 // Memory that receives the sum of a slot in addition to the slot.
 struct Delivery {
-  const Slot* slot;
+  const GradientSlot* slot;
   void* to;
 };
 
@@ -52,11 +52,11 @@ class GradientStorage {
   virtual void begin(void* stream) = 0;
 
   // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
-  virtual void accumulate(const Slot& slot, const void* gradient, bool accumulated, void* stream) = 0;
+  virtual void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
   // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was
   // accumulated.
-  virtual void take(const Slot& slot, const void* gradient, bool accumulated, void* stream) = 0;
-  virtual void take_zeros(const Slot& slot) = 0;
+  virtual void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
+  virtual void take_zeros(const GradientSlot& slot) = 0;
 
   // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of
   // the buckets. After an error it may be called again.

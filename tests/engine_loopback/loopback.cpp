@@ -82,7 +82,6 @@ class LoopbackEngine final : public GroupEngine {
   void leave() noexcept override {
     if (!state.leave()) return;
     if (host_) host_->leave();
-    state.leave_channels();
   }
   void leave_if_idle() noexcept override {}
 
