@@ -233,7 +233,7 @@ dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, in
     filled.sequence = totals.sequence;
     filled.index = totals.index;
     filled.rank = totals.rank;
-    std::snprintf(filled.operation, sizeof filled.operation, "%s", totals.operation.c_str());
+    std::snprintf(filled.operation, sizeof filled.operation, "%s", totals.operation);
     dsc::write_sized(info, filled, "info");
   });
 }

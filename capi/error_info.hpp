@@ -1,8 +1,8 @@
 // Failures in the caller's terms.
 #pragma once
 
+#include "base/failure.hpp"
 #include "base/options.hpp"
-#include "control/failure.hpp"
 #include "dsc/comm.h"
 
 namespace dsc {

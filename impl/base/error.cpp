@@ -1,10 +1,8 @@
 #include "base/error.hpp"
 
 #include <array>
-#include <cstdio>
+#include <cstdarg>
 #include <cstring>
-
-#include "base/utf8.hpp"
 
 namespace dsc {
 namespace {
@@ -42,17 +40,7 @@ constexpr std::array kErrorNames = {
 };
 static_assert(kErrorNames.size() == 1 - DSC_ERR_INTERNAL);
 
-// `bytes` is what a function such as snprintf returned.
-void end_whole(char (&text)[Error::kTextBytes], int bytes) noexcept {
-  if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
-}
-
 }  // namespace
-
-Error::Error(dsc_result_t code, const char* text, const ErrorPlace& place) noexcept
-    : code_(code), place_(place) {
-  end_whole(text_, std::snprintf(text_, sizeof text_, "%s", text));
-}
 
 const char* result_name(dsc_result_t result) noexcept {
   if (result == DSC_IN_PROGRESS) return "DSC_IN_PROGRESS";
@@ -63,28 +51,27 @@ const char* result_name(dsc_result_t result) noexcept {
 }
 
 void fail(dsc_result_t code, const char* format, ...) {
-  char text[Error::kTextBytes];
+  Failure failure;
+  failure.code = code;
   va_list args;
   va_start(args, format);
-  end_whole(text, std::vsnprintf(text, sizeof text, format, args));
+  failure.text.add_list(format, args);
   va_end(args);
-  throw Error(code, text);
+  throw Error(failure);
 }
 
 void fail_errno(int error, const char* format, ...) {
-  char text[Error::kTextBytes];
+  Failure failure;
+  failure.code = DSC_ERR_SYSTEM;
+  failure.system_error = error;
   va_list args;
   va_start(args, format);
-  const int used = std::vsnprintf(text, sizeof text, format, args);
+  failure.text.add_list(format, args);
   va_end(args);
   char reason[128];
   const char* words = strerror_r(error, reason, sizeof reason);  // GNU form: may return a static string
-  end_whole(text, used);
-  if (used >= 0 && static_cast<size_t>(used) < sizeof text)
-    std::snprintf(text + used, sizeof text - static_cast<size_t>(used), ": %s (errno %d)", words, error);
-  ErrorPlace place;
-  place.system_error = error;
-  throw Error(DSC_ERR_SYSTEM, text, place);
+  failure.text.add(": %s (errno %d)", words, error);
+  throw Error(failure);
 }
 
 }  // namespace dsc

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <concepts>
+#include <cstdarg>
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace dsc {
 
@@ -18,5 +21,46 @@ template <size_t N>
 std::string bounded_text(const std::array<char, N>& source) {
   return std::string(source.data(), ::strnlen(source.data(), N));
 }
+
+// Append to the text in `to`; what does not fit is cut between two characters of UTF-8.
+void append_text(char* to, size_t capacity, std::string_view text) noexcept;
+void append_format(char* to, size_t capacity, const char* format, va_list args) noexcept;
+
+// A text of at most N - 1 bytes that needs no memory. It is trivially copyable, so that it can stand in
+// shared memory and in messages.
+template <size_t N>
+class FixedText {
+ public:
+  FixedText() = default;
+  template <std::convertible_to<std::string_view> Text>
+  FixedText(const Text& text) noexcept {
+    append_text(bytes_, N, text);
+  }
+
+  FixedText& operator+=(std::string_view text) noexcept {
+    append_text(bytes_, N, text);
+    return *this;
+  }
+  // Appends as printf() does.
+  __attribute__((format(printf, 2, 3))) FixedText& add(const char* format, ...) noexcept {
+    va_list args;
+    va_start(args, format);
+    add_list(format, args);
+    va_end(args);
+    return *this;
+  }
+  void add_list(const char* format, va_list args) noexcept { append_format(bytes_, N, format, args); }
+
+  // Bounds a text that another process may have written.
+  void bound() noexcept { bytes_[N - 1] = '\0'; }
+
+  const char* c_str() const noexcept { return bytes_; }
+  bool empty() const noexcept { return bytes_[0] == '\0'; }
+  operator std::string_view() const noexcept { return bytes_; }
+  std::string str() const { return bytes_; }
+
+ private:
+  char bytes_[N] = {};
+};
 
 }  // namespace dsc

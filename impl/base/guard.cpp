@@ -18,10 +18,8 @@ namespace {
 
 // Storage of a thread's last error.
 struct Kept {
-  dsc_result_t code = DSC_OK;
-  size_t text_at = 0;
   char message[1024] = {};
-  ErrorPlace place;
+  Failure failure;
 };
 constinit thread_local Kept kept;
 thread_local int callback_depth = 0;
@@ -91,22 +89,23 @@ bool call_out_impl(void (*invoke)(void*), void* body) {
 dsc_result_t check_entry(const char* function) noexcept {
   if (is_forked_child())
     return keep_error(
-        function, DSC_ERR_FORKED,
-        "called in a child made by fork(); use the library only in the parent, or exec() in the child");
+        function,
+        Error(DSC_ERR_FORKED,
+              "called in a child made by fork(); use the library only in the parent, or exec() in the child")
+            .failure());
   if (in_callback())
-    return keep_error(function, DSC_ERR_REENTRANT,
-                      "called from inside a callback, where only pure functions may be called");
+    return keep_error(
+        function,
+        Error(DSC_ERR_REENTRANT, "called from inside a callback, where only pure functions may be called")
+            .failure());
   return DSC_OK;
 }
 
-dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
-                        const ErrorPlace& place) noexcept {
-  std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, text);
+dsc_result_t keep_error(const char* function, const Failure& failure) noexcept {
+  kept.failure = failure;
+  std::snprintf(kept.message, sizeof kept.message, "%s: %s", function, failure.text.c_str());
   make_utf8(kept.message);  // the text may quote bytes of the caller
-  kept.text_at = std::strlen(function) + 2;
-  kept.code = code;
-  kept.place = place;
-  return code;
+  return failure.code;
 }
 
 void name_exception(void (*report)(void* context, const Error& error), void* context) {
@@ -126,16 +125,12 @@ void name_exception(void (*report)(void* context, const Error& error), void* con
 }
 
 dsc_result_t keep_exception(const char* function) noexcept {
-  name_exception(
-      [](void* context, const Error& error) {
-        keep_error(static_cast<const char*>(context), error.code(), error.what(), error.place());
-      },
-      const_cast<char*>(function));
-  return kept.code;
+  name_exception([](void* context,
+                    const Error& error) { keep_error(static_cast<const char*>(context), error.failure()); },
+                 const_cast<char*>(function));
+  return kept.failure.code;
 }
 
-LastError last_error() noexcept {
-  return {kept.code, kept.message, kept.message + kept.text_at, &kept.place};
-}
+LastError last_error() noexcept { return {kept.message, &kept.failure}; }
 
 }  // namespace dsc

@@ -19,15 +19,12 @@ dsc_result_t check_entry(const char* function) noexcept;
 dsc_result_t keep_exception(const char* function) noexcept;
 
 // Sets this thread's last error and returns the code.
-dsc_result_t keep_error(const char* function, dsc_result_t code, const char* text,
-                        const ErrorPlace& place = {}) noexcept;
+dsc_result_t keep_error(const char* function, const Failure& failure) noexcept;
 
 // The last error of the calling thread; its code is DSC_OK if there was none.
 struct LastError {
-  dsc_result_t code = DSC_OK;
   const char* message = "";  // starts with the function's name
-  const char* text = "";     // the same without the function's name
-  const ErrorPlace* place = nullptr;
+  const Failure* failure = nullptr;
 };
 LastError last_error() noexcept;
 

@@ -315,8 +315,8 @@ void JobStore::begin_closing(bool failed) noexcept {
   if (failed || is_served_here()) call_out([this] { announce_end(store(), Deadline::after_ms(kEndMs)); });
 }
 
-void JobStore::drop_wills() noexcept {
-  if (open_.server) open_.server->drop_wills();
+void JobStore::retire() noexcept {
+  if (open_.server) open_.server->retire();
 }
 
 // Starts again if the store or its world goes away during the meeting, until the deadline.

@@ -42,8 +42,9 @@ class JobStore {
   // store, has to announce this; after a failure every rank does, because any rank may be the first to
   // return.
   void begin_closing(bool failed) noexcept;
-  // All ranks have met to finalize: from now on the end of a connection is no longer reported.
-  void drop_wills() noexcept;
+  // All ranks have met to finalize: from now on the end of a connection is no longer reported, and the port
+  // is free for the next world, also while groups of this one still exist.
+  void retire() noexcept;
 
  private:
   OpenStore open_;

@@ -41,6 +41,15 @@ void sort_all(std::map<Key, std::vector<int32_t>>& groups) {
 
 }  // namespace
 
+Failure failure_of(const CallDifference& found) noexcept {
+  Failure failure;
+  failure.code = DSC_ERR_MISMATCH;
+  failure.ranks = found.ranks;
+  failure.names_whole = true;
+  failure.text = found.text;
+  return failure;
+}
+
 CallDifference difference(const std::vector<CallSignature>& all,
                           const std::vector<std::vector<int32_t>>& ranks) {
   std::map<std::string, std::vector<int32_t>> by_call;

@@ -23,6 +23,9 @@ struct CallDifference {
   std::vector<int32_t> ranks;  // the ranks at fault, in order
 };
 
+// Returns a difference as the failure of the operation.
+Failure failure_of(const CallDifference& found) noexcept;
+
 // Returns how calls differ, with an empty text if they are equal. all[i] is the call of ranks[i].
 CallDifference difference(const std::vector<CallSignature>& all,
                           const std::vector<std::vector<int32_t>>& ranks);

@@ -64,21 +64,24 @@ bool Comm::is_on_device(const Call& call) { return device_ && !is_of_host(call) 
 
 Engine& Comm::engine_beside_device(const Call& call) {
   if (is_on_device(call)) return *device_;
+  group_->expect_supported(call);  // first, or the ranks would number a call that is refused
   device_->note_host_call(call);
   return *group_;
 }
 
+// A batch is refused before any of it begins or is numbered.
 bool Comm::is_on_device(const std::vector<Call>& calls) {
-  if (!device_) return false;
   const auto here = std::ranges::count_if(calls, [this](const Call& call) { return is_on_device(call); });
   const auto all = std::ssize(calls);
   if (here != 0 && here != all)
     fail(DSC_ERR_INVALID_ARG,
          "the batch has %td operations on host memory and %td on a device; expected one kind", all - here,
          here);
-  if (here == 0)
-    for (const Call& call : calls) device_->note_host_call(call);
-  return here != 0;
+  if (here != 0) return true;
+  for (const Call& call : calls) group_->expect_supported(call);
+  for (const Call& call : calls)
+    if (device_) device_->note_host_call(call);
+  return false;
 }
 
 void Comm::run_batch(const std::vector<Call>& calls) {
@@ -166,13 +169,14 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
+// The caller tells the program of the cause.
 void Comm::revoke(const Failure& cause) noexcept {
+  state_.note_reported();
   group_->revoke(cause);
   if (device_) device_->give_up();
 }
 
 void Comm::abort() noexcept {
-  state_.note_reported();  // the caller knows the cause
   state_.note_abort();
   revoke(state_.aborted());
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/process_guard.hpp"
@@ -41,7 +42,7 @@ void CommState::expect_open() const {
   if (takes_no_part()) fail(DSC_ERR_STATE, "%s", why_over());
 }
 
-Failure CommState::refusal(const Failure& cause) const {
+Failure CommState::refusal(const Failure& cause) const noexcept {
   Failure refusal;
   if (takes_no_part()) {
     refusal.code = DSC_ERR_STATE;
@@ -49,9 +50,9 @@ Failure CommState::refusal(const Failure& cause) const {
   } else {
     refusal = cause;
     refusal.code = DSC_ERR_REVOKED;
-    refusal.text =
-        "the communicator failed before: " + (cause.operation.empty() ? "" : cause.operation + ": ") +
-        cause.text;
+    refusal.text = "the communicator failed before: ";
+    if (!cause.operation.empty()) refusal.text.add("%s: ", cause.operation.c_str());
+    refusal.text += cause.text;
   }
   refusal.group = id();
   return refusal;
@@ -60,13 +61,10 @@ Failure CommState::refusal(const Failure& cause) const {
 Failure CommState::caused_here(const char* operation, const char* what) const noexcept {
   Failure cause;
   cause.code = DSC_ERR_REVOKED;
-  cause.rank = rank();
+  cause.ranks = {rank()};
   cause.group = id();
-  call_out([&] {
-    cause.ranks = {rank()};
-    cause.operation = operation;
-    cause.text = describe_self() + what;
-  });
+  cause.operation = operation;
+  cause.text.add("%s%s", describe_self().c_str(), what);
   return cause;
 }
 
@@ -76,16 +74,20 @@ Failure CommState::destroyed() const noexcept {
   return caused_here("destroy", " destroyed the communicator while operations were running");
 }
 
-std::string CommState::describe(OpKind kind, uint64_t number, const std::string& text) const {
-  char where[160];
-  std::snprintf(where, sizeof where,
-                "%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", op_kind_name(kind), number,
-                name().c_str(), rank(), size());
-  return where + text;
+void CommState::name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept {
+  FixedText<160> where;
+  where.add("%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", operation, number, name().c_str(),
+            rank(), size());
+  const auto text = std::exchange(failure.text, where);
+  failure.text += text;
+  failure.operation = operation;
+  failure.sequence = number;
 }
 
-std::string CommState::describe_self() const {
-  return "rank " + std::to_string(rank()) + " (pid " + std::to_string(getpid()) + ")";
+FixedText<64> CommState::describe_self() const noexcept {
+  FixedText<64> text;
+  text.add("rank %d (pid %d)", rank(), getpid());
+  return text;
 }
 
 void CommState::add_channel(const std::shared_ptr<GroupEngine>& channel) {

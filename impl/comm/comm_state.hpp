@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "comm/nonfinite.hpp"
 #include "control/call.hpp"
-#include "control/failure.hpp"
 #include "control/group.hpp"
 
 namespace dsc {
@@ -83,8 +83,11 @@ class CommState {
   bool takes_no_part() const noexcept {
     return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
   }
-  // A call on this rank has reported the communicator's failure: later ones are refused.
-  void note_reported() noexcept { reported_.store(true); }
+  // A call of the program on this rank has reported the communicator's failure, or the program has caused it:
+  // later calls, on host memory and on devices, get REVOKED instead of the cause. A failure of which no call
+  // has told yet, because a thread of the library has found it, does not count. Returns false if it was noted
+  // before.
+  bool note_reported() noexcept { return !reported_.exchange(true); }
   bool reported() const noexcept { return reported_.load(); }
   // Counts calls of abort() on this rank, each of which also ends a running agree or shrink.
   void note_abort() noexcept { aborts_.fetch_add(1); }
@@ -94,15 +97,16 @@ class CommState {
 
   // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of
   // `cause`.
-  Failure refusal(const Failure& cause) const;
+  Failure refusal(const Failure& cause) const noexcept;
   // Return the causes with which the group fails if this rank aborts it, and if it leaves while operations
-  // are running. Without memory only the code is kept.
+  // are running.
   Failure aborted() const noexcept;
   Failure destroyed() const noexcept;
-  // Returns "all_reduce number 3 of group "world" on rank 1 of 4: TEXT".
-  std::string describe(OpKind kind, uint64_t number, const std::string& text) const;
+  // Makes it the failure of an operation, with the text "all_reduce number 3 of group "world" on rank 1 of 4:
+  // TEXT".
+  void name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept;
   // Returns "rank 1 (pid 4711)" for this rank.
-  std::string describe_self() const;
+  FixedText<64> describe_self() const noexcept;
 
   // Internal groups that fail and are left together with this one.
   void add_channel(const std::shared_ptr<GroupEngine>& channel);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/fixed_text.hpp"
 #include "dtype/reduce.hpp"
 
 namespace dsc {
@@ -13,7 +15,7 @@ namespace dsc {
 std::string describe_difference(const std::vector<std::string>& calls);
 // Returns a text such as "the input of rank 2 is a NaN or infinite at element 17; 5 elements of all inputs
 // are NaN or infinite".
-std::string describe_found(const NonFinite& found);
-std::string list_ranks(const std::vector<int32_t>& ranks);
+FixedText<160> describe_found(const NonFinite& found) noexcept;
+std::string list_ranks(std::span<const int32_t> ranks);
 
 }  // namespace dsc

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "comm/comm_state.hpp"
 #include "comm/stats.hpp"
 #include "comm/work.hpp"
 #include "control/call.hpp"
-#include "control/failure.hpp"
 
 namespace dsc {
 
@@ -42,6 +42,10 @@ class Engine {
   // Returns why this engine cannot run an operation, as a text to follow the operation's name; nullopt if it
   // can.
   virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
+  // Throws UNSUPPORTED with that reason. It is asked before other ranks learn of the call.
+  void expect_supported(const Call& call) const {
+    if (const auto reason = unsupported_reason(call)) fail(DSC_ERR_UNSUPPORTED, "%s", reason->c_str());
+  }
 
   // Runs an operation to its end, or on a device until it is on its stream; throws its failure. The caller
   // has checked the arguments.
@@ -106,7 +110,9 @@ class GroupEngine : public Engine {
   virtual void restart_numbers() noexcept = 0;
 
   // --- The failure of the group. Any thread.
-  virtual void revoke(const Failure& cause) noexcept = 0;  // fails it on all ranks
+  // Fails it on all ranks. The next call on this rank reports the cause, unless the caller notes in the state
+  // that the program knows it.
+  virtual void revoke(const Failure& cause) noexcept = 0;
   virtual bool revoked() const noexcept = 0;
   // Returns the first cause, or with PEER_STALLED ranks that do not run now, or code OK.
   virtual Failure failure() const = 0;

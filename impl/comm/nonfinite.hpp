@@ -3,11 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "base/process_guard.hpp"
 #include "control/call.hpp"
 #include "dtype/reduce.hpp"
 
@@ -19,7 +17,7 @@ struct NonFiniteTotals {
   uint64_t sequence = 0;    // number of the first of them
   uint64_t index = 0;       // its first such element, on the first rank that has some
   int rank = -1;
-  std::string operation;
+  const char* operation = "";
 };
 
 // Holds the check that a communicator runs and its totals. Any thread.
@@ -36,15 +34,13 @@ class NonFiniteLedger {
   void set_check(NonFiniteCheck check) noexcept { check_.store(check, std::memory_order_relaxed); }
 
   void add(OpKind kind, uint64_t sequence, const NonFinite& found) noexcept {
-    std::string name;
-    call_out([&] { name = op_kind_name(kind); });  // stays empty if memory is short
     MutexLock lock(mutex_);
     totals_.elements += found.count;
     if (totals_.operations++ > 0) return;
     totals_.sequence = sequence;
     totals_.index = found.index;
     totals_.rank = found.source;
-    totals_.operation = std::move(name);
+    totals_.operation = op_kind_name(kind);
   }
 
   // Returns the totals; `clear` resets them.

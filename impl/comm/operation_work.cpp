@@ -12,14 +12,16 @@ namespace dsc {
 bool OperationWork::wait(Deadline deadline) {
   if (!done()) await_end(deadline);
   if (!done()) return false;
-  const Failure ended = failure();
-  if (ended.code != DSC_OK) fail_with(ended);
-  return true;
+  {
+    const MutexLock lock(mutex_);
+    if (!failure_) return true;
+  }
+  throw Error(failure());
 }
 
 Failure OperationWork::failure() const {
   const MutexLock lock(mutex_);
-  if (done()) return failure_;
+  if (done()) return failure_.value_or(Failure{});
   Failure running;
   running.code = DSC_IN_PROGRESS;
   running.group = group_;
@@ -47,10 +49,10 @@ void OperationWork::notify(std::shared_ptr<Countdown> countdown) {
   on_listener();
 }
 
-bool OperationWork::end(Failure&& failure) noexcept {
+bool OperationWork::end(const std::optional<Failure>& failure) noexcept {
   const MutexLock lock(mutex_);
   if (done()) return false;
-  if (failure.code != DSC_OK) failure_ = std::move(failure);
+  if (failure) failure_.emplace(*failure);
   done_.store(true, std::memory_order_seq_cst);
   if (event_fd_) eventfd_write(event_fd_.get(), 1);
   if (countdown_) countdown_->complete_one();

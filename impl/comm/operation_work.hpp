@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "base/fd.hpp"
 #include "base/mutex.hpp"
@@ -30,14 +31,14 @@ class OperationWork : public Work {
   // Called when a descriptor or a countdown waits for the end.
   virtual void on_listener() {}
   // Ends the work. Returns false if it had ended before: two threads may have seen the end.
-  bool end(Failure&& failure) noexcept;
+  bool end(const std::optional<Failure>& failure) noexcept;
 
  private:
   const Call call_;
   const uint64_t group_;
   std::atomic<bool> done_{false};
   mutable Mutex mutex_;
-  Failure failure_ DSC_GUARDED_BY(mutex_);
+  std::optional<Failure> failure_ DSC_GUARDED_BY(mutex_) = std::nullopt;  // empty after a success
   UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };

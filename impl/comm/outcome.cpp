@@ -1,31 +1,23 @@
 #include "comm/outcome.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace dsc {
 
-Outcome outcome_of(const Error& error) noexcept {
-  Outcome outcome;
-  outcome.code = error.code();
-  outcome.native_code = error.place().native_code;
-  std::snprintf(outcome.text, sizeof outcome.text, "%.430s", error.what());
-  return outcome;
-}
-
-std::optional<Error> first_failure(const std::vector<Outcome>& all) {
-  const auto failed = [](const Outcome& outcome) { return outcome.code != DSC_OK; };
+std::optional<Failure> first_failure(const std::vector<Failure>& all) {
+  const auto failed = [](const Failure& one) { return one.code != DSC_OK; };
   auto found = std::ranges::find_if(
-      all, [&](const Outcome& outcome) { return failed(outcome) && outcome.code != DSC_ERR_REVOKED; });
+      all, [&](const Failure& one) { return failed(one) && one.code != DSC_ERR_REVOKED; });
   if (found == all.end()) found = std::ranges::find_if(all, failed);
   if (found == all.end()) return std::nullopt;
   const auto rank = static_cast<int32_t>(found - all.begin());
-  ErrorPlace place;
-  place.native_code = found->native_code;
-  place.rank = rank;
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "rank %d: %.440s", rank, found->text);
-  return Error(found->code, text, place);
+  Failure failure;
+  failure.code = found->code;
+  failure.system_error = found->system_error;
+  failure.native_code = found->native_code;
+  failure.ranks = {rank};
+  failure.text.add("rank %d: %s", rank, found->text.c_str());
+  return failure;
 }
 
 }  // namespace dsc

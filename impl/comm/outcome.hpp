@@ -1,4 +1,4 @@
-// The outcome of a collective step on each rank, exchanged so that the step fails alike on all ranks.
+// Collective steps that fail alike on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,15 @@
 
 namespace dsc {
 
-struct Outcome {
-  int32_t code = DSC_OK;
-  int32_t native_code = 0;
-  char text[440] = {};
-};
-
-Outcome outcome_of(const Error& error) noexcept;
-
-// Returns the error of the first rank that failed on its own and not because another rank did. all[i] is
-// the outcome of rank i.
-std::optional<Error> first_failure(const std::vector<Outcome>& all);
+// Returns the failure of the first rank that failed on its own and not because another rank did; all[i] is
+// how the step went on rank i.
+std::optional<Failure> first_failure(const std::vector<Failure>& all);
 
 // Collective: runs a step on each rank and exchanges how it went; throws on all ranks if it failed on one.
 template <typename Group, typename Step>
 void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note, const Step& step) {
-  Outcome mine;
-  capture(step, [&](const Error& error) { mine = outcome_of(error); });
+  Failure mine;
+  capture(step, [&](const Error& error) { mine = error.failure(); });
   if (const auto failure = first_failure(gather_all(group, kind, tag, mine, note))) throw Error(*failure);
 }
 

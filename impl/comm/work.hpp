@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/clock.hpp"
-#include "control/failure.hpp"
+#include "base/error.hpp"
 
 namespace dsc {
 

@@ -48,14 +48,17 @@ bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
   if (!done()) return false;
   const Failure ended = failure();
-  if (ended.code != DSC_OK) fail_with(ended);
+  if (ended.code != DSC_OK) throw Error(ended);
   return true;
 }
 
+// After a failure it waits on the host for all works: the caller takes a failure for the end, and the buffers
+// of the others must be free by then.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
-  bool all = true;
-  for (const auto& work : works_) all = work->wait_on(stream, deadline) && all;
-  return all;
+  bool all = true, failed = false;
+  for (const auto& work : works_)
+    capture([&] { all = work->wait_on(stream, deadline) && all; }, [&](const Error&) { failed = true; });
+  return failed ? wait(deadline) : all;
 }
 
 Failure WorkSet::failure() const {
@@ -63,7 +66,7 @@ Failure WorkSet::failure() const {
   for (const auto& work : works_) {
     Failure failure = work->failure();
     if (failure.code == DSC_IN_PROGRESS) return failure;
-    if (failure.code != DSC_OK && running.code == DSC_OK) running = std::move(failure);
+    if (failure.code != DSC_OK && running.code == DSC_OK) running = failure;
   }
   return running;
 }

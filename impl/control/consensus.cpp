@@ -226,7 +226,7 @@ Decision Consensus::adopt(Decision decision, uint64_t number) {
   late.outcome = DSC_ERR_TIMEOUT;
   late.lost = lost_;
   late.named.insert(group_.rank());
-  late.text = group_.describe_member(group_.rank()) + " came too late: the others have gone on";
+  late.text = group_.describe_member(group_.rank()).str() + " came too late: the others have gone on";
   return late;
 }
 

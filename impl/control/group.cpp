@@ -30,11 +30,6 @@ constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
 constexpr uint64_t kLatestNumberMask = (uint64_t{1} << kLatestRootShift) - 1;
 
-template <size_t N>
-void copy_text(char (&target)[N], const std::string& text) noexcept {
-  std::snprintf(target, N, "%s", text.c_str());
-}
-
 }  // namespace
 
 std::shared_ptr<Group> Group::create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
@@ -99,10 +94,10 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
           check();
         });
       },
-      [&](dsc_result_t code, const char* text) {
+      [&](const Error& error) {
         // the member may have left because of another one that died
-        if (code == DSC_ERR_PEER_LEFT) check_peers();
-        throw Error(code, text);
+        if (error.code() == DSC_ERR_PEER_LEFT) check_peers();
+        throw Error(error);
       });
   return fd;
 }
@@ -128,9 +123,9 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   world_->enroll(shared_from_this());
 }
 
-std::string Group::describe_member(int member) const {
-  char text[64];
-  std::snprintf(text, sizeof text, "rank %d (pid %" PRId64 ")", shown_rank(member), process_of(member).pid);
+FixedText<64> Group::describe_member(int member) const noexcept {
+  FixedText<64> text;
+  text.add("rank %d (pid %" PRId64 ")", shown_rank(member), process_of(member).pid);
   return text;
 }
 
@@ -145,7 +140,8 @@ std::string Group::describe_latest(int member) const {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
   if (latest == 0 || comes_before_numbers(kind)) return {};
-  const std::string root = std::to_string((latest >> kLatestRootShift & kLatestRootMask) - 1);
+  const std::string root =
+      std::to_string(shown_rank(static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1));
   return std::string(op_kind_name(kind)) + " number " + std::to_string(latest & kLatestNumberMask) +
          (kind == OpKind::kSend   ? " to rank " + root
           : kind == OpKind::kRecv ? " from rank " + root
@@ -213,22 +209,13 @@ void Group::revoke(const Failure& cause) noexcept {
   MutexLock lock(failure_mutex_);
   if (wrote_failure_ || revoked()) return;
   wrote_failure_ = true;
-  FailureCell& cell = failure_cell(rank_);
-  cell.is_of_whole = cause.is_of_whole ? 1 : 0;
-  if (cause.ranks.empty()) {  // callers without memory give only one rank
-    cell.ranks_at_fault = cause.rank == kNoRank ? 0 : 1;
-    cell.fault_list[0] = cause.rank;
-  } else {
-    const size_t faults = std::min(cause.ranks.size(), std::size(cell.fault_list));
-    cell.ranks_at_fault = static_cast<int32_t>(faults);
-    std::copy_n(cause.ranks.begin(), faults, cell.fault_list);
-  }
-  if (!cause.is_of_whole)
-    for (int32_t i = 0; i < cell.ranks_at_fault; ++i) cell.fault_list[i] = shown_rank(cell.fault_list[i]);
-  cell.sequence = cause.sequence;
-  cell.elapsed_ns = cause.elapsed_ns;
-  copy_text(cell.operation, cause.operation);
-  copy_text(cell.text, cause.text);
+  Failure& cell = failure_cell(rank_).cause;
+  cell = cause;
+  cell.revoked = true;
+  cell.group = id_;
+  if (!cause.names_whole)
+    for (int32_t& rank : cell.ranks) rank = shown_rank(rank);
+  cell.names_whole = is_part();
   uint64_t none = 0;
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst))
@@ -242,68 +229,52 @@ dsc_result_t Group::first_code() const noexcept {
   return -static_cast<dsc_result_t>(failure_word().load(std::memory_order_acquire) >> 16 & 0xff);
 }
 
-// The text is read from the segment of the member that set the word. Counts are clamped, as that member may
-// be corrupted.
+// The cause lies in the segment of the member that set the word; that member may be corrupted.
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);
-  Failure cause;
-  cause.group = id_;
-  if (word == 0) return cause;
-  cause.code = -static_cast<dsc_result_t>((word >> 16) & 0xff);
-  cause.revoked = true;
   const int writer = static_cast<int>(word & 0xffff);
-  if (writer >= size_) return cause;
-  const FailureCell& cell = failure_cell(writer);
-  const int faults = std::clamp<int>(cell.ranks_at_fault, 0, static_cast<int>(std::size(cell.fault_list)));
-  cause.ranks.assign(cell.fault_list, cell.fault_list + faults);
-  cause.rank = faults > 0 ? cause.ranks.front() : kNoRank;
-  cause.is_of_whole = cell.is_of_whole != 0;
-  cause.sequence = cell.sequence;
-  cause.elapsed_ns = cell.elapsed_ns;
-  cause.operation = bounded_text(cell.operation);
-  cause.text = bounded_text(cell.text);
+  Failure cause;
+  if (word != 0 && writer < size_) cause = failure_cell(writer).cause;
+  cause.bound();
+  cause.group = id_;
+  cause.revoked = word != 0;
+  cause.code = first_code();
   return cause;
 }
 
-std::vector<int32_t> Group::members_in(const PeerProcess& peer) const {
-  std::vector<int32_t> members;
+// The end of a member that has left the group is not a failure.
+RankList Group::members_in(const PeerProcess& peer) const noexcept {
+  RankList members;
   for (int member = 0; member < size_; ++member)
-    if (&process_of(member) == &peer) members.push_back(member);
+    if (&process_of(member) == &peer && !has_left(member)) members.push_back(member);
   return members;
 }
 
 void Group::process_gone(const PeerProcess& peer) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // The end of a member that has left the group is not a failure.
-  std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
   if (cause.ranks.empty()) return;
   cause.code = peer.gone.load();
-  cause.rank = cause.ranks.front();
-  cause.text = describe_member(cause.rank) +
-               (cause.code == DSC_ERR_PEER_LEFT ? " exited without finalizing" : " died");
+  cause.text.add("%s %s", describe_member(cause.rank()).c_str(),
+                 cause.code == DSC_ERR_PEER_LEFT ? "exited without finalizing" : "died");
   revoke(cause);
 }
 
 void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
-  std::erase_if(cause.ranks, [this](int32_t member) { return has_left(member); });
   // This is needed because revoke() wakes no thread if the group has failed already.
   world_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
-  cause.rank = cause.ranks.front();
   cause.elapsed_ns = missed_ns;
-  char text[96];
-  std::snprintf(text, sizeof text, " has not run for %.1f s: it is %s",
-                static_cast<double>(missed_ns) / kNsPerSecond, state);
-  cause.text = describe_member(cause.rank) + text;
+  cause.text.add("%s has not run for %.1f s: it is %s", describe_member(cause.rank()).c_str(),
+                 static_cast<double>(missed_ns) / kNsPerSecond, state);
   revoke(cause);
 }
 
-std::vector<int32_t> Group::silent_members(int64_t& longest_ns) const {
-  std::vector<int32_t> silent;
+RankList Group::silent_members(int64_t& longest_ns) const noexcept {
+  RankList silent;
   longest_ns = 0;
   for (int member = 0; member < size_; ++member) {
     const int64_t missed_ns = process_of(member).unresponsive_ns.load();
@@ -312,6 +283,20 @@ std::vector<int32_t> Group::silent_members(int64_t& longest_ns) const {
     longest_ns = std::max(longest_ns, missed_ns);
   }
   return silent;
+}
+
+// This looks at the slots, because any thread may ask, and epoch_ belongs to the one that drives the
+// collectives.
+RankList Group::members_behind() const noexcept {
+  const auto latest_epoch = [this](int member) {
+    return std::max(slot(member, 0).tick.load(std::memory_order_acquire),
+                    slot(member, 1).tick.load(std::memory_order_acquire));
+  };
+  const uint64_t own = latest_epoch(rank_);
+  RankList behind;
+  for (int member = 0; member < size_; ++member)
+    if (latest_epoch(member) < own) behind.push_back(member);
+  return behind;
 }
 
 dsc_result_t Group::loss_of(int member) const noexcept {
@@ -331,8 +316,11 @@ void Group::leave() noexcept { leave_because(kLeft); }
 void Group::leave_to_finalize() noexcept { leave_because(kLeftToFinalize); }
 
 void Group::on_finalize(std::function<void()> handler) {
-  const MutexLock lock(finalize_mutex_);
-  finalize_handler_ = std::move(handler);
+  {
+    const MutexLock lock(finalize_mutex_);
+    finalize_handler_ = std::move(handler);
+  }
+  if (world_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
 }
 
 void Group::tell_of_finalize() noexcept {
@@ -340,10 +328,11 @@ void Group::tell_of_finalize() noexcept {
   if (finalize_handler_ && !has_left(rank_)) call_out(finalize_handler_);
 }
 
-std::string Group::describe_departure(int member) const {
+FixedText<160> Group::describe_departure(int member) const noexcept {
   const bool finalizes = state(member).left.load(std::memory_order_acquire) == kLeftToFinalize;
-  return describe_member(member) +
-         (finalizes ? " finalizes the world, and takes part in no other operation" : " has left the group");
+  FixedText<160> text = describe_member(member);
+  return text +=
+         finalizes ? " finalizes the world, and takes part in no other operation" : " has left the group";
 }
 
 }  // namespace dsc

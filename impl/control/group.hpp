@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "control/call.hpp"
-#include "control/failure.hpp"
 #include "control/layout.hpp"
 #include "control/recorder.hpp"
 #include "control/shared_record.hpp"
@@ -44,7 +44,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Fetches an item that a member has published; errors name the member by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
-    return world_->fetch(local_rank(member), describe_member(member), kind, id, deadline, check);
+    return world_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
   }
 
   // Withdraws this rank's segment from publication, once all members have mapped it.
@@ -152,18 +152,18 @@ class Group : public std::enable_shared_from_this<Group> {
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state);
   // Returns the members whose process does not run now, and the longest such time.
-  std::vector<int32_t> silent_members(int64_t& longest_ns) const;
+  RankList silent_members(int64_t& longest_ns) const noexcept;
 
   // Announces that this rank takes part in no further operation.
   void leave() noexcept;
   // Like leave(), and waiting members are told that this rank finalizes the world.
   void leave_to_finalize() noexcept;
   // Sets what the communicator of this group does when this rank finalizes the world; an empty function does
-  // nothing.
+  // nothing. If the rank finalizes it already, that happens at once.
   void on_finalize(std::function<void()> handler);
   void tell_of_finalize() noexcept;
   // Returns a text such as "rank 3 (pid 4711) has left the group".
-  std::string describe_departure(int member) const;
+  FixedText<160> describe_departure(int member) const noexcept;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
   Recorder& recorder() noexcept { return recorder_; }
@@ -193,6 +193,9 @@ class Group : public std::enable_shared_from_this<Group> {
     const MemberState& it = state(member);
     return it.busy.load(std::memory_order_relaxed) != 0 || it.working.load(std::memory_order_relaxed) != 0;
   }
+  // Returns the members that have arrived in fewer barrier rounds than this rank, which waits for them if it
+  // is in a collective.
+  RankList members_behind() const noexcept;
   void show_busy(bool busy) noexcept { state(rank_).busy.store(busy ? 1 : 0, std::memory_order_relaxed); }
   bool is_silent(int member) const noexcept { return process_of(member).unresponsive_ns.load() != 0; }
 
@@ -211,7 +214,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t latest_collective(int member) const noexcept;
 
   // Returns a text such as "rank 3 (pid 4711)", with the rank that the user knows.
-  std::string describe_member(int member) const;
+  FixedText<64> describe_member(int member) const noexcept;
 
  private:
   void leave_because(uint32_t reason) noexcept;
@@ -222,7 +225,7 @@ class Group : public std::enable_shared_from_this<Group> {
   FailureCell& failure_cell(int member) const noexcept {
     return *reinterpret_cast<FailureCell*>(base(member) + geometry_.failure);
   }
-  std::vector<int32_t> members_in(const PeerProcess& peer) const;
+  RankList members_in(const PeerProcess& peer) const noexcept;
   void check_peers() const;
   UniqueFd fetch_segment(int member, Deadline deadline, const std::function<void()>& check) const;
 

@@ -54,7 +54,7 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
         const std::string said =
             settings_.job->store().compare_set(cause_key(group_id), "", own, Deadline::after_ms(kStoreMs));
         if (said == own) return append(GroupFailed{group_id, cause}, Deadline::after_ms(kStoreMs));
-        if (auto other = decode_failure(said)) first = *std::move(other);
+        if (auto other = decode_failure(said)) first = *other;
       },
       [&](dsc_result_t, const char* text) {
         log_failed("the other hosts cannot be told of a failure yet", text);
@@ -62,6 +62,12 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
         untold_.emplace(group_id, cause);
       });
   return first;
+}
+
+void JobControl::announce(const GroupLeft& left) noexcept {
+  capture(
+      [&] { append(left, Deadline::after_ms(kStoreMs)); },
+      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
 // The store may have accepted the cause but not the event about it. Publishing it twice is harmless.
@@ -188,6 +194,10 @@ void JobControl::take(const LatestAsked& asked) {
   std::optional<std::string> answer;
   call_listener([&] { answer = listener_.answer(asked.group, asked.question).substr(0, kMostAnswer); });
   if (answer) watch_.call({StoreOp::kSet, {answer_key(asked.number, settings_.rank)}, *answer, {}, 0});
+}
+
+void JobControl::take(const GroupLeft& left) {
+  call_listener([&] { listener_.on_left(left); });
 }
 
 void JobControl::on_server_unresponsive(bool unresponsive) {

@@ -25,6 +25,8 @@ class JobListener {
   // Called once per rank with PEER_DEAD, PEER_LEFT or PEER_STALLED. The own rank is reported only as
   // PEER_STALLED: the others have given it up.
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
+  // A rank has left a group. Also called on the rank that left.
+  virtual void on_left(const GroupLeft& left) = 0;
   // The first rank of a host has not been heard for two seconds, or is heard again. This is not a failure.
   virtual void on_quiet(int32_t rank, bool quiet) = 0;
   // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
@@ -58,6 +60,10 @@ class JobControl final : private JobWatch::Client {
   // thread; takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause);
 
+  // Tells all ranks that this one leaves a group. If the store does not answer, nobody is told. Any thread;
+  // takes at most two seconds.
+  void announce(const GroupLeft& left) noexcept;
+
   // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
   // group, and also if the store does not answer. The numbers of a group must increase. Any thread; ends at
   // most about a second after the deadline.
@@ -86,6 +92,7 @@ class JobControl final : private JobWatch::Client {
   void take(const RankUnresponsive& event);
   void take(const GroupFailed& failed);
   void take(const LatestAsked& asked);
+  void take(const GroupLeft& left);
   bool set_gone(int32_t rank, dsc_result_t code);
   bool is_gone(int32_t rank);
   template <typename Call>

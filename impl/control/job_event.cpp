@@ -1,6 +1,7 @@
 #include "control/job_event.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -9,13 +10,13 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kMostOperationText = sizeof(ErrorPlace::operation) - 1;
+enum class Kind : uint8_t { kGone = 1, kUnresponsive, kFailed, kAsked, kLeft };
 
-enum class Kind : uint8_t { kGone = 1, kUnresponsive, kFailed, kAsked };
+bool is_error(dsc_result_t code) { return code < DSC_OK && code >= DSC_ERR_INTERNAL; }
 
 std::optional<dsc_result_t> read_error(ByteReader& reader) {
   const auto code = static_cast<dsc_result_t>(reader.number<uint32_t>());
-  if (code >= DSC_OK || code < DSC_ERR_INTERNAL) return std::nullopt;
+  if (!is_error(code)) return std::nullopt;
   return code;
 }
 
@@ -70,6 +71,15 @@ std::string body_of(const LatestAsked& asked) {
   return writer.take();
 }
 
+std::string body_of(const GroupLeft& left) {
+  ByteWriter writer;
+  writer.number(static_cast<uint8_t>(Kind::kLeft));
+  writer.number(left.group);
+  writer.number(static_cast<uint32_t>(left.rank));
+  writer.number(static_cast<uint8_t>(left.finalizes ? 1 : 0));
+  return writer.take();
+}
+
 std::optional<JobEvent> read_gone(ByteReader reader) {
   RankGone gone;
   gone.rank = static_cast<int32_t>(reader.number<uint32_t>());
@@ -94,9 +104,9 @@ std::optional<JobEvent> read_unresponsive(ByteReader reader) {
 std::optional<JobEvent> read_failed(ByteReader reader) {
   GroupFailed failed;
   failed.group = reader.number<uint64_t>();
-  auto cause = decode_failure(reader.raw(reader.left()));
+  const auto cause = decode_failure(reader.raw(reader.left()));
   if (!cause) return std::nullopt;
-  failed.cause = *std::move(cause);
+  failed.cause = *cause;
   return failed;
 }
 
@@ -111,6 +121,16 @@ std::optional<JobEvent> read_asked(ByteReader reader) {
   return asked;
 }
 
+std::optional<JobEvent> read_left(ByteReader reader) {
+  GroupLeft left;
+  left.group = reader.number<uint64_t>();
+  left.rank = static_cast<int32_t>(reader.number<uint32_t>());
+  const auto finalizes = reader.number<uint8_t>();
+  left.finalizes = finalizes == 1;
+  if (!reader.at_end() || left.rank < 0 || finalizes > 1) return std::nullopt;
+  return left;
+}
+
 std::optional<JobEvent> decode_event(std::string_view body) {
   ByteReader reader(body);
   switch (static_cast<Kind>(reader.number<uint8_t>())) {
@@ -122,47 +142,22 @@ std::optional<JobEvent> decode_event(std::string_view body) {
       return read_failed(reader);
     case Kind::kAsked:
       return read_asked(reader);
+    case Kind::kLeft:
+      return read_left(reader);
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::string encode(const Failure& cause) {
-  ByteWriter writer;
-  write_code(writer, cause.code);
-  writer.number(static_cast<uint32_t>(cause.rank));
-  write_ranks(writer, cause.ranks, kMostCauseRanks);
-  writer.number(cause.group);
-  writer.number(cause.sequence);
-  writer.number(static_cast<uint64_t>(cause.elapsed_ns));
-  writer.number(cause.index);
-  writer.number(static_cast<uint8_t>(cause.revoked ? 1 : 0));
-  writer.text(std::string_view(cause.operation).substr(0, kMostOperationText));
-  writer.text(std::string_view(cause.text).substr(0, kMostCauseText));
-  return writer.take();
-}
+std::string encode(const Failure& cause) { return {reinterpret_cast<const char*>(&cause), sizeof cause}; }
 
 std::optional<Failure> decode_failure(std::string_view bytes) {
-  ByteReader reader(bytes);
   Failure cause;
-  const auto code = read_error(reader);
-  cause.rank = static_cast<int32_t>(reader.number<uint32_t>());
-  auto ranks = read_ranks(reader, kMostCauseRanks);
-  if (!code || !ranks || cause.rank < kNoRank) return std::nullopt;
-  cause.code = *code;
-  cause.ranks = *std::move(ranks);
-  cause.group = reader.number<uint64_t>();
-  cause.sequence = reader.number<uint64_t>();
-  cause.elapsed_ns = static_cast<int64_t>(reader.number<uint64_t>());
-  cause.index = reader.number<uint64_t>();
-  const auto revoked = reader.number<uint8_t>();
-  cause.revoked = revoked == 1;
-  cause.operation = reader.text();
-  cause.text = reader.text();
-  if (!reader.at_end() || revoked > 1 || cause.operation.size() > kMostOperationText ||
-      cause.text.size() > kMostCauseText)
-    return std::nullopt;
+  if (bytes.size() != sizeof cause) return std::nullopt;
+  std::memcpy(&cause, bytes.data(), bytes.size());
+  cause.bound();
+  if (!is_error(cause.code)) return std::nullopt;
   return cause;
 }
 
@@ -192,6 +187,17 @@ std::string describe(const RankGone& gone) {
   if (gone.code == DSC_ERR_PEER_LEFT) return text + " left";
   if (gone.code == DSC_ERR_PEER_STALLED) return text + " does not run: nothing was heard of it for too long";
   return text + " died";
+}
+
+Failure failure_of(const GroupLeft& left) noexcept {
+  Failure failure;
+  failure.code = DSC_ERR_PEER_LEFT;
+  failure.ranks = {left.rank};
+  failure.names_whole = true;
+  failure.text.add(
+      "rank %d%s", left.rank,
+      left.finalizes ? " finalizes the world, and takes part in no other operation" : " has left");
+  return failure;
 }
 
 }  // namespace dsc

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "control/failure.hpp"
+#include "base/error.hpp"
 
 namespace dsc {
 
@@ -40,19 +40,24 @@ struct LatestAsked {
   std::string question = {};
 };
 
-using JobEvent = std::variant<RankGone, RankUnresponsive, GroupFailed, LatestAsked>;
+// A rank takes part in no further operation of a group. Ranks to which it has no connection learn it from
+// this.
+struct GroupLeft {
+  uint64_t group = 0;
+  int32_t rank = 0;        // in the group
+  bool finalizes = false;  // it does so because it finalizes the world
+};
 
-inline constexpr size_t kMostCauseRanks = 64;
-inline constexpr size_t kMostCauseText = 512;
+using JobEvent = std::variant<RankGone, RankUnresponsive, GroupFailed, LatestAsked, GroupLeft>;
+
 inline constexpr size_t kMostAskedRanks = 64;
 inline constexpr size_t kMostQuestion = 64;  // bytes
 
-// Lists and texts that are too long are cut.
 std::string encode(const Failure& cause);
-// Returns nullopt if the bytes are malformed, or longer than what encode() produces.
+// Returns nullopt if the bytes are malformed.
 std::optional<Failure> decode_failure(std::string_view bytes);
 
-// Encodes one record of the log.
+// Encodes one record of the log. Lists and texts that are too long are cut.
 std::string encode(const JobEvent& event);
 
 // The result of decoding a part of the log.
@@ -66,5 +71,7 @@ JobEvents decode_events(std::string_view records, size_t end = SIZE_MAX);
 
 // Returns a text such as "rank 3 (pid 1234) died".
 std::string describe(const RankGone& gone);
+// Returns the departure as the failure of operations that wait for that rank.
+Failure failure_of(const GroupLeft& left) noexcept;
 
 }  // namespace dsc

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/failure.hpp"
 #include "control/notifier.hpp"
 #include "control/processors.hpp"
 #include "control/tuning.hpp"
@@ -74,17 +75,11 @@ struct alignas(kLine) TickRecord {
   alignas(kLine) std::atomic<uint64_t> done;
 };
 
-// First cause of a group's failure. The word in member 0's segment is set once, by any member; the text is in
-// the segment of the member that set it, and was written before.
+// First cause of a group's failure. The word in member 0's segment is set once, by any member; the cause is
+// in the segment of the member that set it, and was written before.
 struct alignas(kLine) FailureCell {
   std::atomic<uint64_t> word;
-  int32_t is_of_whole;  // 1: the failure of the larger communicator
-  int32_t ranks_at_fault;
-  int32_t fault_list[64];
-  uint64_t sequence;
-  int64_t elapsed_ns;
-  char operation[32];
-  char text[512];
+  Failure cause;
 };
 
 // Sizes of the records that Consensus uses.

@@ -228,10 +228,19 @@ std::vector<std::shared_ptr<Group>> World::groups() {
 }
 
 void World::tell_of_finalize(uint64_t except) noexcept {
+  {
+    MutexLock lock(groups_mutex_);
+    finalizes_ = true;
+  }
   call_out([&] {
     for (const auto& group : groups())
       if (group->id() != except) group->tell_of_finalize();
   });
+}
+
+bool World::finalizes() noexcept {
+  MutexLock lock(groups_mutex_);
+  return finalizes_;
 }
 
 // The trace names the first failure of any group, because later ones often are its consequences.
@@ -240,8 +249,8 @@ void World::on_failure(const Group& group) noexcept {
   if (!self) return;
   call_out([&] {
     const Failure cause = group.first_cause();
-    const std::string operation = cause.operation.empty() ? "" : cause.operation + ": ";
-    std::string reason = "error: group \"" + group.name() + "\" failed: " + operation + cause.text;
+    std::string reason = "error: group \"" + group.name() + "\" failed: " + cause.operation.str() +
+                         (cause.operation.empty() ? "" : ": ") + cause.text.str();
     {
       MutexLock lock(groups_mutex_);
       if (first_failure_.empty()) first_failure_ = std::move(reason);

@@ -95,6 +95,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   std::vector<std::shared_ptr<Group>> groups();
   // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
+  // Returns whether that has been announced. Groups whose communicators are made later ask for it themselves.
+  bool finalizes() noexcept;
 
   // Called when a group has failed: if there is a folder for traces, this rank's trace is written soon. Any
   // thread.
@@ -109,6 +111,9 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
   void hold_name(const std::shared_ptr<JobStore>& job) noexcept;
+
+  // Number of operations of this rank that threads of an engine run, outside of the queues of this host.
+  std::atomic<int> outside_operations{0};
 
   // Announces that this rank takes no further part in any group.
   void end() noexcept;
@@ -158,6 +163,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
+  bool finalizes_ DSC_GUARDED_BY(groups_mutex_) = false;
   std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty if none has failed
 };
 

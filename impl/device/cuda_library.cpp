@@ -127,12 +127,12 @@ std::string CudaLibrary::words(CudaResult result) const {
 }
 
 void CudaLibrary::fail_with(CudaResult result, const char* function) const {
-  ErrorPlace place;
-  place.native_code = static_cast<int32_t>(result);
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s failed: %.300s%s", function, words(result).c_str(),
-                ends_cuda(result) ? "; this process can no longer use the GPU: restart it" : "");
-  throw Error(DSC_ERR_BACKEND, text, place);
+  Failure failure;
+  failure.code = DSC_ERR_BACKEND;
+  failure.native_code = static_cast<int32_t>(result);
+  failure.text.add("%s failed: %.300s%s", function, words(result).c_str(),
+                   ends_cuda(result) ? "; this process can no longer use the GPU: restart it" : "");
+  throw Error(failure);
 }
 
 // These are the errors that CUDA documents to leave the process in an inconsistent state.

@@ -28,16 +28,15 @@ bool is_aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t
 // Calls the function with the library's floating-point mode, and marks the thread as being in a callback.
 void call(const UserOp& op, int32_t dtype, const void* in, void* inout, size_t count) {
   int32_t returned = 0;
-  char text[Error::kTextBytes] = "";
-  const auto keep = [&](dsc_result_t, const char* what) { std::snprintf(text, sizeof text, "%s", what); };
+  Failure thrown;
   const bool ended = capture(
       [&] {
         const CallbackScope scope;
         const FpMode mode;
         returned = op.function(in, inout, count, dtype, op.context);
       },
-      keep);
-  if (!ended) fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " threw: %s", op.id, text);
+      [&](const Error& error) { thrown = error.failure(); });
+  if (!ended) fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " threw: %s", op.id, thrown.text.c_str());
   if (returned != 0) fail(DSC_ERR_CALLBACK, "user operation %" PRIu64 " returned %d", op.id, returned);
 }
 

@@ -22,25 +22,29 @@ static_assert(std::is_trivially_copyable_v<DistinctCall>);
 
 }  // namespace
 
-void CallComparison::run(const CallSignature& own) {
+Deadline CallComparison::run(const CallSignature& own, uint64_t number) {
   const bool is_alone = context_.layout.own_members().size() == 1;
   const bool takes_result = inline_data_ && !inline_data_->one_rank_per_host();
   Row row{};
   row.signature = own;
+  row.deadline_ns = deadline_.ns;
   if (takes_result) inline_data_->give_part(row.part);
   std::vector<Row> rows(context_.layout.leads() && !is_alone ? context_.layout.own_members().size() : 0);
-  if (!is_alone) gather_rows(row, rows);
+  if (!is_alone) gather_rows(row, rows, number);
+  for (const Row& member : rows) deadline_ = sooner(deadline_, Deadline{member.deadline_ns});
   HostOutcome outcome;
   if (context_.layout.leads()) {
     const CallDifference found =
         compare_hosts(is_alone ? std::span<const Row>(&row, 1) : rows, outcome.result);
-    if (!found.text.empty()) outcome.fail(DSC_ERR_MISMATCH, found.text.c_str(), found.ranks);
+    if (!found.text.empty()) outcome.fail(failure_of(found));
   }
   outcome.tell_members(context_.local, deadline_);
   if (takes_result) inline_data_->take_result(outcome.result);
+  return deadline_;
 }
 
-void CallComparison::gather_rows(const Row& own, std::span<Row> rows) {
+void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t number) {
+  const HierStatus::HostWait wait(context_.status, number);
   Call gather;
   gather.kind = OpKind::kGather;
   gather.dtype = DSC_DTYPE_U8;

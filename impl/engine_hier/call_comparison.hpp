@@ -21,23 +21,26 @@ class CallComparison {
   CallComparison(HierContext& context, InlineData* inline_data, Deadline deadline) noexcept
       : context_(context), inline_data_(inline_data), deadline_(deadline) {}
 
-  // All ranks of the group call this. Throws MISMATCH if their calls differ, PROTOCOL if what another host
-  // sent is malformed, and what the host engine and the transport throw.
-  void run(const CallSignature& own);
+  // All ranks of the group call this. Returns the deadline for what follows: on a leader the soonest one of
+  // the ranks of its host, because each rank's time-out starts when it calls, and a leader that calls late
+  // must not keep those that called before it waiting beyond theirs. Throws MISMATCH if the calls differ,
+  // PROTOCOL if what another host sent is malformed, and what the host engine and the transport throw.
+  Deadline run(const CallSignature& own, uint64_t number);
 
  private:
   // What a member sends to its leader.
   struct Row {
     CallSignature signature;
+    int64_t deadline_ns;  // on the clock that all processes of a host share
     std::byte part[kSmallBytes];
   };
-  void gather_rows(const Row& own, std::span<Row> rows);
+  void gather_rows(const Row& own, std::span<Row> rows, uint64_t number);
   CallDifference compare_hosts(std::span<const Row> rows, std::byte* result);
   CallDifference difference_of(std::span<const TransportGroup::Met> met) const;
 
   HierContext& context_;
   InlineData* const inline_data_;
-  const Deadline deadline_;
+  Deadline deadline_;
 };
 
 }  // namespace dsc

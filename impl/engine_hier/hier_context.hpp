@@ -16,8 +16,9 @@ namespace dsc {
 // a collective.
 struct HierContext {
   const HierLayout& layout;
-  HostEngine& local;                 // among the ranks of this host
-  HierLinks& links;                  // to other hosts
+  HostEngine& local;  // among the ranks of this host
+  HierLinks& links;   // to other hosts
+  HierStatus& status;
   std::function<void()> check_host;  // throws if this host has failed, with ranks of the group
   // Scratch memory of this rank, indexed by HierCall::Scratch, which later operations reuse.
   std::array<std::vector<std::byte>, 5> scratch = {};

@@ -30,13 +30,14 @@ HierEngine::HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEng
       world_(std::move(world)),
       local_(std::move(local)),
       layout_(std::move(layout)),
-      status_(*world_, layout_, state, revoked_),
+      status_(*world_, layout_, local_->group(), state, revoked_),
       links_(*world_, layout_, state, status_, [this] { check_host(); }),
-      context_{layout_, *local_, links_, [this] { check_host(); }},
+      context_{layout_, *local_, links_, status_, [this] { check_host(); }},
       queues_([this](const Call& call, uint64_t number) { return open_record(call, number); },
               [this](const Call& call, uint64_t number, std::optional<Record>& record) {
                 return execute(call, number, record);
-              }) {
+              },
+              local_->world()) {
   local_->group().become_part_of({id, this->name(), layout_.global_ranks(), layout_.own_members()});
   local_->sleep_soon();
 }
@@ -50,7 +51,7 @@ HierEngine::~HierEngine() {
 // alike.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  const auto keep = [&](dsc_result_t code, const char* text) { outcome.fail(code, text); };
+  const auto keep = [&](const Error& error) { outcome.fail(in_group(error.failure())); };
   const bool opened = layout_.leads() && capture([&] { links_.open_leaders(); }, keep);
   world_->enlist(*this);
   if (opened) capture([&] { links_.connect_leaders(deadline); }, keep);
@@ -70,8 +71,7 @@ void HierEngine::check(const Call& call) const {
 
 void HierEngine::run(const Call& call) {
   check(call);
-  const Failure failure = queues_.of(call).run(call);
-  if (failure.code != DSC_OK) fail_with(failure);
+  if (const auto failure = queues_.of(call).run(call)) throw Error(*failure);
 }
 
 std::shared_ptr<Work> HierEngine::start(const Call& call) {
@@ -79,7 +79,7 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
   return queues_.of(call).start(call, id());
 }
 
-std::optional<Failure> HierEngine::refusal() const {
+std::optional<Failure> HierEngine::refusal() const noexcept {
   if (!state.takes_no_part() && !(revoked_.load() && state.reported())) return std::nullopt;
   MutexLock lock(mutex_);
   return state.refusal(cause_);
@@ -108,32 +108,29 @@ std::optional<Record> HierEngine::open_record(const Call& call, uint64_t number)
   return record;
 }
 
-Failure HierEngine::execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept {
+std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
+                                           std::optional<Record>& record) noexcept {
   const int64_t start = tick_now();
   Record unrecorded;
   Record& own = record ? *record : unrecorded;
-  Failure failure;
-  if (capture([&] { failure = refusal().value_or(Failure{}); },
-              [&](dsc_result_t code, const char*) { failure.code = code; }) &&
-      failure.code == DSC_OK) {
+  std::optional<Failure> failure = refusal();
+  if (!failure) {
     status_.note_begin(call, number);
     own.start(start);
-    std::optional<Error> error;
-    if (!capture([&] { perform(call, number, own); }, [&](const Error& thrown) { error.emplace(thrown); }))
-      failure = fail_operation(call, number, *error);
+    capture([&] { perform(call, number, own); },
+            [&](const Error& error) { failure = fail_operation(call, number, error); });
   }
-  own.end(tick_now(), failure.code);
-  if (failure.code == DSC_OK) {
-    status_.note_end();
-    const BufferBytes bytes = bytes_of(call);
-    stats.add(call.kind, std::max(bytes.send, bytes.recv), 0, ticks_to_ns(tick_now() - start));
+  const int64_t end = tick_now();
+  own.end(end, failure ? failure->code : DSC_OK);
+  if (failure) {
+    failure->elapsed_ns = ticks_to_ns(end - start);
+    state.name_operation(*failure, op_kind_name(call.kind), number);
     return failure;
   }
-  failure.operation = op_kind_name(call.kind);
-  failure.sequence = number;
-  failure.elapsed_ns = ticks_to_ns(tick_now() - start);
-  call_out([&] { failure.text = state.describe(call.kind, number, failure.text); });
-  return failure;
+  status_.note_end(call, number);
+  const BufferBytes bytes = bytes_of(call);
+  stats.add(call.kind, std::max(bytes.send, bytes.recv), 0, ticks_to_ns(end - start));
+  return std::nullopt;
 }
 
 void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
@@ -142,10 +139,10 @@ void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
   links_.begin_collective(call.kind, number);
   InlineData inline_data(context_, call);
   const bool is_inline = inline_data.fits();
-  CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
-      .run(signature_of(call, id(), number));
+  const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
+                               .run(signature_of(call, id(), number), number);
   record.meet(tick_now());
-  if (!is_inline) HierTransfer(context_, call, deadline).run();
+  if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
 
 void HierEngine::run_message(const Call& call, uint64_t number, Deadline deadline) {
@@ -165,31 +162,30 @@ bool HierEngine::has_running() noexcept {
   return running;
 }
 
-// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why.
-void HierEngine::tell_hosts(const char* text) noexcept {
-  ErrorPlace place;
-  place.revoked = true;  // marks the ranks as those of the group
-  place.rank = place.ranks[0] = rank();
-  place.n_ranks = 1;
-  call_out([&] {
-    links_.leave(Error(DSC_ERR_PEER_LEFT, ("rank " + std::to_string(rank()) + text).c_str(), place));
-  });
+// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Those
+// that have no connection to it yet learn it from the announcement.
+void HierEngine::tell_hosts(bool finalizes) noexcept {
+  const GroupLeft left{id(), rank(), finalizes};
+  links_.leave(failure_of(left));
+  if (!revoked_.load() && !announced_.exchange(true)) world_->announce(*this, left);
 }
 
 void HierEngine::leave_if_idle() noexcept {
   if (state.is_over() || revoked_.load() || has_running()) return;
   local_->leave_if_idle();
-  tell_hosts(" finalizes the world, and takes part in no other operation");
+  tell_hosts(true);
 }
 
 void HierEngine::leave() noexcept {
+  const bool was_over = state.is_over();
   if (!state.leave()) return;
+  if (!was_over) publish_failure_of_host();
   if (has_running()) {
     revoke(state.destroyed());
     call_out([&] { queues_.drain(); });
   }
   local_->leave();
-  if (!state.finalized()) tell_hosts(" has left");
+  if (!state.finalized()) tell_hosts(false);
   if (id() == kWorldId && revoked_.load()) world_->begin_closing();
 }
 

@@ -41,7 +41,7 @@ class HierEngine final : public GroupEngine {
   bool has_running() noexcept override;
   void finalize() override;
 
-  bool progress(Deadline deadline) override { return queues_.progress(deadline); }
+  bool progress(Deadline deadline) override { return local_->progress(deadline); }  // of the whole world
   void restart_numbers() noexcept override { queues_.restart_numbers(); }
   void revoke(const Failure& cause) noexcept override;
   bool revoked() const noexcept override { return revoked_.load(); }
@@ -74,17 +74,19 @@ class HierEngine final : public GroupEngine {
     size_t send, recv;
   };
   BufferBytes bytes_of(const Call& call) const noexcept;
-  std::optional<Failure> refusal() const;
+  std::optional<Failure> refusal() const noexcept;
   std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
-  Failure execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
+  std::optional<Failure> execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
   void perform(const Call& call, uint64_t number, Record& record);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
-  void tell_hosts(const char* text) noexcept;
+  void tell_hosts(bool finalizes) noexcept;
 
   // --- Failures.
   void check_host() const;
+  Failure in_group(Failure failure) const noexcept;
   Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
-  bool was_told_here() const;
+  std::optional<Failure> told_here() const noexcept;
+  void publish_failure_of_host() noexcept;
   void take(const Failure& cause) noexcept;
   Failure silence() const;
   Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
@@ -95,6 +97,7 @@ class HierEngine final : public GroupEngine {
   const std::shared_ptr<HostEngine> local_;
   const HierLayout layout_;
   std::atomic<bool> revoked_{false};
+  std::atomic<bool> announced_{false};  // that this rank leaves
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   HierStatus status_;

@@ -17,41 +17,40 @@ namespace dsc {
 void HierEngine::check_host() const {
   Group& group = local_->group();
   if (!group.revoked()) return;
-  const Failure local = group.first_cause();
-  ErrorPlace place = place_of(local);
-  place.revoked = true;  // marks the ranks as those of the group
-  place.operation[0] = '\0';
-  throw Error(local.code, local.text.c_str(), place);
+  Failure cause = group.first_cause();
+  cause.operation = {};
+  throw Error(cause);
 }
 
-// Returns the cause of an error. The transport names hosts, which become their first ranks; the host engine
-// names ranks of the group.
+// The transport names hosts; their first ranks stand for them.
+Failure HierEngine::in_group(Failure failure) const noexcept {
+  for (int32_t& rank : failure.ranks)
+    if (!failure.names_whole && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
+  failure.names_whole = true;
+  return failure;
+}
+
 Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
-  const ErrorPlace& place = error.place();
-  const bool is_of_host_engine = place.operation[0] != '\0';  // only that engine names an operation
-  Failure cause;
-  if (is_of_host_engine && local_->group().revoked()) {
-    cause = local_->group().first_cause();
-  } else {
-    cause.code = error.code();
-    cause.ranks.assign(place.ranks, place.ranks + place.n_ranks);
-    cause.text = error.what();
-    for (int32_t& rank : cause.ranks)
-      if (!is_of_host_engine && !place.revoked && rank >= 0 && rank < layout_.hosts())
-        rank = layout_.leader(rank);
-    cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
-  }
+  const bool is_of_host_engine = !error.failure().operation.empty();  // only that engine names an operation
+  const bool has_cause = is_of_host_engine && local_->group().revoked();
+  Failure cause = in_group(has_cause ? local_->group().first_cause() : error.failure());
   cause.group = id();
   cause.sequence = number;
   cause.operation = op_kind_name(call.kind);
   cause.revoked = true;
+  cause.is_of_whole = false;
   return cause;
 }
 
-// True if take() ran on a rank of this host, which means that the failure has been published to all hosts.
-bool HierEngine::was_told_here() const {
+// Returns the cause that a rank of this host has taken, which means that it has been published to all hosts.
+std::optional<Failure> HierEngine::told_here() const noexcept {
   const Group& group = local_->group();
-  return group.revoked() && group.first_cause().is_of_whole;
+  if (!group.revoked()) return std::nullopt;
+  Failure cause = group.first_cause();
+  if (!cause.is_of_whole) return std::nullopt;
+  cause.group = id();
+  cause.is_of_whole = false;
+  return cause;
 }
 
 // Publishes the cause. All ranks keep the one that was published first.
@@ -64,38 +63,32 @@ void HierEngine::revoke(const Failure& cause) noexcept {
   learn_of(*first);
 }
 
+// Once this host was told of a cause, that one counts, whatever this rank hears later: the process that has
+// published it, for example, may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
-  call_out([&] {
-    Failure known = cause;
-    if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
-    take(known);
-  });
+  Failure known = cause;
+  if (const auto told = told_here(); told && told->code != cause.code) known = *told;
+  if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
+  take(known);
 }
 
 // Keeps the cause, passes it to the ranks of this host, and ends all connections and channels.
 void HierEngine::take(const Failure& cause) noexcept {
-  Failure kept;
-  kept.code = cause.code;
-  call_out([&] { kept = cause; });  // without memory only the code is kept
+  Failure kept = cause;
   kept.revoked = true;
+  kept.names_whole = true;
   {
     MutexLock lock(mutex_);
     if (revoked_.load()) return;
-    cause_ = std::move(kept);
+    cause_ = kept;
     revoked_.store(true);
   }
-  Failure here;
-  here.code = cause.code;
+  Failure here = kept;
   here.is_of_whole = true;
-  call_out([&] {
-    here.ranks = cause.ranks;
-    here.text = cause.text;
-  });
+  here.operation = {};
   local_->revoke(here);
-  ErrorPlace place = place_of(cause);
-  place.revoked = true;  // marks the ranks as those of the group
-  links_.fail(Error(cause.code, cause.text.c_str(), place));
-  state.fail_channels(cause);  // on all ranks, as each of them takes the cause
+  links_.fail(kept);
+  state.fail_channels(kept);  // on all ranks, as each of them takes the cause
 }
 
 Failure HierEngine::failure() const {
@@ -121,25 +114,30 @@ Failure HierEngine::silence() const {
     report.ranks.push_back(rank);
   }
   if (report.ranks.empty()) return report;
-  report.rank = report.ranks.front();
-  char words[64];
-  std::snprintf(words, sizeof words, ": nothing was heard for %.1f s, but nothing has failed",
-                static_cast<double>(report.elapsed_ns) / kNsPerSecond);
-  report.text = list_ranks(report.ranks) + words;
+  report.text.add("%s: nothing was heard for %.1f s, but nothing has failed",
+                  list_ranks(report.ranks).c_str(), static_cast<double>(report.elapsed_ns) / kNsPerSecond);
   return report;
 }
 
+// Other hosts would otherwise learn only that this rank leaves, as if that were the cause.
+void HierEngine::publish_failure_of_host() noexcept {
+  if (revoked_.load() || !local_->group().revoked()) return;
+  if (const auto told = told_here()) return learn_of(*told);
+  Failure cause = local_->group().first_cause();
+  cause.group = id();
+  revoke(cause);
+}
+
 Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
-  Failure cause;
-  cause.code = error.code();
-  call_out([&] {
-    cause = cause_of(call, number, error);
-    if (!revoked_.load()) status_.explain_time_out(call, number, cause);
-  });
-  if (was_told_here())
-    take(cause);
-  else
+  Failure cause = cause_of(call, number, error);
+  if (!revoked_.load() && !told_here()) call_out([&] { status_.explain_time_out(call, number, cause); });
+  if (auto told = told_here()) {  // this rank's own error is a consequence of it
+    told->sequence = number;
+    told->operation = cause.operation;
+    learn_of(*told);
+  } else {
     revoke(cause);
+  }
   state.note_reported();
   MutexLock lock(mutex_);
   return cause_;

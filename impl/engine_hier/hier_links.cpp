@@ -16,9 +16,9 @@ constexpr int kMostRanks = 32;
 // are ranks of the group.
 void as_ranks_of_group(const std::function<void()>& operation) {
   capture(operation, [&](const Error& error) {
-    ErrorPlace place = error.place();
-    place.revoked = true;
-    throw Error(error.code(), error.what(), place);
+    Failure failure = error.failure();
+    failure.names_whole = true;
+    throw Error(failure);
   });
 }
 
@@ -123,7 +123,7 @@ void HierLinks::connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadli
     MutexLock lock(mutex_);  // stored before it connects, so that a failure of the group aborts it
     among_ranks_ = std::move(made);
   }
-  if (failed_.load()) group.abort();
+  end_if_over(group);
   as_ranks_of_group([&] { connect_and_clear(group, own_key() + "/ranks", layout_.rank(), deadline); });
 }
 
@@ -157,14 +157,16 @@ TransportGroup& HierLinks::pair(int sender, int receiver, HierStatus::Waiting wa
   pair.waiting = waiting;
   pair.group->set_check([this, &pair, other = sends ? receiver : sender](const std::vector<bool>&) {
     check_host_();
+    if (!pair.connected) world_.expect_member(state_.id(), other);  // later the connection tells
     status_.report_late(pair.waiting, {other});
   });
   {
     MutexLock lock(mutex_);  // stored before it connects, so that a failure of the group aborts it
     pairs_[{sender, receiver}] = std::move(made);
   }
-  if (failed_.load()) pair.group->abort();
+  end_if_over(*pair.group);
   connect_and_clear(*pair.group, key, sends ? 0 : 1, deadline);
+  pair.connected = true;
   return *pair.group;
 }
 
@@ -179,14 +181,29 @@ std::vector<TransportGroup*> HierLinks::others() {
   return groups;
 }
 
-void HierLinks::fail(const Error& why) noexcept {
+// Called after a group was stored and before it connects: either this or the end of the communicator ends it.
+void HierLinks::end_if_over(TransportGroup& group) {
+  if (failed_.load()) return group.abort();
+  std::optional<Failure> left;
+  {
+    MutexLock lock(mutex_);
+    left = left_;
+  }
+  if (left) group.abort(*left);
+}
+
+void HierLinks::fail(const Failure& why) noexcept {
   failed_.store(true);
   if (leaders_) leaders_->abort(why);
   call_out([&] { TransportGroup::abort_all(others()); });
 }
 
-void HierLinks::leave(const Error& why) noexcept {
+void HierLinks::leave(const Failure& why) noexcept {
   call_out([&] {
+    {
+      MutexLock lock(mutex_);
+      if (!left_) left_ = why;
+    }
     std::vector<TransportGroup*> groups = others();
     if (leaders_) groups.push_back(leaders_.get());
     TransportGroup::abort_all(groups, why);

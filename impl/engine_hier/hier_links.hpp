@@ -56,14 +56,15 @@ class HierLinks {
 
   // --- The end. Any thread.
   // Ends all connections, also later ones. Leaders of other hosts receive the cause.
-  void fail(const Error& why) noexcept;
+  void fail(const Failure& why) noexcept;
   // Ends all connections, and everyone at the other ends receives the cause.
-  void leave(const Error& why) noexcept;
+  void leave(const Failure& why) noexcept;
 
  private:
   struct Pair {
     std::unique_ptr<TransportGroup> group;
     HierStatus::Waiting waiting;
+    bool connected = false;  // used by the thread of its operations only
   };
 
   static std::string key_of(uint64_t group) { return "hier/" + std::to_string(group); }
@@ -74,6 +75,7 @@ class HierLinks {
   std::unique_ptr<TransportGroup> open_among_ranks();
   void connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline);
   std::vector<TransportGroup*> others();
+  void end_if_over(TransportGroup& group);
 
   HierWorld& world_;
   const HierLayout& layout_;
@@ -85,6 +87,7 @@ class HierLinks {
   std::optional<bool> ranks_connect_;        // set by the first call of connect_ranks()
   std::atomic<bool> failed_{false};
   Mutex mutex_;
+  std::optional<Failure> left_ DSC_GUARDED_BY(mutex_);  // the cause of leave()
   std::unique_ptr<TransportGroup> among_ranks_ DSC_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Pair>> pairs_ DSC_GUARDED_BY(mutex_);  // sender, receiver
 };

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/process_guard.hpp"
 #include "base/thread.hpp"
+#include "engine_host/progress.hpp"
 
 namespace dsc {
 
@@ -17,9 +18,9 @@ void HierWork::await_end(Deadline deadline) {
     completed_.wait_for(mutex_, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestWaitNs)));
 }
 
-void HierWork::complete(Failure&& failure) noexcept {
+void HierWork::complete(const std::optional<Failure>& failure) noexcept {
   MutexLock lock(mutex_);
-  end(std::move(failure));
+  end(failure);
   completed_.notify_all();
 }
 
@@ -32,12 +33,12 @@ HierQueue::~HierQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-Failure HierQueue::run(const Call& call) {
+std::optional<Failure> HierQueue::run(const Call& call) {
   drain();
   begin_one();
   const uint64_t number = ++number_;
   std::optional<Record> record = open_(call, number);
-  Failure failure = execute_(call, number, record);
+  const std::optional<Failure> failure = execute_(call, number, record);
   running_.fetch_sub(1);
   end_one();
   return failure;
@@ -69,9 +70,9 @@ void HierQueue::work() {
       next = std::move(queue_.front());
       queue_.pop_front();
     }
-    Failure failure = execute_(next->call(), next->number(), next->record);
+    const std::optional<Failure> failure = execute_(next->call(), next->number(), next->record);
     running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
-    next->complete(std::move(failure));
+    next->complete(failure);
     end_one();
   }
 }
@@ -79,13 +80,16 @@ void HierQueue::work() {
 void HierQueue::begin_one() noexcept {
   running_.fetch_add(1);
   pending_.fetch_add(1);
+  begin_outside(world_);
 }
 
 void HierQueue::end_one() {
-  MutexLock lock(mutex_);
-  pending_.fetch_sub(1);
-  changed_.notify_all();
-  completions_.increment();
+  {
+    MutexLock lock(mutex_);
+    pending_.fetch_sub(1);
+    changed_.notify_all();
+  }
+  end_outside(world_);
 }
 
 }  // namespace dsc

@@ -14,7 +14,7 @@
 #include "comm/operation_work.hpp"
 #include "control/call.hpp"
 #include "control/recorder.hpp"
-#include "transport/event_count.hpp"
+#include "control/world.hpp"
 
 namespace dsc {
 
@@ -23,7 +23,7 @@ class HierWork final : public OperationWork {
   HierWork(const Call& call, uint64_t group, uint64_t number) : OperationWork(call, group), number_(number) {}
 
   uint64_t number() const noexcept override { return number_; }
-  void complete(Failure&& failure) noexcept;
+  void complete(const std::optional<Failure>& failure) noexcept;
 
   std::optional<Record> record;  // the queue's
 
@@ -39,24 +39,23 @@ class HierQueue {
  public:
   // Returns the record of an operation that was called; none if it is refused. Must not throw.
   using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
-  // Runs one operation to its end and returns its failure, with code DSC_OK after success. Must not throw.
-  using Execute = std::function<Failure(const Call& call, uint64_t number, std::optional<Record>& record)>;
+  // Runs one operation to its end and returns its failure, if any. Must not throw.
+  using Execute =
+      std::function<std::optional<Failure>(const Call& call, uint64_t number, std::optional<Record>& record)>;
 
-  // Every end of an operation increments `completions`.
-  HierQueue(Open open, Execute execute, EventCount& completions)
-      : open_(std::move(open)), execute_(std::move(execute)), completions_(completions) {}
+  // The operations are this rank's in `world`.
+  HierQueue(Open open, Execute execute, World& world)
+      : open_(std::move(open)), execute_(std::move(execute)), world_(world) {}
   // The group has failed or was left: what is queued ends soon.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
   HierQueue& operator=(const HierQueue&) = delete;
 
   // After those that are queued.
-  Failure run(const Call& call);
+  std::optional<Failure> run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
   void restart_numbers() noexcept { number_.store(0); }
-  // Operations are left whose work objects may not say yet that they are complete.
-  bool has_left() const noexcept { return pending_.load() > 0; }
   // A caller that has seen its operation complete finds the queue idle.
   bool busy() const noexcept { return running_.load() > 0; }
 
@@ -67,7 +66,7 @@ class HierQueue {
 
   const Open open_;
   const Execute execute_;
-  EventCount& completions_;
+  World& world_;
   std::atomic<int> running_{0};      // operations whose end nobody has been told
   std::atomic<int> pending_{0};      // operations that this queue has not let go of
   std::atomic<uint64_t> number_{0};  // of the caller's latest operation

@@ -8,7 +8,7 @@ HierQueue& HierQueues::of(const Call& call) {
   const bool sends = call.kind == OpKind::kSend;
   if (!sends && call.kind != OpKind::kRecv) return collectives_;
   MutexLock lock(mutex_);
-  return (sends ? sends_ : receives_).try_emplace(call.root, open_, execute_, completions_).first->second;
+  return (sends ? sends_ : receives_).try_emplace(call.root, open_, execute_, world_).first->second;
 }
 
 std::vector<HierQueue*> HierQueues::all() {
@@ -25,15 +25,6 @@ bool HierQueues::busy() {
 
 void HierQueues::drain() {
   for (HierQueue* queue : all()) queue->drain();
-}
-
-bool HierQueues::progress(Deadline deadline) {
-  const auto none_left = [&] {
-    return std::ranges::none_of(all(), [](const HierQueue* queue) { return queue->has_left(); });
-  };
-  const uint64_t seen = completions_.count();
-  if (!none_left()) completions_.wait(seen, deadline);
-  return none_left();
 }
 
 }  // namespace dsc

@@ -14,23 +14,24 @@ namespace dsc {
 // Any thread may call the functions.
 class HierQueues {
  public:
-  HierQueues(HierQueue::Open open, HierQueue::Execute execute)
-      : open_(std::move(open)), execute_(std::move(execute)), collectives_(open_, execute_, completions_) {}
+  HierQueues(HierQueue::Open open, HierQueue::Execute execute, World& world)
+      : open_(std::move(open)),
+        execute_(std::move(execute)),
+        world_(world),
+        collectives_(open_, execute_, world_) {}
 
   // Returns the queue for a call; it exists as long as this object.
   HierQueue& of(const Call& call);
   void restart_numbers() noexcept { collectives_.restart_numbers(); }
   bool busy();
   void drain();
-  // Waits until an operation ends, none is left, or the deadline has passed. Returns true if none is left.
-  bool progress(Deadline deadline);
 
  private:
   std::vector<HierQueue*> all();
 
   const HierQueue::Open open_;
   const HierQueue::Execute execute_;
-  EventCount completions_;  // incremented when an operation ends
+  World& world_;
   HierQueue collectives_;
   Mutex mutex_;
   std::map<int32_t, HierQueue> sends_ DSC_GUARDED_BY(mutex_);  // by peer

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstdlib>
+#include <sstream>
+#include <string_view>
 
 #include "base/log.hpp"
 #include "base/wait.hpp"
@@ -16,6 +19,9 @@ constexpr int kAnswerMs = 500;        // how long an operation waits for answers
 constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
 constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
 constexpr size_t kMostAsked = 8;
+// Asks a leader for which ranks of its host it waits in the collective whose number follows. Other questions
+// begin with the number of an operation's kind, which is no letter.
+constexpr std::string_view kMissingQuestion = "missing ";
 
 }  // namespace
 
@@ -27,9 +33,9 @@ void HierStatus::note_begin(const Call& call, uint64_t number) noexcept {
   latest_.running = true;
 }
 
-void HierStatus::note_end() noexcept {
+void HierStatus::note_end(const Call& call, uint64_t number) noexcept {
   MutexLock lock(mutex_);
-  latest_.running = false;
+  if (latest_.number == number && latest_.fields.kind == fields_of(call).kind) latest_.running = false;
 }
 
 // Returns a text such as "all_reduce(sum, f32, 1000) number 811, running".
@@ -49,7 +55,18 @@ void HierStatus::set_handler(const GroupEngine::QueryHandler& handler) {
   handler_ = handler;
 }
 
+// Returns the ranks as "3 5"; empty if this rank is not in that collective or waits for none.
+std::string HierStatus::missing_on_host(uint64_t number) const {
+  std::string text;
+  if (number == 0 || host_wait_.load() != number) return text;
+  for (const int32_t member : host_.members_behind())
+    text += (text.empty() ? "" : " ") + std::to_string(layout_.own_members()[static_cast<size_t>(member)]);
+  return text;
+}
+
 std::string HierStatus::answer(const std::string& question) const {
+  if (question.starts_with(kMissingQuestion))
+    return missing_on_host(std::strtoull(question.c_str() + kMissingQuestion.size(), nullptr, 10));
   GroupEngine::QueryHandler handler;
   {
     MutexLock lock(mutex_);
@@ -60,7 +77,7 @@ std::string HierStatus::answer(const std::string& question) const {
 
 // ---- questions to other hosts
 
-std::vector<Answer> HierStatus::ask(const std::vector<int32_t>& ranks, const std::string& question,
+std::vector<Answer> HierStatus::ask(std::span<const int32_t> ranks, const std::string& question,
                                     Deadline deadline) const {
   std::vector<int32_t> of_world;
   of_world.reserve(ranks.size());
@@ -86,15 +103,14 @@ std::vector<Answer> HierStatus::query_hosts(uint64_t number, const std::string& 
 
 std::vector<Answer> HierStatus::query_rank(int32_t rank, const std::string& question) const {
   if (rank_0_is_unresponsive()) return {};
-  return ask({rank}, question, Deadline::after_ms(kAnswerMs));
+  return ask({&rank, 1}, question, Deadline::after_ms(kAnswerMs));
 }
 
 // Asks at most kMostAsked ranks; returns a text such as "rank 3: barrier() number 4, done; rank 4: no
 // answer".
-std::string HierStatus::latest_of(std::vector<int32_t> ranks, Deadline deadline) const {
-  ranks.resize(std::min(ranks.size(), kMostAsked));
+std::string HierStatus::latest_of(std::span<const int32_t> ranks, Deadline deadline) const {
   std::string text;
-  for (const Answer& answer : ask(ranks, "", deadline))
+  for (const Answer& answer : ask(ranks.first(std::min(ranks.size(), kMostAsked)), "", deadline))
     text += (text.empty() ? "rank " : "; rank ") + std::to_string(answer.rank) + ": " + answer.text;
   return text;
 }
@@ -107,6 +123,43 @@ void HierStatus::await_failure(int timeout_ms) const {
 
 // ---- late ranks
 
+// Any other answer than a list of ranks of the host, such as "no answer", gives no ranks.
+std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answer) const {
+  std::vector<int32_t> ranks;
+  std::istringstream words(answer);
+  for (int32_t rank = 0; words >> rank;)
+    if (std::ranges::find(layout_.members(host), rank) != layout_.members(host).end()) ranks.push_back(rank);
+  return ranks;
+}
+
+// A leader that has come may wait for ranks of its own host: these are late, not the leader for which the
+// other hosts wait.
+HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t number,
+                                       Deadline deadline) const {
+  Late late{{ranks.begin(), ranks.end()}, {}};
+  std::vector<int32_t> leaders;
+  for (const int32_t rank : ranks) {
+    const int host = layout_.host_of(rank);
+    const bool is_known = std::ranges::find(leaders, layout_.leader(host)) != leaders.end();
+    if (host != layout_.own_host() && layout_.members(host).size() > 1 && !is_known &&
+        leaders.size() < kMostAsked)
+      leaders.push_back(layout_.leader(host));
+  }
+  if (leaders.empty()) return late;
+  for (const Answer& answer :
+       ask(leaders, std::string(kMissingQuestion) + std::to_string(number), deadline)) {
+    const int host = layout_.host_of(answer.rank);
+    const std::vector<int32_t> missing = read_missing(host, answer.text);
+    if (missing.empty()) continue;
+    std::erase_if(late.ranks, [&](int32_t rank) { return layout_.host_of(rank) == host; });
+    late.ranks.insert(late.ranks.end(), missing.begin(), missing.end());
+    late.text +=
+        "rank " + std::to_string(answer.rank) + " waits for " + list_ranks(missing) + " of its host; ";
+  }
+  std::ranges::sort(late.ranks);
+  return late;
+}
+
 // Only one of the ranks that wait in a collective asks and logs.
 void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const {
   const int64_t elapsed = now_ns() - waiting.since_ns;
@@ -115,10 +168,11 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(waiting.kind) && !world_.claim("late", state_.id(), waiting.number, deadline)) return;
-  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s",
+  const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number, deadline);
+  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s%s",
       op_kind_name(waiting.kind), waiting.number, state_.name().c_str(),
-      static_cast<double>(elapsed) / kNsPerSecond, list_ranks(ranks).c_str(),
-      latest_of(ranks, deadline).c_str());
+      static_cast<double>(elapsed) / kNsPerSecond, list_ranks(late.ranks).c_str(), late.text.c_str(),
+      latest_of(late.ranks, deadline).c_str());
 }
 
 // In a collective one rank asks and publishes the answers; the others wait for them.
@@ -127,7 +181,11 @@ void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& ca
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(call.kind) && !world_.claim("timeout", state_.id(), number, deadline))
     return await_failure(kOthersAnswerMs);
-  cause.text += "; " + latest_of(cause.ranks, deadline);
+  const std::span<const int32_t> named(cause.ranks);
+  const Late late =
+      is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number, deadline);
+  cause.ranks = late.ranks;
+  cause.text += "; " + late.text + latest_of(late.ranks, deadline);
 }
 
 }  // namespace dsc

@@ -22,13 +22,28 @@ namespace dsc {
 class HierStatus {
  public:
   // The communicator owns the arguments, and sets `has_failed` when its group has failed.
-  HierStatus(HierWorld& world, const HierLayout& layout, const CommState& state,
+  HierStatus(HierWorld& world, const HierLayout& layout, const Group& host, const CommState& state,
              const std::atomic<bool>& has_failed) noexcept
-      : world_(world), layout_(layout), state_(state), has_failed_(has_failed) {}
+      : world_(world), layout_(layout), host_(host), state_(state), has_failed_(has_failed) {}
 
-  // The latest operation of this rank begins, and ends.
+  // The latest operation of this rank begins, and an operation ends, which need not be the latest one.
   void note_begin(const Call& call, uint64_t number) noexcept;
-  void note_end() noexcept;
+  void note_end(const Call& call, uint64_t number) noexcept;
+
+  // While an object exists, this rank waits for the other ranks of its host in a collective. Other hosts,
+  // which wait for the leader, learn from it for which ones.
+  class HostWait {
+   public:
+    HostWait(HierStatus& status, uint64_t number) noexcept : status_(status) {
+      status_.host_wait_.store(number);
+    }
+    ~HostWait() { status_.host_wait_.store(0); }
+    HostWait(const HostWait&) = delete;
+    HostWait& operator=(const HostWait&) = delete;
+
+   private:
+    HierStatus& status_;
+  };
 
   void set_handler(const GroupEngine::QueryHandler& handler);
   // Answers a status query of another host without waiting; an empty question asks what this rank did last.
@@ -53,15 +68,24 @@ class HierStatus {
  private:
   std::string describe_latest() const;
   bool rank_0_is_unresponsive() const { return world_.unresponsive_ns(0).has_value(); }
-  std::vector<Answer> ask(const std::vector<int32_t>& ranks, const std::string& question,
+  std::vector<Answer> ask(std::span<const int32_t> ranks, const std::string& question,
                           Deadline deadline) const;
-  std::string latest_of(std::vector<int32_t> ranks, Deadline deadline) const;
+  std::string missing_on_host(uint64_t number) const;
+  std::vector<int32_t> read_missing(int host, const std::string& answer) const;
+  struct Late {
+    std::vector<int32_t> ranks;
+    std::string text;  // such as "rank 2 waits for rank 3 of its host; "; empty if there is nothing to add
+  };
+  Late find_late(std::span<const int32_t> ranks, uint64_t number, Deadline deadline) const;
+  std::string latest_of(std::span<const int32_t> ranks, Deadline deadline) const;
   void await_failure(int timeout_ms) const;
 
   HierWorld& world_;
   const HierLayout& layout_;
+  const Group& host_;
   const CommState& state_;
   const std::atomic<bool>& has_failed_;
+  std::atomic<uint64_t> host_wait_{0};  // number of the collective of a HostWait, or 0
   mutable Mutex mutex_;
   struct {
     CallFields fields{};

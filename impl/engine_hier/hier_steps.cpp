@@ -24,13 +24,11 @@ void HierSteps::in_pieces(size_t pieces, const Stages& stages) {
   stages.down(pieces - 1);
 }
 
-// The transport passes an error of the hook on to the other hosts and knows no local ranks, so the error
-// must either name ranks of the group or none.
 OverlapHook HierSteps::overlap(std::function<void()> on_host) {
   return [this, on_host = std::move(on_host)] {
     capture(on_host, [&](const Error& error) {
       context_.check_host();
-      throw Error(error.code(), error.what());
+      throw Error(error);
     });
   };
 }

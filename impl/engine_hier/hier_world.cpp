@@ -1,5 +1,6 @@
 #include "engine_hier/hier_world.hpp"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/environment.hpp"
@@ -11,6 +12,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kKeptFailures = 256;
+constexpr size_t kKeptDepartures = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
 constexpr int64_t kUnresponsiveNs = kReportSilenceMs * kNsPerMs;  // silence before on_quiet() is called
@@ -67,6 +69,9 @@ void HierWorld::enlist(HierEngine& engine) {
   {
     MutexLock lock(mutex_);
     engines_[engine.id()] = &engine;
+    for (const GroupLeft& left : left_elsewhere_)
+      if (left.group == engine.id()) left_[left.group][left.rank] = left;
+    std::erase_if(left_elsewhere_, [&](const GroupLeft& left) { return left.group == engine.id(); });
     for (const auto& [group, cause] : failed_)
       if (group == engine.id()) before = cause;
     for (const auto& [rank, gone] : gone_)
@@ -77,9 +82,43 @@ void HierWorld::enlist(HierEngine& engine) {
 
 void HierWorld::take_off(HierEngine& engine) noexcept {
   MutexLock lock(mutex_);
-  if (const auto found = engines_.find(engine.id()); found != engines_.end() && found->second == &engine)
+  if (const auto found = engines_.find(engine.id()); found != engines_.end() && found->second == &engine) {
     engines_.erase(found);
+    left_.erase(engine.id());
+  }
   while (visiting_ == &engine) visited_.wait(mutex_);
+}
+
+// False if rank 0, which serves the store, is gone, or if all members on other hosts have left before.
+bool HierWorld::is_worth_telling(const HierEngine& engine) const {
+  if (ended_in_order_.load() || unresponsive_ns(0)) return false;
+  const std::vector<int32_t>& members = engine.state.global_ranks();
+  const auto host_of = [&](int32_t global_rank) {
+    return layout_.host_of_rank[static_cast<size_t>(global_rank)];
+  };
+  const int32_t own_host = host_of(members[static_cast<size_t>(engine.rank())]);
+  MutexLock lock(mutex_);
+  if (gone_.contains(0)) return false;
+  const auto known = left_.find(engine.id());
+  for (size_t rank = 0; rank < members.size(); ++rank) {
+    const bool has_left = known != left_.end() && known->second.contains(static_cast<int32_t>(rank));
+    if (host_of(members[rank]) != own_host && !has_left) return true;
+  }
+  return false;
+}
+
+void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
+  call_out([&] {
+    if (is_worth_telling(engine)) control_->announce(left);
+  });
+}
+
+void HierWorld::expect_member(uint64_t group, int32_t rank) const {
+  MutexLock lock(mutex_);
+  const auto departures = left_.find(group);
+  if (departures == left_.end()) return;
+  if (const auto left = departures->second.find(rank); left != departures->second.end())
+    throw Error(dsc::failure_of(left->second));
 }
 
 void HierWorld::begin_end() noexcept {
@@ -89,7 +128,7 @@ void HierWorld::begin_end() noexcept {
 
 void HierWorld::end_in_order() noexcept {
   ended_in_order_.store(true);
-  job_->drop_wills();
+  job_->retire();
 }
 
 std::optional<int64_t> HierWorld::unresponsive_ns(int32_t rank) const {
@@ -111,10 +150,15 @@ void HierWorld::visit(uint64_t group, Visit call) {
     if (found == engines_.end()) return;
     visiting_ = engine = found->second;
   }
+  struct End {  // also if the call throws: take_off() waits for it
+    HierWorld& world;
+    ~End() {
+      MutexLock lock(world.mutex_);
+      world.visiting_ = nullptr;
+      world.visited_.notify_all();
+    }
+  } end{*this};
   call(*engine);
-  MutexLock lock(mutex_);
-  visiting_ = nullptr;
-  visited_.notify_all();
 }
 
 void HierWorld::on_failure(uint64_t group, const Failure& cause) {
@@ -131,11 +175,9 @@ Failure HierWorld::failure_of(const HierEngine& engine, int32_t rank, const Gone
   cause.code = gone.code;
   cause.group = engine.id();
   cause.revoked = true;
-  cause.rank = engine.state.group_rank(rank);
-  cause.ranks = {cause.rank};
-  cause.text = gone.text;
-  if (cause.rank != rank)
-    cause.text = "rank " + std::to_string(cause.rank) + " of the group is gone: in the world, " + gone.text;
+  cause.ranks = {engine.state.group_rank(rank)};
+  if (cause.rank() != rank) cause.text.add("rank %d of the group is gone: in the world, ", cause.rank());
+  cause.text += gone.text;
   return cause;
 }
 
@@ -155,6 +197,16 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
   log(DSC_LOG_WARN, "%s", text.c_str());
   for (const uint64_t group : groups)
     visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine, rank, gone)); });
+}
+
+void HierWorld::on_left(const GroupLeft& left) {
+  MutexLock lock(mutex_);
+  if (engines_.contains(left.group)) {
+    left_[left.group].try_emplace(left.rank, left);
+    return;
+  }
+  left_elsewhere_.push_back(left);
+  if (left_elsewhere_.size() > kKeptDepartures) left_elsewhere_.pop_front();
 }
 
 void HierWorld::on_quiet(int32_t rank, bool unresponsive) {

@@ -48,6 +48,11 @@ class HierWorld final : private JobListener {
 
   // Publishes why a group failed and returns the first cause that any rank has published.
   Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
+  // Tells the other ranks that this one takes part in no further operation of a group, so that those that are
+  // about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
+  void announce(const HierEngine& engine, const GroupLeft& left) noexcept;
+  // Throws PEER_LEFT if that rank of a group has announced that it leaves the group.
+  void expect_member(uint64_t group, int32_t rank) const;
   // Returns true for the first rank that claims `what` for an operation of a group, and also if the store
   // does not answer.
   bool claim(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
@@ -71,6 +76,7 @@ class HierWorld final : private JobListener {
  private:
   void on_failure(uint64_t group, const Failure& cause) override;
   void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override;
+  void on_left(const GroupLeft& left) override;
   void on_quiet(int32_t rank, bool quiet) override;
   std::string answer(uint64_t group, const std::string& question) override;
 
@@ -79,6 +85,7 @@ class HierWorld final : private JobListener {
     std::string text;
   };
   static Failure failure_of(const HierEngine& engine, int32_t rank, const Gone& gone);
+  bool is_worth_telling(const HierEngine& engine) const;
   template <typename Visit>
   void visit(uint64_t group, Visit call);
 
@@ -93,6 +100,10 @@ class HierWorld final : private JobListener {
   const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
   // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
+  // Who has left, by group and rank of the group: for the groups of this rank, and the latest in other
+  // groups, because one of them may be a group that this rank is about to make.
+  std::map<uint64_t, std::map<int32_t, GroupLeft>> left_ DSC_GUARDED_BY(mutex_);
+  std::deque<GroupLeft> left_elsewhere_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> unresponsive_since_ns_ DSC_GUARDED_BY(mutex_);

@@ -1,20 +1,15 @@
 #include "engine_hier/host_outcome.hpp"
 
-#include "control/failure.hpp"
+#include "base/error.hpp"
 
 namespace dsc {
 
 void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
   if (local.size() > 1)
     run_on_host(local, call_of_bytes(OpKind::kBroadcast, 0, this, this, sizeof *this), deadline);
-  if (code == DSC_OK) return;
-  Failure failure;
-  failure.code = static_cast<dsc_result_t>(code);
-  failure.text = text;
-  failure.ranks.assign(ranks, ranks + n_ranks);
-  failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
-  failure.revoked = !failure.ranks.empty();  // marks the ranks as those of the group
-  fail_with(failure);
+  if (!failed) return;
+  failure.bound();
+  throw Error(failure);
 }
 
 void run_on_host(HostEngine& local, Call call, Deadline deadline) {

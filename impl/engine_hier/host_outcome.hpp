@@ -1,11 +1,9 @@
 // What a leader tells the ranks of its host about a step that it took for them.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <span>
+#include <memory>
 
 #include "base/clock.hpp"
 #include "control/call.hpp"
@@ -20,22 +18,19 @@ inline constexpr size_t kSmallBytes = 1024;
 
 // The result of inline data, or why the step failed. The leader broadcasts it as it is in memory.
 struct HostOutcome {
-  void fail(dsc_result_t why, const char* words, std::span<const int32_t> at_fault = {}) noexcept {
-    code = why;
-    n_ranks = static_cast<int32_t>(std::min(at_fault.size(), std::size(ranks)));
-    std::copy_n(at_fault.begin(), n_ranks, ranks);
-    std::snprintf(text, sizeof text, "%s", words);
+  HostOutcome() noexcept : result{} {}
+  void fail(const Failure& why) noexcept {
+    failed = 1;
+    std::construct_at(&failure, why);
   }
   // Collective on the host: all ranks receive the leader's outcome, and throw it if it is a failure. Also
   // throws what the host engine throws.
   void tell_members(HostEngine& local, Deadline deadline);
 
-  int32_t code = DSC_OK;
-  int32_t n_ranks = 0;
-  int32_t ranks[16] = {};  // the ranks at fault, as many as fit
+  uint64_t failed = 0;  // 1: `failure` holds why
   union {
-    std::byte result[kSmallBytes] = {};
-    char text[kSmallBytes];
+    std::byte result[kSmallBytes];
+    Failure failure;
   };
 };
 

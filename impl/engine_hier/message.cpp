@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/error.hpp"
@@ -27,12 +26,7 @@ void compare_ends(TransportGroup& pair, const CommState& state, const Call& call
   std::memcpy(&theirs, other.data(), std::min(other.size(), sizeof theirs));
   const CallDifference found = difference({own, theirs}, {{state.rank()}, {call.root}});
   if (found.text.empty()) return;
-  ErrorPlace place;
-  place.revoked = true;  // marks the ranks as those of this group
-  place.n_ranks = 2;
-  std::tie(place.ranks[0], place.ranks[1]) = std::minmax(state.rank(), call.root);
-  place.rank = place.ranks[0];
-  throw Error(DSC_ERR_MISMATCH, found.text.c_str(), place);
+  throw Error(failure_of(found));
 }
 
 void exchange(TransportGroup& pair, const Call& call, Deadline deadline) {
@@ -58,11 +52,11 @@ void pass_message(HierLinks& links, const CommState& state, const Call& call, ui
         exchange(pair, call, deadline);
       },
       [&](const Error& error) {
-        ErrorPlace place = error.place();
-        if (place.revoked) throw error;  // its ranks are those of the group already
-        place.revoked = true;
-        for (int32_t i = 0; i < place.n_ranks; ++i) place.ranks[i] = ends[place.ranks[i] == 0 ? 0 : 1];
-        throw Error(error.code(), error.what(), place);
+        Failure failure = error.failure();
+        if (failure.names_whole) throw error;
+        failure.names_whole = true;
+        for (int32_t& rank : failure.ranks) rank = ends[rank == 0 ? 0 : 1];
+        throw Error(failure);
       });
 }
 

@@ -25,7 +25,7 @@ Progress Collective::step() {
   switch (phase_) {
     case Phase::kQueued:
       if (!group_.all_arrived()) return pending();  // a member is still in the operation before
-      if (group_.revoked()) return fail_with_cause();
+      if (group_.revoked()) return Progress::kFailed;
       arrive();
       phase_ = Phase::kArriving;
       [[fallthrough]];
@@ -170,11 +170,11 @@ bool Collective::verify_blocks() {
       const uint64_t sent = lengths[sender * 2 * members + receiver];
       const uint64_t expected = lengths[receiver * 2 * members + members + sender];
       if (sent != expected) {
-        std::vector<int32_t> ranks{static_cast<int32_t>(std::min(sender, receiver)),
-                                   static_cast<int32_t>(std::max(sender, receiver))};
-        revoke(DSC_ERR_MISMATCH, std::move(ranks),
-               "rank " + std::to_string(sender) + " sends " + std::to_string(sent) + " elements to rank " +
-                   std::to_string(receiver) + ", which expects " + std::to_string(expected));
+        const auto from = static_cast<int32_t>(sender), to = static_cast<int32_t>(receiver);
+        revoke(DSC_ERR_MISMATCH, {std::min(from, to), std::max(from, to)},
+               "rank " + std::to_string(group_.shown_rank(from)) + " sends " + std::to_string(sent) +
+                   " elements to rank " + std::to_string(group_.shown_rank(to)) + ", which expects " +
+                   std::to_string(expected));
         return false;
       }
       longest = std::max<size_t>(longest, sent);
@@ -237,14 +237,14 @@ Progress Collective::pending() {
 // seen all arrive, published that it works, and then found the group not revoked. So if a rank is still
 // missing after the revocation, none works on behalf of this operation.
 Progress Collective::leave() {
-  if (phase_ == Phase::kArriving && group_.misses_somebody()) return fail_with_cause();
+  if (phase_ == Phase::kArriving && group_.misses_somebody()) return Progress::kFailed;
   if (phase_ != Phase::kQueued && exposed_) {
     phase_ = Phase::kLeaving;
     if (!departure_) departure_.emplace(group_);
     if (!departure_->done(call_.send, transfer_.send_bytes, call_.recv, transfer_.recv_bytes))
       return Progress::kPending;
   }
-  return fail_with_cause();
+  return Progress::kFailed;
 }
 
 }  // namespace dsc

@@ -39,11 +39,12 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
         group->map_members(deadline, [] {});
         engine = std::make_shared<HostEngine>(group, std::move(info), timeout_ms);
       },
-      [&](dsc_result_t code, const char* text) {
+      [&](const Error& error) {
         // The others must not wait for a rank that fails on its own. Failures of a peer they detect
         // themselves.
+        const dsc_result_t code = error.code();
         if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
-        throw Error(code, text);
+        throw Error(error);
       });
   Call barrier;
   barrier.kind = OpKind::kReady;
@@ -67,42 +68,37 @@ OpQueue& HostEngine::queue_for(const Call& call) {
   return queues.try_emplace(call.root, *this).first->second;
 }
 
-// Must not throw, because the caller holds its queue.
 Failure HostEngine::refusal(const Operation& operation) const noexcept {
-  const OpKind kind = operation.call().kind;
-  Failure refusal;
-  refusal.code = state.takes_no_part() ? DSC_ERR_STATE : DSC_ERR_REVOKED;
-  call_out([&] {  // without memory only the code is kept
-    refusal = state.refusal(group_->revoked() ? group_->first_cause() : Failure{});
-    refusal.operation = op_kind_name(kind);
-    refusal.sequence = operation.sequence();
-    if (!group_->is_part()) refusal.text = state.describe(kind, refusal.sequence, refusal.text);
-  });
+  Failure refusal = state.refusal(group_->revoked() ? group_->first_cause() : Failure{});
+  name_operation(refusal, operation.call().kind, operation.sequence());
   return refusal;
+}
+
+// The text remains as it is in a part of a larger communicator, which names its own operation.
+void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept {
+  failure.operation = op_kind_name(kind);
+  failure.sequence = number;
+  if (!group_->is_part()) state.name_operation(failure, op_kind_name(kind), number);
 }
 
 std::optional<Failure> HostEngine::finish(Operation& operation, Progress progress) noexcept {
   const int64_t end = tick_now();
-  operation.end(end, progress == Progress::kDone ? DSC_OK : operation.failure().code);
-  if (operation.found().count > 0)
-    state.nonfinite->add(operation.call().kind, operation.sequence(), operation.found());
+  const Call& call = operation.call();
+  if (operation.found().count > 0) state.nonfinite->add(call.kind, operation.sequence(), operation.found());
   if (progress == Progress::kDone) {
+    operation.end(end, DSC_OK);
     const int64_t met = operation.met_ticks();
-    stats.add(operation.call().kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
+    stats.add(call.kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
               ticks_to_ns(end - met));
     return std::nullopt;
   }
-  if (operation.failure().code != DSC_ERR_NONFINITE) {  // which does not fail the group
+  std::optional<Failure> failure = operation.failure();
+  operation.end(end, failure->code);
+  if (failure->code != DSC_ERR_NONFINITE) {  // which does not fail the group
     state.note_reported();
     group_->tell_failure();
   }
-  Failure failure;
-  failure.code = operation.failure().code;
-  call_out([&] {
-    failure = operation.failure();
-    if (!group_->is_part())  // else the larger communicator names its own operation
-      failure.text = state.describe(operation.call().kind, operation.sequence(), failure.text);
-  });
+  name_operation(*failure, call.kind, operation.sequence());
   return failure;
 }
 
@@ -117,48 +113,48 @@ Record HostEngine::record_locally(const Call& call, const Transfer& transfer, in
   return record;
 }
 
-void HostEngine::move_checked(const Call& call, const Transfer& transfer, Failure& failure) {
+// Throws NONFINITE if the call asks for that.
+void HostEngine::move_checked(const Call& call, const Transfer& transfer) {
   const NonFinite found = move_locally(call, transfer);
   if (found.count == 0) return;
   state.nonfinite->add(call.kind, local_operations_, found);
   if (call.nonfinite != NonFiniteCheck::kFail) return;
+  Failure failure;
   failure.code = DSC_ERR_NONFINITE;
   failure.index = found.index;
   failure.text = describe_found(found);
+  throw Error(failure);
 }
 
-// Runs an operation in a group of one rank, without the queue. As with more ranks, a user-defined operation
-// that fails also fails the communicator.
-std::optional<Failure> HostEngine::run_locally(const Call& call) {
+// Runs an operation in a group of one rank, without the queue, and throws its failure.
+void HostEngine::run_locally(const Call& call) {
   const Transfer transfer(call, 0, 1);
   const int64_t start = tick_now();
   Record record = record_locally(call, transfer, start);
-  Failure failure;
-  capture([&] { move_checked(call, transfer, failure); },
-          [&](dsc_result_t code, const char* text) {
-            failure.code = code;
-            call_out([&] { failure.text = text; });
-          });
+  capture([&] { move_checked(call, transfer); },
+          [&](const Error& error) { fail_locally(call, record, start, error.failure()); });
+  const int64_t end = tick_now();
+  record.end(end, DSC_OK);
+  stats.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
+}
+
+// As with more ranks, a user-defined operation that fails also fails the communicator.
+void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, Failure failure) {
   const int64_t end = tick_now();
   record.end(end, failure.code);
-  if (failure.code == DSC_OK) {
-    stats.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
-    return std::nullopt;
-  }
-  failure.rank = group_->shown_rank(0);
+  failure.ranks = {group_->shown_rank(0)};
+  failure.names_whole = group_->is_part();
   failure.group = id();
+  failure.operation = op_kind_name(call.kind);
   failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
-  call_out([&] {
-    failure.ranks = {failure.rank};
-    failure.operation = op_kind_name(call.kind);
-  });
   failure.revoked = failure.code == DSC_ERR_CALLBACK;
-  failure.is_of_whole = group_->is_part();  // its rank is that of the larger communicator
-  if (failure.revoked) revoke(failure);
-  if (failure.is_of_whole) return failure;
-  call_out([&] { failure.text = state.describe(call.kind, failure.sequence, failure.text); });
-  return failure;
+  if (failure.revoked) {
+    state.note_reported();
+    revoke(failure);
+  }
+  name_operation(failure, call.kind, failure.sequence);
+  throw Error(failure);
 }
 
 bool HostEngine::is_alone() noexcept {
@@ -166,19 +162,20 @@ bool HostEngine::is_alone() noexcept {
 }
 
 void HostEngine::run(const Call& call) {
-  const std::optional<Failure> failure = is_alone() ? run_locally(call) : queue_for(call).run(call);
-  if (failure) fail_with(*failure);
+  if (is_alone()) return run_locally(call);
+  queue_for(call).run(call);
 }
 
 std::shared_ptr<Work> HostEngine::start(const Call& call) {
   if (!is_alone()) return queue_for(call).start(call);
   const auto work = std::make_shared<HostWork>(share(), collectives_, call);
-  work->complete(run_locally(call).value_or(Failure{}));
+  std::optional<Failure> failure = std::nullopt;
+  capture([&] { run_locally(call); }, [&](const Error& error) { failure.emplace(error.failure()); });
+  work->complete(failure);
   return work;
 }
 
 void HostEngine::revoke(const Failure& cause) noexcept {
-  state.note_reported();  // the caller knows the cause
   group_->revoke(cause);
   group_->tell_failure();
   state.fail_channels(cause);
@@ -194,8 +191,14 @@ bool HostEngine::has_running() noexcept {
   return false;
 }
 
+// The mark comes before the look: an operation that begins later waits for the decision, and one that began
+// earlier is seen. Other ranks do not see the mark, because they would take this rank as gone although it may
+// be busy.
 void HostEngine::leave_if_idle() noexcept {
+  leaving_.store(true);
   if (!has_running()) group_->leave_to_finalize();
+  leaving_.store(false);
+  leaving_.notify_all();
 }
 
 void HostEngine::leave() noexcept {
@@ -259,13 +262,9 @@ Failure HostEngine::failure() const {
   report.ranks = group_->silent_members(report.elapsed_ns);
   if (report.ranks.empty()) return report;
   report.code = DSC_ERR_PEER_STALLED;
-  report.rank = report.ranks.front();
-  char text[96];
-  std::snprintf(text, sizeof text, " has not run for %.1f s",
-                static_cast<double>(report.elapsed_ns) / kNsPerSecond);
-  report.text = group_->describe_member(report.rank) + text;
-  report.ranks = group_->shown_ranks(std::move(report.ranks));
-  report.rank = report.ranks.front();
+  report.text.add("%s has not run for %.1f s", group_->describe_member(report.rank()).c_str(),
+                  static_cast<double>(report.elapsed_ns) / kNsPerSecond);
+  for (int32_t& rank : report.ranks) rank = group_->shown_rank(rank);
   return report;
 }
 

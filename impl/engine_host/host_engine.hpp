@@ -63,8 +63,11 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::shared_ptr<HostEngine> share() { return shared_from_this(); }
 
   // True if new operations are refused: a call has reported the failure to this rank, or this rank has
-  // left.
-  bool refuses() const noexcept { return state.takes_no_part() || (state.reported() && group_->revoked()); }
+  // left. An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
+  bool refuses() const noexcept {
+    if (leaving_.load()) leaving_.wait(true);
+    return state.takes_no_part() || (state.reported() && group_->revoked());
+  }
   Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
@@ -77,8 +80,10 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void drain_messages();
   bool is_alone() noexcept;
   OpQueue& queue_for(const Call& call);
-  std::optional<Failure> run_locally(const Call& call);
-  void move_checked(const Call& call, const Transfer& transfer, Failure& failure);
+  void name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept;
+  void run_locally(const Call& call);
+  [[noreturn]] void fail_locally(const Call& call, Record& record, int64_t start, Failure failure);
+  void move_checked(const Call& call, const Transfer& transfer);
   Record record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept;
   std::shared_ptr<Group> map_group(const NewGroup& wanted,
                                    const std::function<std::shared_ptr<Group>()>& create);
@@ -95,8 +100,9 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   std::map<int32_t, OpQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::map<int32_t, OpQueue> recv_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::atomic<bool> sleeps_soon_{false};
-  std::atomic<int> running_{0};    // operations that were queued and have not ended
-  uint64_t local_operations_ = 0;  // counted in a group of one only
+  std::atomic<bool> leaving_{false};  // leave_if_idle() looks whether operations run
+  std::atomic<int> running_{0};       // operations that were queued and have not ended
+  uint64_t local_operations_ = 0;     // counted in a group of one only
   Consensus consensus_{*group_};
   bool replaces_world_ = false;  // descends from the world by shrink() alone
   // The number of shrinks in this family of communicators; all communicators that shrink() has made from

@@ -64,7 +64,7 @@ namespace {
 std::string describe_outcome(const Group& group, const Decision& decision,
                              const std::vector<int32_t>& named) {
   if (!decision.text.empty()) return decision.text;
-  const std::string who = named.size() == 1 ? group.describe_member(named.front()) : list_ranks(named);
+  const std::string who = named.size() == 1 ? group.describe_member(named.front()).str() : list_ranks(named);
   if (decision.outcome == DSC_ERR_REVOKED) return who + " aborted the communicator";
   char text[48];
   std::snprintf(text, sizeof text, " did not come within %.1f s",
@@ -75,13 +75,13 @@ std::string describe_outcome(const Group& group, const Decision& decision,
 Failure failure_of(const Group& group, const Decision& decision, const char* operation) {
   Failure failure;
   failure.code = decision.outcome;
-  failure.ranks = decision.named.list(group.size());
-  failure.rank = failure.ranks.empty() ? kNoRank : failure.ranks.front();
+  const std::vector<int32_t> named = decision.named.list(group.size());
+  failure.ranks = named;
   failure.group = group.id();
   failure.sequence = decision.number;
   failure.elapsed_ns = decision.elapsed_ns;
   failure.operation = operation;
-  failure.text = describe_outcome(group, decision, failure.ranks);
+  failure.text = describe_outcome(group, decision, named);
   return failure;
 }
 
@@ -92,8 +92,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   failure.code = group.loss_of(lost.front());
   if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it was silent and runs again
   failure.ranks = lost;
-  failure.rank = lost.front();
-  failure.text = group.describe_member(lost.front()) + " takes no part any more";
+  failure.text.add("%s takes no part any more", group.describe_member(lost.front()).c_str());
   return failure;
 }
 
@@ -110,13 +109,10 @@ Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   const bool failed = decision.outcome != DSC_OK;
   state.set_missing(failed ? decision.named.list(size()) : lost);
   if (!failed) return decision;
-  const Failure failure = failure_of(*group_, decision, call.name);
+  Failure failure = failure_of(*group_, decision, call.name);
   group_->revoke(failure);
-  Failure described = failure;
-  described.text = std::string(call.name) + " number " + std::to_string(decision.number) + " of group \"" +
-                   name() + "\" on rank " + std::to_string(rank()) + " of " + std::to_string(size()) + ": " +
-                   failure.text;
-  fail_with(described);
+  state.name_operation(failure, call.name, decision.number);
+  throw Error(failure);
 }
 
 int32_t HostEngine::agree_on(int32_t flags) {

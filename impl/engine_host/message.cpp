@@ -33,12 +33,13 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
     move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
     return true;
   }
-  std::vector<int32_t> ranks{group_.rank(), peer_};
-  std::sort(ranks.begin(), ranks.end());
-  revoke(DSC_ERR_MISMATCH, ranks,
-         "the two ends of a message differ: rank " + std::to_string(group_.rank()) + ": " +
-             describe(mine.call, nullptr) + "; rank " + std::to_string(peer_) + ": " +
-             describe(theirs.call, nullptr));
+  const auto described = [this](int member, CallFields fields) {  // with the ranks that the user knows
+    fields.root = group_.shown_rank(fields.root);
+    return "rank " + std::to_string(group_.shown_rank(member)) + ": " + describe(fields, nullptr);
+  };
+  revoke(DSC_ERR_MISMATCH, {std::min(group_.rank(), peer_), std::max(group_.rank(), peer_)},
+         "the two ends of a message differ: " + described(group_.rank(), mine.call) + "; " +
+             described(peer_, theirs.call));
   return false;
 }
 
@@ -80,7 +81,7 @@ Progress SendMessage::step() {
   const MessagePost& theirs = theirs_.posts[sequence_ & 1];
   switch (phase_) {
     case Phase::kPosting:
-      if (group_.revoked()) return fail_with_cause();
+      if (group_.revoked()) return Progress::kFailed;
       base_ = mine_.produced.load(std::memory_order_relaxed);
       post(mine);
       group_.ring(peer_);
@@ -107,10 +108,10 @@ Progress SendMessage::step() {
 // Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
 Progress SendMessage::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
-  if (mine_.posts[sequence_ & 1].place.segment == 0) return fail_with_cause();
+  if (mine_.posts[sequence_ & 1].place.segment == 0) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
-  return departure_->done(call_.send, bytes_, nullptr, 0) ? fail_with_cause() : Progress::kPending;
+  return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
 }
 
 RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t number) noexcept
@@ -147,12 +148,12 @@ Progress RecvMessage::take_piece() {
   const size_t at = chunk_ * kPieceBytes;
   {
     const OthersMemory others(group_);
-    if (!others.entered()) return fail_with_cause();
+    if (!others.entered()) return Progress::kFailed;
     copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + place.offset + at,
          std::min(kPieceBytes, bytes_ - at), false);
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;
-  if (group_.revoked()) return fail_with_cause();  // a sender that gave up may have changed what was read
+  if (group_.revoked()) return Progress::kFailed;  // a sender that gave up may have changed what was read
   finish();
   return Progress::kDone;
 }
@@ -167,7 +168,7 @@ Progress RecvMessage::step() {
   const MessagePost& theirs = theirs_.posts[sequence_ & 1];
   switch (phase_) {
     case Phase::kPosting:
-      if (group_.revoked()) return fail_with_cause();
+      if (group_.revoked()) return Progress::kFailed;
       base_ = mine_.consumed.load(std::memory_order_relaxed);
       post(mine);
       group_.ring(peer_);
@@ -176,7 +177,7 @@ Progress RecvMessage::step() {
     case Phase::kMeeting:
       if (!peer_is_here()) return pending();
       met();
-      if (!verify(mine, theirs)) return fail_with_cause();
+      if (!verify(mine, theirs)) return Progress::kFailed;
       phase_ = Phase::kMoving;
       [[fallthrough]];
     default:

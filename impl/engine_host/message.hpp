@@ -25,7 +25,7 @@ class Message : public Operation {
   bool verify(const MessagePost& mine, const MessagePost& theirs);
   bool direct(const MessagePost& sender, const MessagePost& receiver) const noexcept;
   size_t chunk_length(uint64_t chunk) const noexcept;
-  Progress pending() noexcept { return group_.revoked() ? fail_with_cause() : Progress::kPending; }
+  Progress pending() noexcept { return group_.revoked() ? Progress::kFailed : Progress::kPending; }
 
   const int peer_;
   const size_t bytes_;
@@ -57,7 +57,7 @@ class RecvMessage final : public Message {
  public:
   RecvMessage(Group& group, const Call& call, uint64_t number) noexcept;
   Progress step() override;
-  Progress depart() override { return fail_with_cause(); }
+  Progress depart() override { return Progress::kFailed; }
 
  private:
   bool peer_is_here() const noexcept override;

@@ -87,8 +87,8 @@ bool HostWork::test() {
   return done();
 }
 
-void HostWork::complete(Failure&& failure) noexcept {
-  end(std::move(failure));
+void HostWork::complete(const std::optional<Failure>& failure) noexcept {
+  end(failure);
   ProgressEngine::get().completed.fetch_add(1, std::memory_order_seq_cst);
   engine_->notifier().notify();
 }
@@ -100,16 +100,16 @@ uint64_t OpQueue::take_number() noexcept {
   return number;
 }
 
-std::optional<Failure> OpQueue::run(const Call& call) {
+void OpQueue::run(const Call& call) {
   if (!busy() && driver_.try_lock_alone()) {
     const WakeIfBusy after(*this);
     const QueueGuard seat(driver_);
-    if (!busy()) return run_alone(call);
+    if (!busy()) {
+      if (const auto failure = run_alone(call)) throw Error(*failure);
+      return;
+    }
   }
-  const auto work = start(call);
-  capture([&] { work->wait(Deadline::never()); }, [](dsc_result_t, const char*) {});
-  Failure failure = work->failure();
-  return failure.code == DSC_OK ? std::nullopt : std::optional(std::move(failure));
+  start(call)->wait(Deadline::never());
 }
 
 std::optional<Failure> OpQueue::run_alone(const Call& call) {
@@ -215,12 +215,12 @@ bool OpQueue::drive_first() {
   const Progress progress = step(operation);
   if (progress == Progress::kPending) operation.glance_at_clock();
   if (progress == Progress::kPending || progress == Progress::kMoved) return progress == Progress::kMoved;
-  Failure failure = engine_.finish(operation, progress).value_or(Failure{});
+  const std::optional<Failure> failure = engine_.finish(operation, progress);
   engine_.end();
   const Completing completing;
   pop();
   work->box_.clear();
-  work->complete(std::move(failure));
+  work->complete(failure);
   return true;
 }
 

@@ -35,7 +35,7 @@ class HostWork final : public OperationWork {
   HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call);
 
   bool test() override;
-  void complete(Failure&& failure) noexcept;
+  void complete(const std::optional<Failure>& failure) noexcept;
 
  private:
   friend class OpQueue;
@@ -89,8 +89,8 @@ class OpQueue {
  public:
   explicit OpQueue(HostEngine& engine) : engine_(engine) {}
 
-  // Runs an operation on the calling thread, after those that are queued. Returns its failure, if any.
-  std::optional<Failure> run(const Call& call);
+  // Runs an operation on the calling thread, after those that are queued; throws its failure.
+  void run(const Call& call);
   // Queues an operation; the progress thread, a thread that waits, or dsc_progress() drives it.
   std::shared_ptr<HostWork> start(const Call& call);
 

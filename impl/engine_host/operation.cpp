@@ -23,7 +23,8 @@ std::string seconds(int64_t ns) {
 }  // namespace
 
 std::string Operation::describe_ranks(const std::vector<int32_t>& ranks) const {
-  return ranks.size() == 1 ? group_.describe_member(ranks.front()) : list_ranks(group_.shown_ranks(ranks));
+  return ranks.size() == 1 ? group_.describe_member(ranks.front()).str()
+                           : list_ranks(group_.shown_ranks(ranks));
 }
 
 // Describes the latest calls of missing ranks.
@@ -35,7 +36,7 @@ std::string Operation::describe_latest(const std::vector<int32_t>& ranks) const 
   if (ranks.size() == 1) return latest_of(ranks.front());
   std::string text;
   for (size_t i = 0; i < std::min(ranks.size(), kMostDescribed); ++i)
-    text += (i == 0 ? "" : "; ") + group_.describe_member(ranks[i]) + ": " + latest_of(ranks[i]);
+    text += (i == 0 ? "" : "; ") + group_.describe_member(ranks[i]).str() + ": " + latest_of(ranks[i]);
   return ranks.size() > kMostDescribed ? text + "; ..." : text;
 }
 
@@ -52,55 +53,39 @@ void Operation::start(int64_t ticks, int32_t timeout_ms) noexcept {
   group_.show_latest(call_, sequence_);
 }
 
-Failure Operation::cause_of(dsc_result_t code, int rank) const noexcept {
+void Operation::revoke(dsc_result_t code, const RankList& ranks, std::string_view text) noexcept {
   Failure cause;
   cause.code = code;
-  cause.rank = rank;
+  cause.ranks = ranks;
   cause.sequence = sequence_;
   cause.elapsed_ns = elapsed_ns();
-  return cause;
+  cause.operation = op_kind_name(call_.kind);
+  cause.text = text;
+  group_.revoke(cause);
 }
 
-void Operation::revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept {
-  revoke(code, ranks.empty() ? kNoRank : ranks.front(), [&](Failure& cause) {
-    cause.ranks = std::move(ranks);
-    cause.text = text;
-  });
-}
-
-Progress Operation::fail_with_cause() noexcept {
-  Failure& failure = failure_.emplace();
-  failure.code = group_.first_code();  // without memory only the code is kept
-  call_out([&] {
-    failure = group_.first_cause();
-    failure.sequence = sequence_;
-    failure.operation = op_kind_name(call_.kind);
-    failure.elapsed_ns = elapsed_ns();
-    const int32_t self = group_.shown_rank(group_.rank());
-    if (failure.code == DSC_ERR_TIMEOUT && failure.ranks == std::vector<int32_t>{self})
-      failure.text += "; this is rank " + std::to_string(self) + ", which came too late";
-  });
-  return Progress::kFailed;
-}
-
-Progress Operation::fail_nonfinite() noexcept {
-  Failure& failure = failure_.emplace();
-  failure.code = DSC_ERR_NONFINITE;
-  failure.rank = found_.source;
-  failure.index = found_.index;
-  failure.group = group_.id();
-  failure.sequence = sequence_;
-  failure.elapsed_ns = elapsed_ns();
-  call_out([&] {
+Failure Operation::failure() const noexcept {
+  Failure failure;
+  if (is_nonfinite_) {
+    failure.code = DSC_ERR_NONFINITE;
+    failure.group = group_.id();
+    failure.index = found_.index;
     failure.ranks = {found_.source};
-    failure.operation = op_kind_name(call_.kind);
     failure.text = describe_found(found_);
-  });
-  return Progress::kFailed;
+  } else {
+    failure = group_.first_cause();
+    const int32_t self = group_.shown_rank(group_.rank());
+    if (failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
+      failure.text.add("; this is rank %d, which came too late", self);
+  }
+  failure.sequence = sequence_;
+  failure.operation = op_kind_name(call_.kind);
+  failure.elapsed_ns = elapsed_ns();
+  return failure;
 }
 
 void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept {
-  operation.revoke(code, operation.group_.rank(), [&](Failure& cause) { cause.text = text; });
+  operation.revoke(code, {operation.group_.rank()}, text);
 }
 
 std::vector<int32_t> Operation::missing() const {
@@ -121,41 +106,41 @@ void Operation::glance_at_clock() noexcept {
   if (ticks_to_ns(tick_now() - looked_ticks_) >= kGlanceNs) look_at_clock();
 }
 
-// Decides first and then composes the text, which needs memory.
 void Operation::look_at_clock() noexcept {
   if (group_.revoked() || started_ticks_ == 0) return;
   looked_ticks_ = tick_now();
   if (const int member = first_departed(); member != kNoRank) {
-    revoke(DSC_ERR_PEER_LEFT, member,
-           [&](Failure& cause) { cause.text = group_.describe_departure(member); });
+    revoke(DSC_ERR_PEER_LEFT, {member}, group_.describe_departure(member));
     return;
   }
   const int64_t elapsed = elapsed_ns();
   if (elapsed >= timeout_ns_)
-    revoke(DSC_ERR_TIMEOUT, kNoRank, [this](Failure& cause) { describe_time_out(cause); });
+    time_out(elapsed);
   else if (elapsed >= kLateReportNs && !reported_late_)
     call_out([&] { report_late(elapsed); });
 }
 
-// Returns the ranks that wait for each other in messages, from this one to the one that waits for it; empty
-// if there is no such circle.
-std::vector<int32_t> Operation::circle() const {
-  if (!is_message(call_.kind)) return {};
-  std::vector<int32_t> ranks;
+// Follows the messages in which ranks wait, from this rank on: to a rank that waits in no message, or round a
+// circle, of which only the ranks in it are returned.
+Operation::Chain Operation::chain() const {
+  Chain found;
+  if (!is_message(call_.kind)) return found;
   for (int member = group_.rank();;) {
-    if (std::ranges::find(ranks, member) != ranks.end()) break;
-    ranks.push_back(member);
+    const auto before = std::ranges::find(found.ranks, member);
+    found.is_circle = before != found.ranks.end();
+    if (found.is_circle) {
+      found.ranks.erase(found.ranks.begin(), before);
+      return found;
+    }
+    found.ranks.push_back(member);
     const auto message = group_.open_message(member);
-    if (!message) return {};
+    if (!message) return found;
     member = message->peer;
-    if (member == group_.rank()) return ranks.size() > 1 ? ranks : std::vector<int32_t>{};
   }
-  return {};
 }
 
-// Returns a text such as "rank 0 receives from rank 1, rank 1 receives from rank 0: each waits for the
-// other one".
-std::string Operation::describe_circle(const std::vector<int32_t>& ranks) const {
+// Returns a text such as "rank 0 receives from rank 1, rank 1 receives from rank 0".
+std::string Operation::describe_waits(std::span<const int32_t> ranks) const {
   std::string text;
   for (const int32_t rank : ranks) {
     const auto message = group_.open_message(rank);
@@ -164,31 +149,50 @@ std::string Operation::describe_circle(const std::vector<int32_t>& ranks) const 
             (message->sends ? " sends to rank " : " receives from rank ") +
             std::to_string(group_.shown_rank(message->peer));
   }
-  return text + ": each waits for the " + (ranks.size() == 2 ? "other" : "next") + " one";
+  return text;
 }
 
-// After all have arrived, a rank may still be working or may have been stopped; it is named then.
-void Operation::describe_time_out(Failure& cause) const {
-  if (cause.ranks = circle(); !cause.ranks.empty()) {
-    cause.text = "not finished within " + seconds(cause.elapsed_ns) + ": " + describe_circle(cause.ranks);
-    std::ranges::sort(cause.ranks);
-    cause.rank = cause.ranks.front();
-    return;
+// Finds a rank for which this one waits only through messages of others; empty if there is none.
+std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapsed) const {
+  Chain found = chain();
+  if (found.ranks.size() < (found.is_circle ? 2 : 3)) return "";
+  const std::string beginning = "not finished within " + seconds(elapsed) + ": ";
+  if (found.is_circle) {
+    const char* which = found.ranks.size() == 2 ? "other" : "next";
+    const std::string text = describe_waits(found.ranks) + ": each waits for the " + which + " one";
+    late = std::move(found.ranks);
+    std::ranges::sort(late);
+    return beginning + text;
   }
-  cause.ranks = missing();
-  if (cause.ranks.empty()) {
+  late = {found.ranks.back()};
+  found.ranks.pop_back();
+  const std::string text =
+      beginning + describe_waits(found.ranks) + ", and " + describe_ranks(late) + " did not come";
+  return group_.is_part() ? text : text + "; " + describe_latest(late);
+}
+
+// If memory is short, the ranks and the text are left out.
+void Operation::time_out(int64_t elapsed) noexcept {
+  std::vector<int32_t> late;
+  std::string text;
+  call_out([&] { text = describe_time_out(late, elapsed); });
+  revoke(DSC_ERR_TIMEOUT, late, text);
+}
+
+// Finds the ranks that are late. After all have arrived, a rank may still be working or may have been
+// stopped; it is named then.
+std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t elapsed) const {
+  if (std::string text = describe_chain(late, elapsed); !late.empty()) return text;
+  late = missing();
+  if (late.empty()) {
     for (int member = 0; member < group_.size(); ++member)
-      if (member != group_.rank() && suspects(member)) cause.ranks.push_back(member);
+      if (member != group_.rank() && suspects(member)) late.push_back(member);
   }
-  if (cause.ranks.empty()) {
-    cause.text = "not finished within " + seconds(cause.elapsed_ns);
-    return;
-  }
-  cause.rank = cause.ranks.front();
+  if (late.empty()) return "not finished within " + seconds(elapsed);
   const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
-  cause.text = describe_ranks(cause.ranks) + what + seconds(cause.elapsed_ns);
+  std::string text = describe_ranks(late) + what + seconds(elapsed);
   // What ranks did last in a part of a larger group is not an operation that the user called.
-  if (!group_.is_part()) cause.text += "; " + describe_latest(cause.ranks);
+  return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 
 void Operation::report_late(int64_t elapsed) {

@@ -7,7 +7,6 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/process_guard.hpp"
-#include "control/failure.hpp"
 #include "control/group.hpp"
 #include "dtype/reduce.hpp"
 
@@ -69,7 +68,8 @@ class Operation {
 
   const Call& call() const noexcept { return call_; }
   uint64_t sequence() const noexcept { return sequence_; }
-  const Failure& failure() const noexcept { return *failure_; }  // after kFailed
+  // After kFailed: the group's first cause as that of this operation, or the non-finite element.
+  Failure failure() const noexcept;
   int64_t started_ticks() const noexcept { return started_ticks_; }
   int64_t elapsed_ns() const noexcept {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
@@ -87,21 +87,12 @@ class Operation {
   }
 
   // Fails the group with this operation as its cause.
-  void revoke(dsc_result_t code, std::vector<int32_t> ranks, const std::string& text) noexcept;
-  // The same; describe(Failure&) adds the text. If memory is short, only the code and the rank are kept.
-  template <typename Describe>
-  void revoke(dsc_result_t code, int rank, Describe&& describe) noexcept {
-    Failure cause = cause_of(code, rank);
-    call_out([&] {
-      cause.operation = op_kind_name(call_.kind);
-      describe(cause);
-    });
-    group_.revoke(cause);
-  }
-  // Ends this operation with the group's first cause.
-  Progress fail_with_cause() noexcept;
+  void revoke(dsc_result_t code, const RankList& ranks, std::string_view text) noexcept;
   // Ends only this operation. All ranks find the same result, so the group remains usable.
-  Progress fail_nonfinite() noexcept;
+  Progress fail_nonfinite() noexcept {
+    is_nonfinite_ = true;
+    return Progress::kFailed;
+  }
   // Fails the group because the code that drives this operation threw.
   friend void fail_operation(Operation& operation, dsc_result_t code, const char* text) noexcept;
 
@@ -121,11 +112,16 @@ class Operation {
   NonFinite found_;
 
  private:
-  Failure cause_of(dsc_result_t code, int rank) const noexcept;
   int first_departed() const noexcept;
-  void describe_time_out(Failure& cause) const;
-  std::vector<int32_t> circle() const;
-  std::string describe_circle(const std::vector<int32_t>& ranks) const;
+  void time_out(int64_t elapsed) noexcept;
+  std::string describe_time_out(std::vector<int32_t>& late, int64_t elapsed) const;
+  struct Chain {
+    std::vector<int32_t> ranks;
+    bool is_circle = false;
+  };
+  Chain chain() const;
+  std::string describe_waits(std::span<const int32_t> ranks) const;
+  std::string describe_chain(std::vector<int32_t>& late, int64_t elapsed) const;
   void report_late(int64_t elapsed);
   std::vector<int32_t> missing() const;
   std::string describe_ranks(const std::vector<int32_t>& ranks) const;
@@ -139,7 +135,7 @@ class Operation {
   int64_t met_ticks_ = 0;
   int64_t looked_ticks_ = 0;  // when look_at_clock() ran last
   bool reported_late_ = false;
-  std::optional<Failure> failure_;
+  bool is_nonfinite_ = false;
 };
 
 }  // namespace dsc

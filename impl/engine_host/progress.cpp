@@ -157,15 +157,33 @@ bool DrivenQueues::any_unattended() {
 
 void DrivenQueues::forget() noexcept { queues_.clear(); }
 
+void begin_outside(World& world) noexcept {
+  world.outside_operations.fetch_add(1, std::memory_order_seq_cst);
+  ProgressEngine::get().outside.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void end_outside(World& world) noexcept {
+  ProgressEngine& engine = ProgressEngine::get();
+  world.outside_operations.fetch_sub(1, std::memory_order_seq_cst);
+  engine.outside.fetch_sub(1, std::memory_order_seq_cst);
+  engine.completed.fetch_add(1, std::memory_order_seq_cst);
+  Process::get().notifier().notify();
+}
+
 bool make_progress(const QueueScope& scope, int spins, Deadline deadline) {
   const ProgressEngine& engine = ProgressEngine::get();
   const uint64_t before = engine.completed.load(std::memory_order_seq_cst);
   const auto completed = [&] { return engine.completed.load(std::memory_order_seq_cst) != before; };
+  const auto none_outside = [&] {
+    return (scope.world ? scope.world->outside_operations : engine.outside).load(std::memory_order_seq_cst) ==
+           0;
+  };
   DrivenQueues queues(scope);
   Backoff backoff(Process::get().notifier(), spins);
   for (;;) {
     const bool moved = queues.drive();
-    if (!queues.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0) return true;
+    if (!queues.any_busy() && engine.completing.load(std::memory_order_seq_cst) == 0 && none_outside())
+      return true;
     const int64_t left_ns = deadline.remaining_ns();
     if (!moved && left_ns == 0) queues.look_at_clock();  // time-outs must reach callers that never wait
     if (completed() || left_ns == 0) return false;

@@ -45,6 +45,9 @@ class ProgressEngine {
   // Number of operations that have left their queues and are not marked as done yet.
   std::atomic<int> completing{0};
 
+  // Number of operations of all worlds that threads of another engine run.
+  std::atomic<int> outside{0};
+
   // Number of operations that have completed so far.
   std::atomic<uint64_t> completed{0};
 
@@ -108,6 +111,11 @@ class OtherQueues {
   const OpQueue* const own_ = nullptr;
   DrivenQueues queues_;
 };
+
+// Called by an engine whose own threads run operations, so that make_progress() waits for these as well. Any
+// thread.
+void begin_outside(World& world) noexcept;
+void end_outside(World& world) noexcept;  // the operation's work object says that it is complete
 
 // Drives queues on the calling thread until an operation completes, none is left, or the deadline has
 // passed. Returns true if none is left.

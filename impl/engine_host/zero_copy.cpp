@@ -159,10 +159,8 @@ Progress ZeroCopy::finish() noexcept {
     return Progress::kDone;
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
-  call_out([&] {
-    cause.text =
-        group_.describe_member(group_.rank()) + " lost its shared memory to a rank that does not run";
-  });
+  cause.text.add("%s lost its shared memory to a rank that does not run",
+                 group_.describe_member(group_.rank()).c_str());
   group_.revoke(cause);
   return Progress::kFailed;
 }

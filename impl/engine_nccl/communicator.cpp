@@ -31,11 +31,11 @@ NcclConfig config_of(const NcclSettings& settings) {
 }
 
 [[noreturn]] void fail_nccl(NcclResult result, const char* function, const std::string& words) {
-  ErrorPlace place;
-  place.native_code = static_cast<int32_t>(result);
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s failed: %.400s", function, words.c_str());
-  throw Error(DSC_ERR_BACKEND, text, place);
+  Failure failure;
+  failure.code = DSC_ERR_BACKEND;
+  failure.native_code = static_cast<int32_t>(result);
+  failure.text.add("%s failed: %.400s", function, words.c_str());
+  throw Error(failure);
 }
 
 }  // namespace

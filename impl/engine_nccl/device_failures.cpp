@@ -6,7 +6,6 @@ namespace dsc {
 
 Failure DeviceFailures::failure() const {
   Failure failure = group_.host->failure();
-  if (failure.rank == group_.host->rank()) failure.native_code = native_code_.load();
   if (ending_.stuck() && failure.code != DSC_OK) failure.code = DSC_ERR_BACKEND_STUCK;
   return failure;
 }
@@ -17,7 +16,7 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
   if (failure.code == DSC_OK || host.state.is_over()) {
     failure.code = DSC_ERR_REVOKED;
     failure.text = "the communicator was destroyed";
-  } else if (!is_group_fatal(failure.code) && failure.rank != host.rank()) {
+  } else if (!is_group_fatal(failure.code) && failure.rank() != host.rank()) {
     failure.code = DSC_ERR_REVOKED;
   }
   if (ending_.stuck()) {
@@ -25,11 +24,11 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
     failure.text +=
         "; ncclCommAbort did not come back within 30 s: this process can no longer use the GPU, exit";
   }
+  failure.revoked = true;
   failure.operation = op_kind_name(call.kind);
   failure.sequence = number;
-  failure.revoked = true;
-  if (failure.text.find(" number ") == std::string::npos)
-    failure.text = host.state.describe(call.kind, number, failure.text);
+  if (std::string_view(failure.text).find(" number ") == std::string_view::npos)
+    host.state.name_operation(failure, op_kind_name(call.kind), number);
   return failure;
 }
 
@@ -37,34 +36,33 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
 void DeviceFailures::refuse(const Call& call) {
   group_.local().look_at_failure();  // this rank may not have seen the failure yet
   Failure refusal = group_.host->failure();
-  const bool is_first = !reported_.exchange(true);
+  const bool is_first = group_.host->state.note_reported();
   if (ending_.stuck())
     refusal.code = DSC_ERR_BACKEND_STUCK;
   else if (!is_first || !is_group_fatal(refusal.code))
     refusal.code = DSC_ERR_REVOKED;
-  refusal.operation = op_kind_name(call.kind);
   refusal.revoked = true;
-  refusal.text = group_.host->state.describe(call.kind, group_.published ? group_.latest_call() + 1 : 0,
-                                             "the communicator failed before: " + refusal.text);
-  fail_with(refusal);
+  refusal.text = "the communicator failed before: " + refusal.text.str();
+  group_.host->state.name_operation(refusal, op_kind_name(call.kind),
+                                    group_.published ? group_.latest_call() + 1 : 0);
+  throw Error(refusal);
 }
 
 void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
                                        DeviceRecords* records) {
   Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, number,
                                  "ranks called different operations: " + difference.text);
-  cause.rank = difference.rank;
   cause.ranks = {difference.rank};
-  reported_.store(true);
+  note_reported();
   if (records) records->end(tick_now(), recorded_code(cause.code));
   revoke(cause);
-  fail_with(cause);
+  throw Error(cause);
 }
 
 void DeviceFailures::fail_operation(const Call& call, uint64_t number, const Error& error,
                                     DeviceRecords* records) {
-  reported_.store(true);
-  fail_with(take(call, number, error, records));
+  note_reported();
+  throw Error(take(call, number, error, records));
 }
 
 void DeviceFailures::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
@@ -76,8 +74,8 @@ void DeviceFailures::fail_quietly(const Call& call, uint64_t number, const Error
 void DeviceFailures::await_news(const Error& error) const {
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   const Deadline deadline{now_ns() + kPeerNewsNs};
-  while (error.code() == DSC_ERR_BACKEND && error.place().native_code == kRemote && !group_.host->revoked() &&
-         !deadline.passed())
+  while (error.code() == DSC_ERR_BACKEND && error.failure().native_code == kRemote &&
+         !group_.host->revoked() && !deadline.passed())
     sleep_until(Deadline::after_ms(1));
 }
 
@@ -93,16 +91,13 @@ Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& err
       const Failure cause = host.failure();
       const dsc_result_t code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
       failure = group_.failure(code, call.kind, number, cause.text);
-      failure.rank = cause.rank;
       failure.ranks = cause.ranks;
-      failure.native_code = error.place().native_code;
+      failure.native_code = error.failure().native_code;
       return;
     }
     failure = group_.failure(error.code(), call.kind, number, error.what());
-    failure.rank = host.rank();
     failure.ranks = {host.rank()};
-    failure.native_code = error.place().native_code;
-    native_code_.store(failure.native_code);
+    failure.native_code = error.failure().native_code;
     late_.explain(call, failure);
   });
   if (records) records->end(tick_now(), recorded_code(failure.code));
@@ -137,12 +132,10 @@ void DeviceFailures::fail_group(const NcclCommunicator& communicator, NcclResult
   Failure cause;
   cause.code = DSC_ERR_BACKEND;
   cause.native_code = static_cast<int32_t>(error);
-  native_code_.store(cause.native_code);
-  cause.rank = rank;
   cause.ranks = {rank};
   cause.group = group_.host->id();
   cause.revoked = true;
-  cause.text = "NCCL on rank " + std::to_string(rank) + " reports: " + communicator.words(error);
+  cause.text.add("NCCL on rank %d reports: %s", rank, communicator.words(error).c_str());
   fail_group({{}, cause});
 }
 

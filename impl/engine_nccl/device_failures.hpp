@@ -38,7 +38,7 @@ class DeviceFailures {
   bool concluding() const noexcept { return concluding_.load(); }  // a thread is explaining the cause
 
   // Notes that a call on this rank has reported the failure.
-  void note_reported() noexcept { reported_.store(true); }
+  void note_reported() noexcept { group_.host->state.note_reported(); }
 
   // Returns the code with which the recorder gets an operation that fails now. Only the first one is recorded
   // with the cause, because those behind it never began.
@@ -59,8 +59,6 @@ class DeviceFailures {
   NcclOwner& owner_;
   std::atomic<bool> cause_recorded_{false};
   std::atomic<bool> concluding_{false};
-  std::atomic<bool> reported_{false};
-  std::atomic<int32_t> native_code_{0};  // NCCL's code of this rank's own failure
 };
 
 }  // namespace dsc

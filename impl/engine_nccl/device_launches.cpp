@@ -13,16 +13,20 @@ CudaStream* stream_of(const Call& call) { return static_cast<CudaStream*>(call.s
 
 }  // namespace
 
+std::optional<std::string> DeviceLaunches::unsupported_reason(const Call& call) const {
+  if (!group_.communicator && call.prescale != 1) return "it cannot be scaled in a group of one rank";
+  return dsc::unsupported_reason(group_.world.nccl, call);
+}
+
 void DeviceLaunches::check_usable(const Call& call) {
   const GroupEngine& host = *group_.host;
-  if (ending_.finalized() || host.state.is_over())
-    fail(DSC_ERR_STATE, "%s",
-         host.state.describe(call.kind, 0, "the communicator was finalized or destroyed").c_str());
+  if (ending_.finalized() || host.state.is_over()) {
+    Failure refusal = Error(DSC_ERR_STATE, "the communicator was finalized or destroyed").failure();
+    host.state.name_operation(refusal, op_kind_name(call.kind), 0);
+    throw Error(refusal);
+  }
   if (host.revoked() || ending_.begun()) failures_.refuse(call);
-  if (!group_.communicator && call.prescale != 1)
-    fail(DSC_ERR_UNSUPPORTED, "%s on a device in a group of one rank: it cannot be scaled there",
-         op_kind_name(call.kind));
-  if (const auto reason = unsupported_reason(group_.world.nccl, call))
+  if (const auto reason = unsupported_reason(call))
     fail(DSC_ERR_UNSUPPORTED, "%s(%s) on a device: %s", op_kind_name(call.kind), dtype_name(call.dtype),
          reason->c_str());
   const Transfer transfer(call, host.rank(), host.size());

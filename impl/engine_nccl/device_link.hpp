@@ -23,6 +23,8 @@ class DeviceLink {
   // separate thread.
   DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, const Call& call);
   void connect(std::shared_ptr<void> engine);  // the thread keeps the engine alive
+  // Ends the connection that is being made, and fails the communicator.
+  void fail_connection(const Error& error);
 
   // Runs a message on the caller's stream. Waits until there is a connection.
   void run(const Call& call, CudaStream* stream, const NcclWait& limits);
@@ -36,7 +38,6 @@ class DeviceLink {
 
  private:
   void make(const NcclWait& limits);
-  void fail_connection(const Error& error);
   void put(const Call& call, CudaStream* stream, const NcclWait& limits) DSC_REQUIRES(mutex_);
   void put_between_events(DeviceWork& work) DSC_REQUIRES(mutex_);
 

@@ -1,6 +1,7 @@
 #include "engine_nccl/device_links.hpp"
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 
 namespace dsc {
 
@@ -14,11 +15,18 @@ DeviceLink& DeviceLinks::get(const Call& call) {
   if (DeviceLink* const known = find(call)) return *known;
   auto made = std::make_unique<DeviceLink>(group_, ending_, failures_, call);
   DeviceLink& link = *made;
-  {
-    const MutexLock lock(mutex_);
-    links_.emplace(std::pair{call.kind, call.root}, std::move(made));
-  }
-  link.connect(owner_.keep_alive());
+  capture(
+      [&] {
+        {
+          const MutexLock lock(mutex_);
+          links_.try_emplace(std::pair{call.kind, call.root}, std::move(made));
+        }
+        link.connect(owner_.keep_alive());
+      },
+      [&](const Error& error) {  // the host's engine must not write into a link that is destroyed
+        link.fail_connection(error);
+        throw Error(error);
+      });
   return link;
 }
 

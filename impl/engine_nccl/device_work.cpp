@@ -49,10 +49,7 @@ void DeviceWork::await_end(Deadline deadline) {
 // The host waits only until the work is on its own stream. If the work has failed, this throws the failure.
 bool DeviceWork::wait_on(void* stream, Deadline deadline) {
   if (!wait_until(deadline, [this] { return launched() || test(); })) return false;
-  if (done()) {
-    const Failure ended = failure();
-    if (ended.code != DSC_OK) fail_with(ended);
-  }
+  if (done()) OperationWork::wait(deadline);
   works_->make_wait(stream, end_event);
   return true;
 }
@@ -69,11 +66,11 @@ void DeviceWork::on_listener() {
 }
 
 // Only the first call counts. The record is ended first, so that a program that sees the end finds it there.
-void DeviceWork::complete(Failure failure, dsc_result_t recorded) noexcept {
+void DeviceWork::complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept {
   const MutexLock lock(records_mutex_);
   if (done()) return;
   records.end(tick_now(), recorded);
-  end(std::move(failure));
+  end(failure);
 }
 
 }  // namespace dsc

@@ -30,7 +30,7 @@ class DeviceWork final : public OperationWork {
   // True if a descriptor or a countdown waits for the end, so that the watch polls often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
   // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
-  void complete(Failure failure, dsc_result_t recorded) noexcept;
+  void complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept;
   // Called when everything up to the event `end_event` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }

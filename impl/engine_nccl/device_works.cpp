@@ -106,16 +106,12 @@ bool DeviceWorks::has_passed(const PooledEvent& event) const {
 
 // If only the watch has the work, the next call reports the cause.
 void DeviceWorks::complete_with_cause(DeviceWork& work) noexcept {
-  const bool completed = call_out([&] {
-    Failure failure = failures_.failure_of(work.call(), work.number());
-    const dsc_result_t code = has_run_to_its_end(work) ? DSC_OK : failures_.recorded_code(failure.code);
-    work.complete(work.untracked ? Failure{} : std::move(failure), code);
-  });
-  if (completed) return;
-  Failure bare;  // without memory only the code is kept
-  bare.code = DSC_ERR_REVOKED;
-  bare.revoked = true;
-  work.complete(work.untracked ? Failure{} : bare, bare.code);
+  std::optional<Failure> failure = failures_.failure_of(work.call(), work.number());
+  bool has_run = false;
+  call_out([&] { has_run = has_run_to_its_end(work); });
+  const dsc_result_t recorded = has_run ? DSC_OK : failures_.recorded_code(failure->code);
+  if (work.untracked) failure.reset();
+  work.complete(failure, recorded);
 }
 
 // True if the work ended normally after this rank left, which is possible only if nothing was aborted.

@@ -25,7 +25,6 @@ std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint
   CallFailure found{
       call, group_.failure(DSC_ERR_PEER_LEFT, call.kind, number,
                            "rank " + std::to_string(*left) + " has left the group without calling it")};
-  found.cause.rank = *left;
   found.cause.ranks = {*left};
   return found;
 }
@@ -98,7 +97,7 @@ void LateCalls::explain(const Call& call, Failure& cause) const {
   const std::vector<CallThere> all = ask_all(call, number);
   const CallThere& here = all.front();
   std::string late_text;
-  cause.ranks.clear();
+  cause.ranks = {};
   for (const CallThere& there : all) {
     if (there.fingerprint != 0 && here.fingerprint != 0 && there.fingerprint != here.fingerprint) {
       cause.code = DSC_ERR_MISMATCH;
@@ -107,14 +106,13 @@ void LateCalls::explain(const Call& call, Failure& cause) const {
                   here.words + "; rank " + std::to_string(there.rank) + ": " + there.words;
       break;
     }
-    cause.ranks.insert(cause.ranks.end(), there.late.begin(), there.late.end());
+    for (const int32_t rank : there.late) cause.ranks.push_back(rank);
     late_text += there.late_text;
   }
   if (late_text.empty() && !group_.on_one_host() && all.size() == 1)
     late_text = "; all ranks of this host have called it, and others were not heard of";
   if (late_text.empty()) late_text = "; all ranks that were asked have called it";
   cause.text += late_text;
-  cause.rank = cause.ranks.empty() ? kNoRank : cause.ranks.front();
 }
 
 }  // namespace dsc

@@ -22,7 +22,7 @@ struct RootId {
   NcclUniqueId id{};
   int32_t is_root = 0;
   int32_t scales = 0;  // 1: this rank's library takes several ids
-  Outcome outcome;
+  Failure failure;
 };
 
 // Returns one id for every kRanksPerRoot ranks if all libraries can use several, else a single one.
@@ -34,11 +34,11 @@ std::vector<NcclUniqueId> agree_on_ids(GroupEngine& host, const NcclLibrary& lib
       [&] {
         if (mine.is_root) mine.id = make_unique_id(library);
       },
-      [&](const Error& error) { mine.outcome = outcome_of(error); });
+      [&](const Error& error) { mine.failure = error.failure(); });
   const std::vector<RootId> all = gather_all(host, OpKind::kBind, kIdTag, mine);
-  std::vector<Outcome> outcomes;
+  std::vector<Failure> outcomes;
   outcomes.reserve(all.size());
-  for (const RootId& root : all) outcomes.push_back(root.outcome);
+  for (const RootId& root : all) outcomes.push_back(root.failure);
   if (const auto failure = first_failure(outcomes)) throw Error(*failure);
   const bool several = std::ranges::all_of(all, [](const RootId& root) { return root.scales != 0; });
   std::vector<NcclUniqueId> ids;
@@ -54,12 +54,12 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEng
                                               uint64_t attempt, Deadline deadline) {
   const std::vector<NcclUniqueId> ids = agree_on_ids(host, *world.nccl.library);
   const auto check = [&] {
-    if (host.revoked()) fail_with(host.failure());
+    if (host.revoked()) throw Error(host.failure());
     if (published.has_failed_step(attempt))
       fail(DSC_ERR_REVOKED, "another rank failed to make NCCL's communicator");
   };
   std::shared_ptr<NcclCommunicator> made;
-  Outcome mine;
+  Failure mine;
   capture(
       [&] {
         NcclEnding::expect_usable();
@@ -67,7 +67,7 @@ std::shared_ptr<NcclCommunicator> try_to_make(const DeviceWorld& world, GroupEng
             NcclCommunicator::create(world.nccl, ids, host.size(), host.rank(), settings, {deadline, check});
       },
       [&](const Error& error) {
-        mine = outcome_of(error);
+        mine = error.failure();
         published.publish_failed_step(attempt);
       });
   const auto failure = first_failure(gather_all(host, OpKind::kBind, kOutcomeTag + attempt, mine));

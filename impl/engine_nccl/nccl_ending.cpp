@@ -37,7 +37,7 @@ NcclWait NcclEnding::wait_limits(int timeout_ms) const {
             if (!group_.host->revoked() && !begun()) return;
             Failure cause = group_.host->failure();
             if (cause.code == DSC_OK) cause.code = DSC_ERR_REVOKED;
-            fail_with(cause);
+            throw Error(cause);
           }};
 }
 

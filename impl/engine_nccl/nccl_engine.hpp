@@ -25,7 +25,7 @@ class NcclEngine final : public DeviceEngine,
   NcclEngine& operator=(const NcclEngine&) = delete;
 
   std::optional<std::string> unsupported_reason(const Call& call) const override {
-    return dsc::unsupported_reason(group_.world.nccl, call);
+    return launches_.unsupported_reason(call);
   }
   const DeviceContext& context() const noexcept override { return group_.world.gpu; }
   bool takes(const Call& call) override;
@@ -61,6 +61,7 @@ class NcclEngine final : public DeviceEngine,
   std::shared_ptr<NcclCommunicator> split_communicator(const GroupEngine* child, int32_t color,
                                                        const GroupOptions& options);
   std::shared_ptr<NcclCommunicator> split(int color, int key, const NcclSettings& settings);
+  void fail_split(const Error& error) noexcept;
 
   // Each part refers to some of those above it.
   const NcclGroup group_;

@@ -35,14 +35,13 @@ struct NcclGroup {
   }
 
   // Returns a cause for which the group fails, with the operation that it is about.
-  Failure failure(dsc_result_t code, OpKind kind, uint64_t number, const std::string& what) const {
+  Failure failure(dsc_result_t code, OpKind kind, uint64_t number, std::string_view what) const noexcept {
     Failure cause;
     cause.code = code;
     cause.group = host->id();
-    cause.sequence = number;
     cause.revoked = true;
-    cause.operation = op_kind_name(kind);
-    cause.text = host->state.describe(kind, number, what);
+    cause.text = what;
+    host->state.name_operation(cause, op_kind_name(kind), number);
     return cause;
   }
 };

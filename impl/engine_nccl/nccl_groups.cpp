@@ -24,7 +24,7 @@ NcclSettings settings_of(const GroupEngine& host, const GroupOptions& options) {
 struct Adopted {
   int32_t ranks = 0;
   int32_t rank = 0;
-  Outcome outcome;
+  Failure failure;
 };
 
 Adopted inspect(const NcclGroup& group, NcclComm* comm) {
@@ -43,10 +43,10 @@ Adopted inspect(const NcclGroup& group, NcclComm* comm) {
 }
 
 void check_adopted(const std::vector<Adopted>& all) {
-  std::vector<Outcome> outcomes;
+  std::vector<Failure> outcomes;
   std::vector<bool> seen(all.size());
   outcomes.reserve(all.size());
-  for (const Adopted& one : all) outcomes.push_back(one.outcome);
+  for (const Adopted& one : all) outcomes.push_back(one.failure);
   if (const auto failure = first_failure(outcomes)) throw Error(*failure);
   for (size_t r = 0; r < all.size(); ++r) {
     const auto rank = static_cast<size_t>(all[r].rank);
@@ -94,6 +94,12 @@ Engines NcclEngine::make_part(const DeviceWorld& world, std::shared_ptr<GroupEng
   return {std::move(host), std::move(made)};
 }
 
+void NcclEngine::fail_split(const Error& error) noexcept {
+  Call call;
+  call.kind = OpKind::kSplit;
+  failures_.fail_quietly(call, 0, error);
+}
+
 std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const NcclSettings& settings) {
   const uint64_t step = kFirstSplit + splits_++;
   const NcclWait usual = ending_.wait_limits(0);
@@ -111,6 +117,7 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const Nc
       },
       [&](const Error& error) {
         group_.published->publish_failed_step(step);
+        if (!group_.on_one_host()) fail_split(error);  // only ranks of this host see the step
         throw Error(error);
       });
   return part;
@@ -136,9 +143,7 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split_communicator(const GroupEngi
         });
       },
       [&](const Error& error) {
-        Call call;
-        call.kind = OpKind::kSplit;
-        failures_.fail_quietly(call, 0, error);
+        fail_split(error);
         failures_.note_reported();
         throw Error(error);
       });
@@ -165,8 +170,7 @@ Engines NcclEngine::make_group(const MakeGroup& make, int32_t color, const Group
 Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
   auto* const comm = static_cast<NcclComm*>(communicator);
   Adopted mine;
-  capture([&] { mine = inspect(group_, comm); },
-          [&](const Error& error) { mine.outcome = outcome_of(error); });
+  capture([&] { mine = inspect(group_, comm); }, [&](const Error& error) { mine.failure = error.failure(); });
   const std::vector<Adopted> all = gather_all(*group_.host, OpKind::kBind, kAdoptTag, mine);
   check_adopted(all);
   auto child = split_group(*group_.host, 0, mine.rank, options);

@@ -78,11 +78,10 @@ std::string describe_memory(const PipeShapes& shapes) {
 Failure failure_here(const Comm& comm, dsc_result_t code, const std::string& text) {
   Failure cause;
   cause.code = code;
-  cause.rank = comm.rank();
   cause.ranks = {comm.rank()};
   cause.group = comm.id();
   cause.operation = "pipe_run";
-  cause.text = "rank " + std::to_string(comm.rank()) + ": " + text;
+  cause.text.add("rank %d: %s", comm.rank(), text.c_str());
   return cause;
 }
 
@@ -272,7 +271,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
     const Failure cause = failure_here(comm, DSC_ERR_CALLBACK,
                                        "the callback for " + dsc::describe(instruction) + " " + problem);
     comm.revoke(cause);
-    fail_with(cause);
+    throw Error(cause);
   }
   losses.sum += loss;
   losses.count += buffers.loss ? 1 : 0;
@@ -280,7 +279,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
 
 void PipeRunner::expect_alive() const {
   for (const auto& channel : {activations_, gradients_})
-    if (const Failure failure = channel->failure(); failure.revoked) fail_with(failure);
+    if (const Failure failure = channel->failure(); failure.revoked) throw Error(failure);
 }
 
 // Fails all communicators after a failure of this rank, so that no other rank waits for it.
@@ -347,8 +346,8 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     end_everywhere(comm, error.code(), error.what());
     const Failure first = comm.failure();  // another rank may have failed first
     const bool was_own =
-        first.code == error.code() && (first.code != DSC_ERR_CALLBACK || first.rank == comm.rank());
-    if (first.revoked && !was_own) fail_with(first);
+        first.code == error.code() && (first.code != DSC_ERR_CALLBACK || first.rank() == comm.rank());
+    if (first.revoked && !was_own) throw Error(first);
     throw Error(error);
   });
   cancelled.over = true;

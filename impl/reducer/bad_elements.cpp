@@ -47,7 +47,7 @@ DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
 void BadElements::wait_for_stream(DeviceStream* stream) const {
   const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
   while (!wait_for(device(), *context_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
-    if (const Failure failure = group_.failure(); failure.revoked) fail_with(failure);
+    if (group_.revoked()) throw Error(group_.failure());
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "the gradients of rank %d were not there after %d ms", group_.rank(),
            group_.timeout_ms());
@@ -129,7 +129,6 @@ std::optional<BadBucket> BadElements::find(DeviceStream* stream, const InputOf& 
   if (check_ != NonFiniteCheck::kFail) return std::nullopt;
   BadBucket result{first.bucket, {}};
   result.failure.code = DSC_ERR_NONFINITE;
-  result.failure.rank = sum.source;
   result.failure.ranks = {sum.source};
   result.failure.index = sum.index;
   result.failure.sequence = first.number;

@@ -67,7 +67,7 @@ void Reducer::finish(void* stream) {
   const Failure nonfinite = end_complete(stream);
   end_iteration();
   guard.done();
-  if (nonfinite.code != DSC_OK) fail_with(nonfinite);
+  if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
 
 // Refuses further marks and waits for those that are running.
@@ -127,8 +127,8 @@ Failure Reducer::end_complete(void* stream) {
   const auto wait = [&](size_t b) {
     Failure failure = storage_->outcome(*buckets_[b].work);
     if (failure.code == DSC_OK) return;
-    if (failure.code != DSC_ERR_NONFINITE) fail_with(failure);
-    if (!bad) bad = {b, std::move(failure)};
+    if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
+    if (!bad) bad = {b, failure};
   };
   for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready(false);
@@ -159,7 +159,7 @@ void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
     const GradientSlot& slot = params_[i].slot;
     if (slot.bucket != bucket || at < slot.view || at >= slot.view + slot.bytes) continue;
     failure.index = static_cast<size_t>(at - slot.view) / dtype_bytes(slot.dtype);
-    failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank) +
+    failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank()) +
                    " is a NaN or infinite at element " + std::to_string(failure.index) +
                    "; no gradient was written";
     return;
@@ -168,10 +168,10 @@ void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
 
 // Does nothing if the group is revoked: end_incomplete() reports that, with the missing gradients.
 void Reducer::launch_unless_revoked() {
-  if (group_->failure().revoked) return;
+  if (group_->revoked()) return;
   capture([&] { launch_ready(false); },
           [&](const Error& error) {
-            if (!group_->failure().revoked) throw Error(error);
+            if (!group_->revoked()) throw Error(error);
           });
 }
 
@@ -182,7 +182,7 @@ Failure Reducer::end_incomplete(size_t launched) {
     settle(*buckets_[b].work, Deadline::never());
     if (Failure failure = buckets_[b].work->failure(); failure.code != DSC_OK) return failure;
   }
-  if (Failure failure = group_->failure(); failure.revoked) return failure;
+  if (group_->revoked()) return group_->failure();
   Call call;
   call.kind = OpKind::kReducerFinish;
   call.tag = launched;
@@ -206,7 +206,7 @@ Failure Reducer::end_incomplete(size_t launched) {
 void Reducer::fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure) const {
   const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
   const std::string outcome =
-      failure.code == DSC_OK ? reduced_text(launched) : "the reducer is revoked: " + failure.text;
+      failure.code == DSC_OK ? reduced_text(launched) : "the reducer is revoked: " + failure.text.str();
   fail(own_fault ? DSC_ERR_STATE : failure.code,
        "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
        "%d: %s; %s",

@@ -151,7 +151,7 @@ void Reducer::launch_ready(bool marking) {
               launching_.store(false);
               // If the group fails between check_alive() and start(), check_alive() throws the full cause.
               if (error.code() == DSC_ERR_REVOKED) check_alive();
-              if (group_->failure().revoked) reported_.store(true);
+              if (group_->revoked()) reported_.store(true);
               throw Error(error);
             });
     launching_.store(false);

@@ -208,12 +208,9 @@ void Reducer::close() noexcept {
   if (launching_.load()) group_->abort();
   const MutexLock lock(launch_mutex_);
   if (std::exchange(closed_, true)) return;
-  if (const Failure failure = group_->failure();
-      failure.revoked && storage_->goes_on_alone() && !reported_.exchange(true))
-    call_out([&] {
-      log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
-          failure.text.c_str());
-    });
+  if (group_->revoked() && storage_->goes_on_alone() && !reported_.exchange(true))
+    log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
+        group_->failure().text.c_str());
   bool running = finishing;
   for (const Bucket& bucket : buckets_) running = running || (bucket.work && !bucket.work->done());
   if (running) {
@@ -225,10 +222,10 @@ void Reducer::close() noexcept {
 
 // Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.
 void Reducer::check_alive() const {
+  if (!group_->revoked()) return;
   const Failure failure = group_->failure();
-  if (!failure.revoked) return;
   const bool is_shared = storage_->goes_on_alone() || is_group_fatal(failure.code);
-  if (is_shared && !reported_.exchange(true)) fail_with(failure);
+  if (is_shared && !reported_.exchange(true)) throw Error(failure);
   fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }
 

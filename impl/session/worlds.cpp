@@ -1,5 +1,8 @@
 #include "session/worlds.hpp"
 
+#include <optional>
+#include <utility>
+
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/handle_table.hpp"
@@ -91,9 +94,10 @@ uint64_t init_world(const InitOptions* options, uint32_t library_version) {
     check_equal(known.options, options);
     return reuse(known.handle);
   }
-  const uint64_t handle = start(wanted, library_version);
+  KnownWorld made{0, wanted};  // before the start, because copying the options may throw
+  const uint64_t handle = made.handle = start(wanted, library_version);
   MutexLock lock(registry().mutex);
-  registry().world = {handle, wanted};
+  registry().world = std::move(made);
   return handle;
 }
 
@@ -104,12 +108,47 @@ uint64_t current_world() {
   return is_open(handle) ? handle : 0;
 }
 
+namespace {
+
+// Keeps other threads out of a communicator that is finalized, as every collective call does.
+class OnlyCall {
+ public:
+  explicit OnlyCall(Comm& comm) : comm_(comm) {
+    if (comm_.in_call.exchange(true, std::memory_order_acquire))
+      fail(DSC_ERR_BUSY, "another thread is in a call on the world: expected it to have returned");
+  }
+  ~OnlyCall() { comm_.in_call.store(false, std::memory_order_release); }
+  OnlyCall(const OnlyCall&) = delete;
+  OnlyCall& operator=(const OnlyCall&) = delete;
+
+ private:
+  Comm& comm_;
+};
+
+bool can_finalize(const Comm& comm) { return !comm.failure().revoked && !comm.finalized(); }
+
+// Returns the communicator that shrink() made last, if the world has failed: survivors finalize together,
+// too.
+std::shared_ptr<Comm> heir_of(const Comm& world) {
+  std::shared_ptr<Comm> heir;
+  for (const Comm* comm = &world; comm && comm->failure().revoked; comm = heir.get())
+    heir = comm->successor();
+  return heir;
+}
+
+}  // namespace
+
+// A communicator that has failed may be in use by another thread, which is about to see the failure.
 void finalize_world() {
   const uint64_t handle = current_world();
   if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
   Pinned<Comm> world(HandleKind::kComm, handle);
   if (world->coalesced && !world->failure().revoked)
     fail(DSC_ERR_STATE, "a batch is open on the world: expected dsc_batch_end() first");
+  const std::shared_ptr<Comm> heir = heir_of(*world);
+  Comm& last = heir ? *heir : *world;
+  std::optional<OnlyCall> only_call;
+  if (can_finalize(last)) only_call.emplace(last);
   struct Release {
     Pinned<Comm>& world;
     uint64_t handle;
@@ -120,10 +159,7 @@ void finalize_world() {
       set_log_rank(-1, handle == thread_world);
     }
   } release{world, handle};
-  std::shared_ptr<Comm> heir;  // survivors of a failure finalize together, too
-  for (Comm* comm = &*world; comm && comm->failure().revoked; comm = heir.get()) heir = comm->successor();
-  Comm* last = heir ? heir.get() : &*world;
-  if (!last->failure().revoked && !last->finalized()) last->finalize();
+  if (can_finalize(last)) last.finalize();
 }
 
 bool progress_all(Deadline deadline) { return make_progress({}, 0, deadline); }

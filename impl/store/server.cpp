@@ -63,7 +63,7 @@ StoreServer::~StoreServer() = default;
 
 StoreServer::Counts StoreServer::counts() const { return core_->counts(); }
 
-void StoreServer::drop_wills() noexcept { core_->drop_wills(); }
+void StoreServer::retire() noexcept { core_->retire(); }
 
 ServerCore::ServerCore(StoreServer::Options options)
     : options_(std::move(options)),
@@ -150,9 +150,15 @@ StoreServer::Counts ServerCore::counts() const noexcept {
   return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
+// A socket that is shut down lets another one listen at its port, and may be shut down by any thread.
+void ServerCore::retire() noexcept {
+  retired_.store(true);
+  for (Listener& listener : listeners_) ::shutdown(listener.acceptor.native_handle(), SHUT_RD);
+}
+
 void ServerCore::accept(Listener& listener) {
   listener.acceptor.async_accept([this, &listener](const asio::error_code& error, tcp::socket socket) {
-    if (error == asio::error::operation_aborted) return;
+    if (error == asio::error::operation_aborted || (error && retired_.load())) return;
     if (error) return accept_later(listener);
     accept(listener);
     set_control_options(socket.native_handle());

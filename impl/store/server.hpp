@@ -56,8 +56,9 @@ class StoreServer {
   uint16_t port() const noexcept { return port_; }
   Counts counts() const;
 
-  // From now on no will is executed when a connection ends. Any thread.
-  void drop_wills() noexcept;
+  // From now on no will is executed when a connection ends, and the port is free for another server; the
+  // clients that are connected are served as before. Any thread.
+  void retire() noexcept;
 
  private:
   std::unique_ptr<ServerCore> core_;

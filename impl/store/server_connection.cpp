@@ -248,7 +248,7 @@ void ServerConnection::make_will() {
 // Errors are ignored, as nobody is left to receive them.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
-  if (!will || core_.io_.stopped() || core_.wills_dropped_) return;
+  if (!will || core_.io_.stopped() || core_.retired_) return;
   capture([&] { core_.apply(*will); }, [](dsc_result_t, const char*) {});
   core_.pump();
 }

@@ -121,7 +121,7 @@ class ServerCore {
   void admit(asio::ip::tcp::socket socket);
   asio::io_context& io() noexcept { return io_; }
   StoreServer::Counts counts() const noexcept;
-  void drop_wills() noexcept { wills_dropped_.store(true); }
+  void retire() noexcept;
 
  private:
   friend class ServerConnection;
@@ -177,7 +177,7 @@ class ServerCore {
   uint64_t refused_since_log_ = 0;
   std::chrono::steady_clock::time_point next_log_{};
 
-  std::atomic<bool> wills_dropped_{false};
+  std::atomic<bool> retired_{false};
   std::atomic<uint64_t> authenticated_{0};
   std::atomic<uint64_t> refused_{0};
   std::atomic<uint64_t> strangers_count_{0};

@@ -87,13 +87,13 @@ std::string TransportChannel::why_ended() const {
   return why;
 }
 
-void TransportChannel::send_abort(const AbortMessage& abort_message) {
+void TransportChannel::send_abort(const Failure& cause) {
   if (!open() || abort_was_sent_.exchange(true)) return;
-  mine_ = abort_message;
+  mine_ = cause;
   send(kAbort, &mine_, sizeof mine_, 0);
 }
 
-const AbortMessage* TransportChannel::abort_message() {
+const Failure* TransportChannel::abort_cause() {
   return transport_->table().take_arrived(in_abort_) > 0 ? &peers_ : nullptr;
 }
 

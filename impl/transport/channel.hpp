@@ -14,8 +14,8 @@
 #include <memory>
 #include <string>
 
+#include "base/failure.hpp"
 #include "base/mutex.hpp"
-#include "transport/abort_message.hpp"
 #include "transport/poller.hpp"
 #include "transport/transport.hpp"
 
@@ -45,9 +45,9 @@ class TransportChannel {
   bool is_cut_off() noexcept;
 
   // Sends the abort message to the peer. Any thread; only the first call has an effect.
-  void send_abort(const AbortMessage& abort_message);
+  void send_abort(const Failure& cause);
   // Returns the peer's abort message, or null if it has sent none.
-  const AbortMessage* abort_message();
+  const Failure* abort_cause();
 
   // From now on the polling thread moves this connection's bytes; the poller reports events under this index.
   void move_here(int32_t index);
@@ -106,7 +106,7 @@ class TransportChannel {
   dsc_transport_region* in_offers_ = nullptr;
   dsc_transport_region* in_offered_ = nullptr;
   dsc_transport_region* in_abort_ = nullptr;
-  AbortMessage mine_, peers_;
+  Failure mine_, peers_;
 
   uint64_t posted_ = 0, credits_ = kSlots;  // from this side to the peer
   uint64_t arrived_ = 0, released_ = 0;     // from the peer to this side

@@ -181,14 +181,14 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
-void Mesh::abort(const Error& why) noexcept {
+void Mesh::abort(const Failure& why) noexcept {
   begin_abort(why);
   finish_abort(abort_deadline());
 }
 
 Deadline Mesh::abort_deadline() noexcept { return Deadline::after_ms(kAbortMs); }
 
-void Mesh::begin_abort(const Error& why) noexcept {
+void Mesh::begin_abort(const Failure& why) noexcept {
   const NoSigpipe no_sigpipe;
   revoked_ = true;
   send_abort(why);
@@ -214,7 +214,7 @@ void Mesh::perform(const char* name, const std::function<void()>& operation, Ove
     run_overlap();
   };
   if (capture(both, [this](const Error& error) { failure_ = error; })) return;
-  send_abort(*failure_);
+  send_abort(failure_->failure());
   await_abort_sent(abort_deadline());
   end_all();
   throw *failure_;
@@ -249,11 +249,10 @@ void Mesh::move(uint64_t seen, Deadline deadline) {
 }
 
 // Sends the cause to all peers that can still receive it.
-void Mesh::send_abort(const Error& why) noexcept {
-  const AbortMessage abort_message = AbortMessage::because_of(why);
+void Mesh::send_abort(const Failure& why) noexcept {
   move_elsewhere();
   for (const auto& channel : channels_)
-    if (channel) channel->send_abort(abort_message);
+    if (channel) channel->send_abort(why);
 }
 
 // Gives the peers time to receive the cause before the sockets are shut down.
@@ -321,33 +320,36 @@ void Mesh::fail_cut_off(int32_t peer) {
 }
 
 void Mesh::fail_ended(int32_t peer) {
-  if (const AbortMessage* said = channel(peer).abort_message())
-    throw said->as_error(doing_, name_of(peer).c_str());
-  fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
+  const Failure* said = channel(peer).abort_cause();
+  if (!said) fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
+  Failure there = *said;
+  there.bound();
+  Failure failure;  // an error of the other host's own call becomes REVOKED here
+  failure.code = is_group_fatal(there.code) ? there.code : DSC_ERR_REVOKED;
+  failure.ranks = there.ranks;
+  failure.names_whole = there.names_whole;
+  failure.text.add("%s: %s gave up: %s", doing_, name_of(peer).c_str(), there.text.c_str());
+  throw Error(failure);
 }
 
 void Mesh::fail_dead(int32_t peer, const std::string& why) {
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s: %s", doing_, why.c_str());
-  ErrorPlace place;
-  place.rank = peer;
-  place.n_ranks = 1;
-  place.ranks[0] = peer;
-  throw Error(DSC_ERR_PEER_DEAD, text, place);
+  Failure failure;
+  failure.code = DSC_ERR_PEER_DEAD;
+  failure.ranks = {peer};
+  failure.text.add("%s: %s", doing_, why.c_str());
+  throw Error(failure);
 }
 
 void Mesh::fail_late(const std::vector<bool>& late) {
-  ErrorPlace place;
-  std::string names;
+  Failure failure;
+  failure.code = DSC_ERR_TIMEOUT;
+  failure.text.add("%s: the deadline passed, and did not come: ", doing_);
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (!late[static_cast<size_t>(peer)]) continue;
-    if (place.n_ranks == 0) place.rank = peer;
-    if (place.n_ranks < static_cast<int32_t>(std::size(place.ranks))) place.ranks[place.n_ranks++] = peer;
-    names += (names.empty() ? "" : ", ") + name_of(peer);
+    failure.text.add("%s%s", failure.ranks.empty() ? "" : ", ", name_of(peer).c_str());
+    failure.ranks.push_back(peer);
   }
-  char text[Error::kTextBytes];
-  std::snprintf(text, sizeof text, "%s: the deadline passed, and did not come: %s", doing_, names.c_str());
-  throw Error(DSC_ERR_TIMEOUT, text, place);
+  throw Error(failure);
 }
 
 }  // namespace dsc

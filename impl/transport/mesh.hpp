@@ -53,10 +53,10 @@ class Mesh {
 
   // Makes the running operation and all later ones fail with REVOKED. Any thread may call it after
   // construction.
-  void abort(const Error& why) noexcept;
+  void abort(const Failure& why) noexcept;
   // The two halves of abort(), for callers that abort several meshes: the first does not block, the second
   // waits until the cause is delivered or the deadline has passed, and ends the connections.
-  void begin_abort(const Error& why) noexcept;
+  void begin_abort(const Failure& why) noexcept;
   void finish_abort(Deadline deadline) noexcept;
   // Returns how long an abort that begins now may wait.
   static Deadline abort_deadline() noexcept;
@@ -87,7 +87,7 @@ class Mesh {
   void move_here();
   void move_elsewhere() noexcept;
   void move(uint64_t seen, Deadline deadline);
-  void send_abort(const Error& why) noexcept;
+  void send_abort(const Failure& why) noexcept;
   void await_abort_sent(Deadline deadline) noexcept;
   void end_all();
   void wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept;

@@ -66,7 +66,7 @@ CombineMemory memory_of(const void* in, void* out) {
 
 }  // namespace
 
-void TransportGroup::abort_all(std::span<TransportGroup* const> groups, const Error& why) noexcept {
+void TransportGroup::abort_all(std::span<TransportGroup* const> groups, const Failure& why) noexcept {
   for (TransportGroup* group : groups) group->mesh_.begin_abort(why);
   const Deadline deadline = Mesh::abort_deadline();
   for (TransportGroup* group : groups) group->mesh_.finish_abort(deadline);

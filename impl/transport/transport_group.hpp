@@ -56,12 +56,13 @@ class TransportGroup {
 
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
   void abort() noexcept { mesh_.abort(aborted_there()); }
-  // Aborts the group likewise, and the other hosts receive the cause. If why.place().revoked is set, its
-  // ranks are the caller's numbers and not hosts.
-  void abort(const Error& why) noexcept { mesh_.abort(why); }
+  // Aborts the group likewise, and the other hosts receive the cause, whose ranks are hosts unless
+  // why.names_whole is set.
+  void abort(const Failure& why) noexcept { mesh_.abort(why); }
   // Aborts several groups likewise. The cause is sent on all their connections before it waits for any, so
   // that it takes no longer than aborting one group.
-  static void abort_all(std::span<TransportGroup* const> groups, const Error& why = aborted_there()) noexcept;
+  static void abort_all(std::span<TransportGroup* const> groups,
+                        const Failure& why = aborted_there()) noexcept;
 
   // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for; an
   // exception of it ends the operation.
@@ -101,7 +102,9 @@ class TransportGroup {
                 Deadline deadline, OverlapHook overlap = {});
 
  private:
-  static Error aborted_there() noexcept { return Error(DSC_ERR_REVOKED, "the operation was aborted there"); }
+  static Failure aborted_there() noexcept {
+    return Error(DSC_ERR_REVOKED, "the operation was aborted there").failure();
+  }
   void exchange_headers(std::vector<Met>& met, Deadline deadline);
 
   Mesh mesh_;

@@ -59,7 +59,7 @@ def difference(promised: list[str], printed: str) -> str:
     """What of the promised lines is not in the output, in words; "" if all is.
 
     A line "..." stands for any lines. Ranks print in any order. Numbers with a point depend on the machine, and so do drawings of
-    measured times: any of their kind will do.
+    measured times and the processes and times of log lines: any of their kind will do.
     """
     if not promised:
         return ""
@@ -99,6 +99,8 @@ def _same(printed: list[str], promised: list[str]) -> bool:
 
 
 def _plain(line: str) -> str:
+    line = re.sub(r"\d{4}-\d\d-\d\dT\S+Z libdsc\[\S+ ", "TIME libdsc[PROCESS ", line)
+    line = re.sub(r"\(pid \d+\)", "(pid NUMBER)", line)
     line = re.sub(r"[^ ]*[░▓·].*$", "DRAWING", line)
     line = re.sub(r"(\|\d+ *)+m?s$", "AXIS", line)
     line = re.sub(r"\d+\.\d+(e[-+]\d+)?", "NUMBER", line)

@@ -61,6 +61,7 @@ def test_steps():
         (["loss 1.5, 97.22%"], "loss 0.25, 1.00%\n"),
         (["[0] stage 0  0░··▓0"], "[0] stage 0  ▓▓▓▓▓▓\n"),
         (["[0]   |0   |2  |8 ms"], "[0] |0     |5 |10       |15 ms\n"),
+        (["2026-01-02T03:04:05.678Z libdsc[a:1 rank 0] x (pid 2)"], "2030-12-31T23:59:59.001Z libdsc[b:77 rank 0] x (pid 88)\n"),
     ],
 )
 def test_the_same(promised, printed):
@@ -77,6 +78,7 @@ def test_the_same(promised, printed):
         (["a", "...", "b"], "b\na\n"),
         (["[1] x", "[0] y"], "[0] x\n[1] y\n"),
         (["loss 1.5 of 3"], "loss 1.5 of 4\n"),
+        (["2026-01-02T03:04:05.678Z libdsc[a:1 rank 0] x"], "2026-01-02T03:04:05.678Z libdsc[a:1 rank 1] x\n"),
     ],
 )
 def test_not_the_same(promised, printed):

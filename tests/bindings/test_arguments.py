@@ -42,7 +42,7 @@ def in_group(world, between):
 
 def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
     first, second = ranks(2, in_group, False)
-    assert "the call before was refused on this rank and told to no other: all_reduce raised ValueError: x is read-only" in second
+    assert "; before it, this rank refused a call that others may have made: all_reduce raised ValueError: x is read-only" in second
     assert "refused" not in first
     assert not any("refused" in text for text in ranks(2, in_group, True))
 
@@ -58,6 +58,7 @@ WRONG_TYPES = [
     (lambda w, x: w.split(0, key=1.5), "key is 1.5; expected an integer"),
     (lambda w, x: w.split(0, name=3), "name is 3; expected a string"),
     (lambda w, x: w.split(0, timeout="a"), "timeout is 'a'; expected a number"),
+    (lambda w, x: w.create_group(3), "ranks is 3; expected a list of ranks"),
     (lambda w, x: w.create_group([0, "1"]), r"ranks\[1\] is '1'; expected an integer"),
     (lambda w, x: w.shrink(name=b"a"), "name is b'a'; expected a string"),
     (lambda w, x: w.agree(1.5), "flags is 1.5; expected an integer"),
@@ -83,6 +84,9 @@ WRONG_TYPES = [
     (lambda w, x: dsc.premul("2"), "scale is '2'; expected a number"),
     (lambda w, x: dsc.user_op(min, 1.0), "id is 1.0; expected an integer"),
     (lambda w, x: dsc.init_distributed(rank="0"), "rank is '0'; expected an integer"),
+    (lambda w, x: dsc.init_distributed(progress_thread="no"), "progress_thread is 'no'; expected True or False"),
+    (lambda w, x: dsc.init_distributed(rank_per_thread="no"), "rank_per_thread is 'no'; expected True or False"),
+    (lambda w, x: dsc.init_distributed(require_existing=2), "require_existing is 2; expected True or False"),
     (lambda w, x: dsc.shard_indices(10, 2, 0.5), "shard is 0.5; expected an integer"),
     (lambda w, x: dsc.plan_buckets([1.5], ["f32"], [9]), r"numels\[0\] is 1.5; expected an integer"),
     (lambda w, x: setattr(w, "nonfinite_check", True), "nonfinite_check is a name or a number; got bool"),
@@ -90,7 +94,12 @@ WRONG_TYPES = [
 OUT_OF_RANGE = [
     (lambda w, x: w.broadcast(x, root=2**32 + 1), "root is 4294967297; expected 0 to 1"),
     (lambda w, x: w.send(x, peer=2**32), "peer is 4294967296; expected 0 to 1"),
-    (lambda w, x: w.split(2**33), r"color is 8589934592; expected -2\*\*31 to 2\*\*31 - 1"),
+    (lambda w, x: w.split(2**33), r"color is 8589934592; expected 0 to 2\*\*31 - 1, or None"),
+    (lambda w, x: w.split(-1), r"color is -1; expected 0 to 2\*\*31 - 1, or None"),
+    (lambda w, x: w.split(-5), r"color is -5; expected 0 to 2\*\*31 - 1, or None"),
+    (lambda w, x: w.all_gather([x, x], x), r"out\[0\] and out\[1\] overlap; expected memory of its own for each"),
+    (lambda w, x: w.all_gather([x[1:], x[:2]], x[:2]), r"out\[1\] and out\[0\] overlap"),
+    (lambda w, x: w.all_to_all([x[:2], x[1:]], [x[:2], x[:3]]), r"out\[0\] and out\[1\] overlap"),
     (lambda w, x: w.split(0, key=-(2**40)), r"key is -\d+; expected -2\*\*31 to 2\*\*31 - 1"),
     (lambda w, x: w.create_group([2**32]), r"ranks\[0\] is 4294967296; expected"),
     (lambda w, x: w.agree(2**65), r"flags is 36893488147419103232; expected -2\*\*31 to 2\*\*31 - 1"),
@@ -151,3 +160,11 @@ def test_misspelt_attributes(world):
         for thing in things:
             with pytest.raises(AttributeError):
                 thing.nonfinte_check = "fail"
+
+
+def test_reduce_op_has_the_built_in_ones_too(world):
+    assert {name: getattr(dsc.ReduceOp, name) for name in dsc.Op.__members__} == dict(dsc.Op.__members__)
+    assert dsc.ReduceOp.PRODUCT is dsc.Op.PROD
+    x = np.full(3, 2.0)
+    world.all_reduce(x, op=dsc.ReduceOp.SUM)
+    assert x.tolist() == [2, 2, 2]

@@ -1,9 +1,11 @@
 """Several ranks, each a process made by spawn()."""
 
+import contextlib
 import gc
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -28,6 +30,29 @@ def _in_world(rank, body, *args):
     result = body(world, *args)
     dsc.finalize()
     return result
+
+
+def finalizes_beside_a_call(world):
+    """One thread at a time is in a call on a communicator, finalize() included."""
+    pair, told = world.split(0), "nothing"
+    if world.rank == 0:
+        waiting = threading.Thread(target=world.barrier)
+        waiting.start()
+        time.sleep(0.5)  # for the thread to be in its call, which ends only after the other rank has come
+        try:
+            dsc.finalize()
+        except dsc.BusyError:
+            told = "busy"
+        pair.barrier()
+        waiting.join()
+    else:
+        pair.barrier()
+        world.barrier()
+    return told, dsc.is_initialized()  # and the world is finalized afterwards
+
+
+def test_finalize_beside_a_call_is_refused():
+    assert ranks(2, finalizes_beside_a_call) == [("busy", True), ("nothing", True)]
 
 
 def reduces(world):
@@ -404,3 +429,40 @@ def prints_summary(world):
 def test_the_summary_is_printed_once():
     first, second = ranks(2, prints_summary)
     assert "barrier" in first and first.count("rank 0 of 2") == 1 and second == ""
+
+
+def monitors(world):
+    """What the barrier says that it waited, by where the time-out was given; rank 0 never comes."""
+    world.set_timeout(0.7)
+    groups = [world.split(0), world.split(0, timeout=0.4), world]
+    groups[0].monitored_barrier()
+    said = []
+    for group in groups if world.rank == 1 else ():
+        with pytest.raises(TimeoutError) as caught:
+            group.monitored_barrier()
+        said.append(re.search(r"did not come within (.*?) s", str(caught.value))[1])
+    if world.rank == 0:
+        time.sleep(3)
+    return said
+
+
+def in_own_world(rank):
+    world = dsc.init_distributed(timeout=20)
+    said = monitors(world)
+    with contextlib.suppress(dsc.DscError):  # it has failed
+        dsc.finalize()
+    return said
+
+
+def test_monitored_barrier_waits_as_long_as_its_communicator():
+    assert dsc.spawn(in_own_world, 2, timeout=SECONDS) == [[], ["0.7", "0.4", "0.7"]]
+
+
+def test_a_world_has_the_time_out_that_it_was_given(world):
+    from libdsc import _timeouts
+
+    assert _timeouts.get_ms(world._handle) == _timeouts.default_ms() == 300_000
+    group = world.split(0)
+    world.set_timeout(3)
+    assert (_timeouts.get_ms(world._handle), _timeouts.get_ms(group._handle)) == (3000, 300_000)
+    world.set_timeout(300)

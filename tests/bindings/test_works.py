@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 import weakref
 
 import numpy as np
@@ -64,6 +65,25 @@ def drops_on_threads(_rank):
 
 def test_dropped_by_two_threads():
     assert dsc.spawn(drops_on_threads, 1, timeout=100) == [[]]
+
+
+def fails_early_in_a_batch(world):
+    """A batch whose first operation fails while the second one still moves data."""
+    world.nonfinite_check = "fail"
+    bad, large = np.full(4, np.nan, np.float32), np.ones(16 << 20, np.float32)
+    with world.batch(async_op=True) as batch:
+        world.all_reduce(bad)
+        world.all_reduce(large)
+    try:
+        batch.work.wait()
+        told = "no error"
+    except dsc.NonfiniteError as error:
+        told = type(error).__name__
+    return told, batch.work.test(), float(large[-1])
+
+
+def test_a_batch_is_over_when_its_failure_is_told():
+    assert ranks(2, fails_early_in_a_batch) == [("NonfiniteError", True, 2.0)] * 2
 
 
 def drops_within_a_drop(world):
@@ -285,3 +305,86 @@ def test_a_function_of_the_callers_at_the_end_of_the_program(tmp_path):
     job = [DSCRUN, "-n", "2", "--", sys.executable, str(tmp_path / "job.py")]
     result = subprocess.run(job, capture_output=True, text=True, timeout=60)
     assert (result.returncode, "revoked" in result.stdout) == (0, True), result.stdout + result.stderr
+
+def fails_unnoticed(world, way):
+    """Starts an operation that fails, as ranks differ in the count; returns repr and the warnings that came."""
+    group = world.split(0, name="pair")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work = group.all_reduce(np.ones(3 + world.rank), async_op=True)
+        if way == "dropped":
+            del work
+            said = ""
+            for _ in range(2000):
+                if caught:
+                    break
+                _work.reap()
+                time.sleep(0.005)
+        else:
+            while not work.test():
+                time.sleep(0.005)
+            said = repr(work)
+            if way == "waited":
+                with pytest.raises(dsc.MismatchError):
+                    work.wait()
+            elif way == "read":
+                assert isinstance(work.error(), dsc.MismatchError)
+            del work
+    return said, [(each.category, os.path.basename(each.filename), str(each.message)) for each in caught]
+
+
+@pytest.mark.parametrize("way", ["dropped", "tested", "waited", "read"])
+def test_a_failure_that_nobody_was_told_is_a_warning(way):
+    for said, caught in ranks(2, fails_unnoticed, way):
+        assert said == ("" if way == "dropped" else "<libdsc.Work all_reduce on 'pair', failed>")
+        assert len(caught) == (way in ("dropped", "tested"))
+        for category, file, text in caught:
+            assert (category, file) == (RuntimeWarning, "test_works.py")
+            assert text.startswith("an operation failed that nobody waited for: all_reduce number 1 of group")
+
+
+def aborts(world):
+    """What the program itself ended, and what follows from a failure that it knows, warns of nothing."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        group = world.split(0)
+        if world.rank == 0:
+            group.irecv(np.zeros(1), 1)
+            group.abort()
+            settle()
+        known = world.split(0)
+        with pytest.raises(dsc.MismatchError):
+            known.all_reduce(np.ones(3 + world.rank))
+        known.irecv(np.zeros(1), 1 - world.rank)
+        settle()
+    return [str(each.message) for each in caught]
+
+
+def test_known_failures_of_dropped_operations_are_no_warnings():
+    assert ranks(2, aborts) == [[], []]
+
+
+FINALIZES = """
+    import time
+    import numpy as np
+    import libdsc as dsc
+
+    world = dsc.init_distributed(timeout=30)
+    world.all_reduce(np.ones(3 + world.rank), async_op=True)
+    while world.error() is None:
+        time.sleep(0.01)
+    dsc.finalize()
+"""
+
+
+@pytest.mark.parametrize("filter", ["default", "error"])
+@pytest.mark.skipif(DSCRUN is None, reason="needs DSCRUN")
+def test_finalize_tells_of_dropped_operations(tmp_path, filter):
+    program = tmp_path / "drops.py"
+    program.write_text(textwrap.dedent(FINALIZES))
+    command = [DSCRUN, "-n", "2", sys.executable, "-W", filter, str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        lines = [line for line in done.stderr.splitlines() if line.startswith(f"[{rank}]") and "RuntimeWarning: an op" in line]
+        assert len(lines) == 1 and f"on rank {rank} of 2: ranks called different operations" in lines[0]

@@ -21,8 +21,9 @@ namespace {
 
 class LoopbackWork final : public OperationWork {
  public:
-  LoopbackWork(const Call& call, uint64_t group, Failure ended) : OperationWork(call, group) {
-    end(std::move(ended));
+  LoopbackWork(const Call& call, uint64_t group, const std::optional<Failure>& ended)
+      : OperationWork(call, group) {
+    end(ended);
   }
 
  private:
@@ -41,8 +42,7 @@ class LoopbackEngine final : public GroupEngine {
   bool checks_nonfinite() const noexcept override { return true; }
 
   void run(const Call& call) override {
-    const Failure failure = perform(call);
-    if (failure.code != DSC_OK) fail_with(failure);
+    if (const auto failure = perform(call)) throw Error(*failure);
   }
   std::shared_ptr<Work> start(const Call& call) override {
     return std::make_shared<LoopbackWork>(call, id(), perform(call));
@@ -105,24 +105,20 @@ class LoopbackEngine final : public GroupEngine {
                                             nullptr);
   }
 
-  Failure perform(const Call& call) noexcept {
+  std::optional<Failure> perform(const Call& call) noexcept {
     const uint64_t number = comes_before_numbers(call.kind) ? 0 : numbers_.fetch_add(1) + 1;
     Failure ended;
     capture([&] { ended = attempt(call, number); },
-            [&](dsc_result_t code, const char* text) {
-              ended.code = code;
-              ended.text = text;
+            [&](const Error& error) {
+              ended = error.failure();
               ended.ranks = {0};
-              ended.revoked = code == DSC_ERR_CALLBACK;
+              ended.revoked = ended.code == DSC_ERR_CALLBACK;
               if (ended.revoked) revoke(ended);
             });
-    if (ended.code == DSC_OK) return ended;
+    if (ended.code == DSC_OK) return std::nullopt;
     state.note_reported();
-    ended.rank = 0;
     ended.group = id();
-    ended.sequence = number;
-    ended.operation = op_kind_name(call.kind);
-    ended.text = state.describe(call.kind, number, ended.text);
+    state.name_operation(ended, op_kind_name(call.kind), number);
     return ended;
   }
 

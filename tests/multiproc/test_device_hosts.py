@@ -69,6 +69,31 @@ print("done", params[0].read()[0])
     assert job(code, [0, 0, 1, 1]).finish() == ["done 0.0"] * 4
 
 
+def test_a_refused_call_on_host_memory_takes_no_number():
+    """Rank 0 alone makes a call that the hosts cannot run; those after it are compared with the right ones."""
+    code = """
+own = dsc.user_op(lambda *_: None, 7)
+def refused(call):
+    try:
+        call()
+        print("no error")
+    except dsc.UnsupportedError:
+        print("refused")
+def batch():
+    with world.batch():
+        world.all_reduce(np.ones(3, np.float32))
+        world.all_reduce(np.ones(3, np.float32), op=own)
+if r == 0:
+    refused(lambda: world.all_reduce(np.ones(3, np.float32), op=own))
+    refused(batch)
+world.all_reduce(x := Interface(np.ones(7, np.float32)))
+world.all_reduce(y := np.ones(3, np.float32))
+print(x.read()[6], y[0])
+dsc.finalize()
+"""
+    assert job(code, [0, 1]).finish() == ["refused\nrefused\n2.0 2.0", "2.0 2.0"]
+
+
 TIMEOUT_S = "4"  # which leaves time for a rank that is late
 FAILS = """
 try:

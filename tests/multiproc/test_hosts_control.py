@@ -1,5 +1,6 @@
 """Control between hosts: who died, stopped or is late is known on all hosts, whoever waits for what."""
 
+import ast
 import os
 import signal
 import sys
@@ -87,6 +88,49 @@ dsc.finalize()
 )
 
 
+# Each rank calls the same operation after its own delay.
+DELAYED = (
+    BEGIN
+    + """
+world.barrier()
+meet("through", n)
+start = time.monotonic()
+time.sleep(DELAYS[r])
+try:
+    world.all_reduce(np.ones(3, np.float32))
+    print("went through")
+except dsc.DscError as error:
+    print([type(error).__name__, list(error.ranks), time.monotonic() - start, str(error)], flush=True)
+meet("told", n)  # the end of a process is not what the others are to report
+"""
+)
+
+
+def test_a_leader_that_comes_late_but_in_time_is_not_blamed():
+    """Rank 0 calls before the time of rank 1 is over; only the other host never comes."""
+    outputs = Job(DELAYED.replace("DELAYS", "[2.2, 0, 5.5, 5.5]"), [0, 0, 1, 1], TIMEOUT="3").finish()
+    for rank, (name, ranks, seconds, text) in enumerate(map(ast.literal_eval, outputs)):
+        assert name == "TimeoutError" and ranks == [2], outputs
+        assert rank > 1 or 3 <= seconds < 5, outputs  # counted from the call of the rank that came first
+
+
+def test_the_end_of_the_rank_that_reported_a_failure_is_not_the_cause():
+    """Rank 0 reports the time-out for its host and is gone at once, with the store. What rank 1 sees first differs."""
+    code = DELAYED.replace("DELAYS", "[0, 0, 5, 5]").replace('meet("told", n)', "os._exit(0)")
+    for job in [Job(code, [0, 0, 1, 1], TIMEOUT="2") for _ in range(4)]:
+        for output in job.finish()[:2]:
+            name, ranks, *_ = ast.literal_eval(output)
+            assert name == "TimeoutError" and ranks == [2], output
+
+
+def test_a_member_that_never_comes_is_blamed_and_not_its_leader():
+    """Rank 2 leads the other host, and has come within the time of rank 0."""
+    outputs = Job(DELAYED.replace("DELAYS", "[0, 0, 1.5, 6]"), [0, 0, 1, 1], TIMEOUT="3").finish()
+    for name, ranks, _, text in map(ast.literal_eval, outputs):
+        assert name == "TimeoutError" and ranks == [3], outputs
+        assert "rank 2 waits for rank 3 of its host; rank 3: barrier() number 1, done" in text, outputs
+
+
 def seen_by_the_others(victim, fault, placement, **variables):
     job = Job(IDLE.replace("VICTIM", str(victim)).replace("FAULT", fault), placement, **variables)
     outputs = job.finish()
@@ -161,6 +205,173 @@ dsc.finalize()
     assert Job(code, [0, 1]).finish() == ["", ""]
 
 
+@pytest.mark.parametrize("end", ["dsc.finalize()", "group.close(); meet('told', 2)"])
+def test_a_message_to_a_rank_that_has_left_before_they_were_connected(end):
+    code = BEGIN + f"""
+import threading
+group, x = world.split(0, r), np.ones(3)
+world.barrier()
+if r == 0:
+    ending = threading.Thread(target=lambda: {end.split(";")[0]})
+    ending.start()
+    {end.partition(";")[2].strip() or "pass"}
+else:
+    time.sleep(1)
+    start = time.monotonic()
+    try:
+        group.recv(x, 0)
+    except dsc.DscError as error:
+        print([type(error).__name__, error.rank, time.monotonic() - start, str(error)], flush=True)
+    {end.partition(";")[2].strip() or "dsc.finalize()"}
+"""
+    _, output = Job(code, [0, 1], TIMEOUT="20").finish()
+    name, rank, seconds, text = ast.literal_eval(output)
+    assert name == "PeerLeftError" and rank == 0 and seconds < launch.AT_ONCE_S, output
+    assert ("finalizes the world" if "finalize" in end else "rank 0 has left") in text, output
+
+
+def test_a_message_on_one_host_that_differs_names_ranks_of_the_group():
+    code = BEGIN + """
+world.barrier()
+meet("through", n)
+try:
+    if r == 2: world.send(np.ones(4, np.float32), 3)
+    elif r == 3: world.recv(np.ones(8, np.float32), 2)
+    else: world.barrier()
+except dsc.DscError as error:
+    print([type(error).__name__, list(error.ranks), str(error)], flush=True)
+meet("told", n)
+"""
+    for name, ranks, text in map(ast.literal_eval, Job(code, [0, 0, 1, 1]).finish()):
+        assert name == "MismatchError" and ranks == [2, 3], (name, ranks, text)
+        assert "rank 2: send(to 3, f32, 4)" in text and "rank 3: recv(from 2, f32, 8)" in text, text
+
+
+# Rank 0 finalizes the world while another thread of it makes a group, which rank 1 then uses.
+FINALIZES_AND_MAKES = (
+    BEGIN
+    + """
+import threading
+parent = world.split(0, r)
+world.barrier()
+def make_and_wait():
+    group = parent.split(0, r)
+    start = time.monotonic()
+    if r == 1:
+        try:
+            group.all_reduce(np.ones(3))
+        except dsc.DscError as error:
+            print([type(error).__name__, error.rank, time.monotonic() - start, str(error)], flush=True)
+    meet("told", n)
+thread = threading.Thread(target=make_and_wait)
+if r == 1:
+    meet("finalizing", n)
+    time.sleep(0.5)
+thread.start()
+if r == 0:
+    time.sleep(0.5)
+    finalizing = threading.Thread(target=dsc.finalize)
+    finalizing.start()
+    meet("finalizing", n)
+thread.join()
+if r == 0: finalizing.join()
+else: dsc.finalize()
+"""
+)
+
+
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_a_group_that_is_made_while_its_rank_finalizes(placement):
+    """Its communicator is there only after the groups were told."""
+    _, output = Job(FINALIZES_AND_MAKES, [int(host) for host in placement], TIMEOUT="20").finish()
+    name, rank, seconds, text = ast.literal_eval(output)
+    assert name == "PeerLeftError" and rank == 0 and seconds < launch.AT_ONCE_S and "finalizes the world" in text, output
+
+
+def test_a_collective_that_runs_is_not_called_done_because_a_message_ended():
+    """Rank 1 begins a message and then a collective; the message ends. Rank 0 asks what rank 1 did last."""
+    code = BEGIN + """
+world.barrier()
+meet("through", n)
+x, y = np.ones(3), np.ones(3)
+try:
+    if r == 0:
+        world.recv(x, 1)
+    elif r == 1:
+        sent = world.send(x, 2, async_op=True)
+        time.sleep(0.7)
+        collective = world.all_reduce(y, async_op=True)
+        time.sleep(0.3)
+        meet("begun", 2)
+        sent.wait()
+        collective.wait()
+    else:
+        meet("begun", 2)
+        world.recv(x, 1)
+except dsc.DscError as error:
+    print(error)
+meet("told", n)
+"""
+    assert "rank 1: all_reduce(sum, f64, 3) number 2, running" in Job(code, [0, 1, 2], TIMEOUT="3").finish()[0]
+
+
+def test_progress_knows_of_operations_in_all_groups_of_the_world():
+    """An operation between hosts in one group, asked for through the world, a part on one host, and without one."""
+    code = BEGIN + """
+from libdsc._library import lib
+group, on_host, x = world.split(0, r), world.split(r // 2, r), np.ones(3)
+world.barrier()
+meet("through", n)
+if r == 3: meet("asked", n)
+work = group.all_reduce(x, async_op=True)
+if r < 3:
+    print([asked.progress(0.2) for asked in (world, on_host, group)], lib.dsc_progress(None, 200), work.test())
+    meet("asked", n)
+work.wait()
+while not world.progress(1): pass
+print(work.test(), on_host.progress(), lib.dsc_progress(None, 0))
+dsc.finalize()
+"""
+    *outputs, last = [output.splitlines() for output in Job(code, [0, 0, 1, 1]).finish()]
+    assert last == ["True True 0"], last
+    in_progress = outputs[0][0].split()[3]
+    assert in_progress != "0" and outputs == [[f"[False, False, False] {in_progress} False", "True True 0"]] * 3, outputs
+
+
+# Rank 2 sees that rank 3 of its host, which only that host watches, was stopped for too long, and leaves.
+LEAVES_AFTER_A_STOP = (
+    BEGIN.replace("(init_timeout", "(stall_timeout=2, init_timeout")
+    + """
+import signal
+world.all_reduce(np.ones(3))
+meet("through", n)
+if r == 3: os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    if r == 2:
+        while "it is stopped" not in str(world.error()): time.sleep(0.01)
+        world.close()
+    else:
+        world.barrier()
+except dsc.DscError as error:
+    print([type(error).__name__, list(error.ranks), str(error)], flush=True)
+meet("told", n - 1)
+os._exit(0)
+"""
+)
+
+
+def test_who_leaves_after_a_failure_of_its_host_is_not_the_cause():
+    """It has made no call that would have told the other hosts of the failure."""
+    job = Job(LEAVES_AFTER_A_STOP, [0, 0, 1, 1])
+    try:
+        outputs = [rank.communicate(timeout=launch.LIMIT_S)[0] for rank in job.ranks[:3]]
+    finally:
+        job.ranks[3].kill()
+        job.ranks[3].wait()
+    for name, ranks, text in map(ast.literal_eval, outputs[:2]):
+        assert name == "PeerStalledError" and ranks == [3], outputs
+
+
 def test_a_host_that_cannot_make_its_part_of_a_group_says_why():
     """The other host does not wait for its time-out."""
     code = BEGIN + """
@@ -233,6 +444,35 @@ sys.stdout.flush()
 os._exit(0)
 """
     assert Job(code, [0, 1, 2]).finish()[2] == "None"
+
+
+@pytest.mark.parametrize("left", ["world.split(0)", "dsc.BucketReducer(world, [np.zeros(3)])"])
+def test_another_world_while_a_group_of_the_first_exists(left):
+    code = BEGIN + f"""
+left = {left}
+dsc.finalize()
+for _ in range(2):
+    world = dsc.init_distributed(init_timeout=20)
+    x = np.ones(3); world.all_reduce(x); print(x[0])
+    dsc.finalize()
+"""
+    assert Job(code, [0, 1, 1]).finish() == ["3.0\n3.0"] * 3
+
+
+def test_a_batch_with_what_does_not_go_between_hosts_is_refused_as_a_whole():
+    code = BEGIN + """
+x = np.ones(3); function = dsc.user_op(lambda *_: None, 7)
+for asynchronous in (True, False):
+    try:
+        with world.batch(async_op=asynchronous) as batch:
+            world.all_reduce(x); world.all_reduce(np.ones(3), op=function)
+        print("no error")
+    except dsc.UnsupportedError as error:
+        print("refused", x[0])
+world.all_reduce(x); print(x[0])
+dsc.finalize()
+"""
+    assert Job(code, [0, 0, 1, 1]).finish() == ["refused 1.0\nrefused 1.0\n4.0"] * 4
 
 
 if __name__ == "__main__":

@@ -104,10 +104,40 @@ static void time_out_while_others_move(void** state) {
   assert_int_equal(run_ranks_with(2, without_thread, starved_body, NULL), 0);
 }
 
+/* Each rank waits for the next one; the last one calls nothing, or closes the circle. */
+static int chain_body(rank_t* self, int is_circle) {
+  enum { CHAIN_TIMEOUT_MS = 1500 };
+  const int last = self->size - 1, is_last = self->rank == last;
+  int32_t number = 0;
+  PASS_ON(ranks_meet(self));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, CHAIN_TIMEOUT_MS));
+  if (!is_last || is_circle)
+    CHECK_RESULT(self, DSC_ERR_TIMEOUT,
+                 dsc_recv(self->world, &number, 1, DSC_DTYPE_I32, (self->rank + 1) % self->size, NULL, NULL));
+  PASS_ON(ranks_meet(self));
+  dsc_error_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  const char* words = is_circle ? "each waits for the next one" : "rank 3 (pid ";
+  if (info.n_ranks != (is_circle ? 4 : 1) || info.ranks[info.n_ranks - 1] != last ||
+      !strstr(info.text, words))
+    FAIL(self, "%d ranks, the last one %d: %s", info.n_ranks, info.ranks[0], info.text);
+  return 0;
+}
+
+static int open_chain(rank_t* self) { return chain_body(self, 0); }
+static int circle(rank_t* self) { return chain_body(self, 1); }
+
+static void the_end_of_a_chain_of_messages_is_named(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(4, open_chain, NULL), 0);
+  assert_int_equal(run_ranks(4, circle, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rank_that_came_and_works_is_named),
       cmocka_unit_test(time_out_while_others_move),
+      cmocka_unit_test(the_end_of_a_chain_of_messages_is_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

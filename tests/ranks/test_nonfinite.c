@@ -1,5 +1,6 @@
 /* NaNs and infinities among the inputs: found on every path, told alike on all ranks. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -125,6 +126,37 @@ static void what_is_looked_at(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, scope_body, NULL), 0);
 }
 
+/* A batch whose first operation fails early: who is told of it may free the buffers of all of them. */
+static int batch_body(rank_t* self) {
+  enum { LARGE = 24 << 20 };
+  const size_t count = LARGE / test_scale();
+  float value = NAN;
+  float* const data = malloc(count * sizeof *data);
+  CHECK(self, data != NULL);
+  for (size_t i = 0; i < count; ++i) data[i] = 1;
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  dsc_work_t* all = NULL;
+  CHECK_OK(self, dsc_batch_begin(self->world));
+  CHECK_OK(self, dsc_all_reduce(self->world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_all_reduce(self->world, data, data, count, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_batch_end(self->world, NULL, &all));
+  dsc_result_t waited = DSC_IN_PROGRESS;
+  while (waited == DSC_IN_PROGRESS)
+    waited = dsc_work_wait(all, NULL, 1); /* a failure is not told before the end */
+  CHECK(self, waited == DSC_ERR_NONFINITE);
+  int32_t done = 0;
+  CHECK_OK(self, dsc_work_test(all, &done));
+  CHECK(self, done == 1 && data[count - 1] == (float)self->size);
+  CHECK_OK(self, dsc_work_destroy(all));
+  free(data);
+  return 0;
+}
+
+static void a_batch_is_over_when_its_failure_is_told(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, batch_body, NULL), 0);
+}
+
 static int differ_body(rank_t* self) {
   float value = 1;
   if (self->rank == 1) CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
@@ -191,6 +223,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_path_finds_them),
       cmocka_unit_test(what_is_looked_at),
+      cmocka_unit_test(a_batch_is_over_when_its_failure_is_told),
       cmocka_unit_test(ranks_must_ask_alike),
       cmocka_unit_test(a_reducer_names_the_parameter),
   };

@@ -1,6 +1,8 @@
 /* Operations between dsc_batch_begin() and dsc_batch_end(). */
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmocka_c.h"
@@ -221,6 +223,32 @@ static void what_ends_with_a_group_open(void** state) {
   assert_int_equal(run_ranks(2, open_body, NULL), 0);
 }
 
+/* The failure of one operation, which leaves the group usable, is told when the others have ended as well. */
+static int one_fails_body(rank_t* self) {
+  enum { LARGE = 6 << 20 };
+  float small[4] = {NAN, 1, 1, 1};
+  float* large = calloc(LARGE, sizeof *large);
+  dsc_work_t* work = NULL;
+  int32_t done = 0;
+  for (size_t i = 0; i < LARGE; ++i) large[i] = 1;
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_batch_begin(self->world));
+  CHECK_OK(self, dsc_all_reduce(self->world, small, small, 4, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_all_reduce(self->world, large, large, LARGE, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
+  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_test(work, &done));
+  CHECK(self, done == 1);
+  CHECK(self, large[0] == (float)self->size && large[LARGE - 1] == (float)self->size);
+  free(large);
+  return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
+}
+
+static void a_failure_waits_for_the_others(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, one_fails_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_do_not_wait_for_each_other),
@@ -230,6 +258,7 @@ int main(void) {
       cmocka_unit_test(failures_are_the_groups),
       cmocka_unit_test(empty_and_forgotten),
       cmocka_unit_test(what_ends_with_a_group_open),
+      cmocka_unit_test(a_failure_waits_for_the_others),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

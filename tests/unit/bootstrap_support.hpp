@@ -30,7 +30,7 @@ inline constexpr int64_t kAtOnceMs =
 struct RankReport {
   std::atomic<int32_t> came;  // 1 once meet() returned or threw
   int32_t code;
-  char text[Error::kTextBytes];
+  char text[sizeof(Failure::text)];
   Nonce nonce;
   int32_t size;
   int32_t hosted;

@@ -180,7 +180,7 @@ class FakeEngine final : public dsc::GroupEngine {
   void restart_numbers() noexcept override {}
   void revoke(const dsc::Failure& cause) noexcept override {
     const std::lock_guard lock(shared_->mutex);
-    shared_->revoke(cause.code, rank(), cause.text);
+    shared_->revoke(cause.code, rank(), cause.text.str());
   }
   void leave_if_idle() noexcept override {}
   void leave() noexcept override {
@@ -261,7 +261,7 @@ void Shared::execute(Meeting& meeting) {
 void Shared::revoke(dsc_result_t code, int rank, const std::string& text) {
   if (failure.code == DSC_OK) {
     failure.code = code;
-    failure.rank = rank;
+    failure.ranks = {rank};
     failure.revoked = true;
     failure.text = text;
   }

@@ -20,6 +20,9 @@ class Listener final : public JobListener {
   void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override {
     add([&] { gone_[rank] = {code, text}; });
   }
+  void on_left(const GroupLeft& left) override {
+    add([&] { left_.push_back(left); });
+  }
   void on_quiet(int32_t rank, bool quiet) override {
     add([&] { quiet_.emplace_back(rank, quiet); });
   }
@@ -45,6 +48,12 @@ class Listener final : public JobListener {
     const std::lock_guard lock(mutex_);
     return quiet_.size() > n ? quiet_[n] : std::pair{-1, false};
   }
+  // The n-th departure from a group; rank -1 if it does not come in time.
+  GroupLeft await_left(size_t n = 0, int64_t timeout_ms = 20'000) {
+    wait(timeout_ms, [&] { return left_.size() > n; });
+    const std::lock_guard lock(mutex_);
+    return left_.size() > n ? left_[n] : GroupLeft{0, -1, false};
+  }
   size_t calls() {
     const std::lock_guard lock(mutex_);
     return calls_;
@@ -69,6 +78,7 @@ class Listener final : public JobListener {
   std::map<int32_t, Outcome> gone_;
   std::vector<std::pair<uint64_t, std::string>> failures_;
   std::vector<std::pair<int32_t, bool>> quiet_;
+  std::vector<GroupLeft> left_;
   size_t calls_ = 0;
 };
 

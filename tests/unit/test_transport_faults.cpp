@@ -286,7 +286,7 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
   here.connect(there.address());
   there.connect(here.address());
   await([&] { return here.open() && there.open(); });
-  std::thread abort_message([&] { here.send_abort(AbortMessage{.code = DSC_ERR_REVOKED}); });
+  std::thread abort([&] { here.send_abort(Error(DSC_ERR_REVOKED, "given up").failure()); });
   await([] { return slow::holds.load(); });
   std::thread credits([&] {
     for (uint64_t i = 0; i < TransportChannel::kSlots; ++i) here.release();
@@ -296,10 +296,10 @@ void a_farewell_beside_another_message_is_waited_for(void**) {
     const bool sent = here.all_sent();
     early = sent && !slow::goes;
   }
-  abort_message.join();
+  abort.join();
   credits.join();
   assert_false(early);
-  await([&] { return here.all_sent() && there.abort_message() != nullptr; });
+  await([&] { return here.all_sent() && there.abort_cause() != nullptr; });
 }
 
 // A transport that can drop what it should send, as to hosts that have gone from the network.

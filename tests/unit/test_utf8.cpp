@@ -62,11 +62,11 @@ std::string long_text(size_t offset) {
 void errors_end_with_a_whole_character(void**) {
   for (size_t offset = 0; offset < kLongest; ++offset) {
     const std::string text = long_text(offset);
-    check_cut(Error(DSC_ERR_STATE, text.c_str()).what(), Error::kTextBytes - 1);
+    check_cut(Error(DSC_ERR_STATE, text.c_str()).what(), sizeof(Failure::text) - 1);
     try {
       (dsc::fail)(DSC_ERR_STATE, "%s", text.c_str());
     } catch (const Error& error) {
-      check_cut(error.what(), Error::kTextBytes - 1);
+      check_cut(error.what(), sizeof(Failure::text) - 1);
     }
   }
 }

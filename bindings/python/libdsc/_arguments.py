@@ -32,6 +32,13 @@ def _bound(number: int) -> str:
     return names.get(number, str(number))
 
 
+def boolean(argument: str, value: Any) -> bool:
+    """A choice of two: Python's or numpy's bool, or 0 or 1. Any other value, such as "no", would silently be true."""
+    if type(value).__name__.startswith("bool") or isinstance(value, int) and value in (0, 1):
+        return bool(value)
+    raise TypeError(f"{argument} is {reprlib.repr(value)}; expected True or False")
+
+
 def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
     """Several of them; an error names the one that is wrong."""
     return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(values)]

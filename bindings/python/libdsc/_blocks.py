@@ -58,9 +58,20 @@ class Blocks:
         self.dtype = self._parts[0][2]
         self.owner = ctypes.create_string_buffer(max(1, sum(self.counts) * self._element_bytes()))
         self.address = ctypes.addressof(self.owner)
-        if not writable:
+        if writable:
+            self._expect_no_overlap(argument)
+        else:
             for packed, part_address, size_bytes in self._places():
                 ctypes.memmove(packed, part_address, size_bytes)
+
+    def _expect_no_overlap(self, argument: str) -> None:
+        """Raises if two arrays of a list share memory: only the last block that is copied would be in them."""
+        each = self._element_bytes()
+        filled = sorted((part[0], part[0] + part[1] * each, index) for index, part in enumerate(self._parts) if part[1])
+        for (_, end, index), (begin, _, other) in zip(filled, filled[1:]):
+            if begin < end:
+                text = f"{argument}[{index}] and {argument}[{other}] overlap"
+                raise ValueError(f"{text}; expected memory of its own for each")
 
     def unpack(self) -> None:
         """Copies what came into the arrays of a list."""

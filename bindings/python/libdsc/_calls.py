@@ -143,7 +143,7 @@ class Calls:
             _interrupt.let_own_signal_come()
         details: dict[str, Any] = {"op": op, "group": self._name}
         if code == Result.ERR_MISMATCH and self._refused is not None and self._refused[0] == self._completed():
-            text += f"; the call before was refused on this rank and told to no other: {self._refused[1]}"
+            text += f"; before it, this rank refused a call that others may have made: {self._refused[1]}"
         if code in REMEMBERED and self._handle:
             info = self._error_info()
             if info.code < 0:

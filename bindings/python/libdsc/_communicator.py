@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 import math
+import reprlib
 import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, TextIO, Union
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
+from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _timeouts, _trace, errors
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
@@ -341,14 +342,14 @@ class Communicator(Objects):
         Collective. With color None this rank joins no group and gets None.
 
         Args:
-            color, key: 0 or more, or None; any integer.
+            color, key: 0 to 2**31 - 1, or None; -2**31 to 2**31 - 1.
             name, timeout: shown in errors; seconds that every operation may take, the parent's by default.
             nccl_net_name: network plugin that NCCL uses for the group; it chooses by default.
             nccl_min_ctas, nccl_max_ctas: bounds of the thread blocks of NCCL's operations; with 0 it chooses.
             stream_priority: of the streams of operations with async_op: lower is more urgent, 0 the least.
         """
         options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
-        number = -1 if color is None else integer("color", color)
+        number = -1 if color is None else integer("color", color, 0, INT32[1], "0 to 2**31 - 1, or None")
         return self._make_group(lib.dsc_comm_split, (number, integer("key", key)), options)
 
     def adopt_nccl(self, nccl_comm: int, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
@@ -380,8 +381,12 @@ class Communicator(Objects):
         A rank that is not listed gets None. The other arguments are as of split().
         """
         options = group_options(name, timeout, nccl_net_name, nccl_min_ctas, nccl_max_ctas, stream_priority)
-        listed = (c_int32 * len(ranks))(*integers("ranks", ranks, *INT32))
-        return self._make_group(lib.dsc_comm_create_group, (listed, len(ranks)), options)
+        try:
+            numbers = list(ranks)
+        except TypeError:
+            raise TypeError(f"ranks is {reprlib.repr(ranks)}; expected a list of ranks") from None
+        listed = (c_int32 * len(numbers))(*integers("ranks", numbers, *INT32))
+        return self._make_group(lib.dsc_comm_create_group, (listed, len(numbers)), options)
 
     def _make_group(
         self, function: Any, arguments: tuple[Any, ...], options: _raw.GroupOptions
@@ -391,6 +396,7 @@ class Communicator(Objects):
         if group.value is None:
             return None
         _nonfinite.inherit(self._handle, group.value)
+        _timeouts.inherit(self._handle, group.value, options)
         return Communicator(group.value)
 
     # ---- after a failure ---------------------------------------------------------------------------------------
@@ -421,6 +427,7 @@ class Communicator(Objects):
         self._recover(lib.dsc_comm_shrink, byref(options), byref(shrunk))
         assert shrunk.value is not None
         _nonfinite.inherit(self._handle, shrunk.value)
+        _timeouts.inherit(self._handle, shrunk.value, options)
         return Communicator(shrunk.value)
 
     @property
@@ -462,7 +469,9 @@ class Communicator(Objects):
 
     def set_timeout(self, seconds: Seconds) -> None:
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
-        check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
+        timeout_ms = milliseconds(seconds)
+        check(lib.dsc_comm_set_timeout(self._handle, timeout_ms))
+        _timeouts.set_ms(self._handle, timeout_ms)
 
     def progress(self, timeout: Seconds = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
@@ -495,6 +504,7 @@ class Communicator(Objects):
         handle, self._handle = self._handle, 0
         if handle:
             _nonfinite.forget(handle)
+            _timeouts.forget(handle)
             lib.dsc_comm_destroy(handle)
 
     def __enter__(self) -> Communicator:

@@ -23,11 +23,22 @@ BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 class ReduceOp:
     """An operation made by premul() or user_op(), for the op argument of reductions.
 
-    It belongs to this process. close() forgets it, as do the end of a with block and of the last reference; what runs
+    The built-in ones are here too, under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".
+
+    What is made belongs to this process. close() forgets it, as do the end of a with block and of the last reference; what runs
     with it goes on.
     """
 
     __slots__ = ("_number", "_text", "__weakref__")
+
+    SUM = _raw.Op.SUM
+    PROD = PRODUCT = _raw.Op.PROD
+    MAX = _raw.Op.MAX
+    MIN = _raw.Op.MIN
+    AVG = _raw.Op.AVG
+    BAND = _raw.Op.BAND
+    BOR = _raw.Op.BOR
+    BXOR = _raw.Op.BXOR
 
     def __init__(self, number: int, text: str) -> None:
         self._number = number

@@ -237,7 +237,7 @@ class ErrorInfo(ctypes.Structure):
     code: int  # DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations still wait for it
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
-    native_code: int  # code of a backend; 0: none
+    native_code: int  # error of a backend on the rank at fault; 0: none
     rank: int  # first rank at fault in this communicator; -1: not known
     n_ranks: int  # number of valid entries in ranks, 0 to 64
     ranks: Any  # ranks at fault

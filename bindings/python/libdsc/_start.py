@@ -7,13 +7,14 @@ import json
 from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, TypeVar
 
-from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams
-from libdsc._arguments import Seconds, integer, milliseconds, optional_string, seconds_of
+from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams, _timeouts
+from libdsc._arguments import Seconds, boolean, integer, milliseconds, optional_string, seconds_of
 from libdsc._spawn import UNGUARDED, is_importing_script
 from libdsc._store import Store
 from libdsc._types import BackendLike
 from libdsc._library import check, give_settings, last_message, last_ranks, lib, text_of
 from libdsc._communicator import Communicator, communicator_of
+from libdsc._work import reap_all
 from libdsc.errors import from_code
 
 
@@ -88,6 +89,8 @@ def init_distributed(
 
 def _joined(said: dict[str, Any]) -> Communicator:
     """The world that the arguments of init_distributed() ask for; with require_existing nothing else is looked at."""
+    for name in ("require_existing", "rank_per_thread", "progress_thread", "auto_mpi_discovery", "verbose"):
+        said[name] = boolean(name, said[name])
     if said["require_existing"] and said["dist_init_required"]:
         raise ValueError("require_existing and dist_init_required are both True; expected one of them")
     if said["require_existing"] or said["dist_init_required"] is False:
@@ -116,7 +119,7 @@ def _given(said: dict[str, Any]) -> dict[str, Any]:
         "store": None if said["store"] is None else c_void_p(said["store"]._live()),
         "sources": None if sources is None else integer("sources", sources, 0, 2**32 - 1),
         "backend": (0 if backend is None else _dtypes.backend_code(backend)) or None,
-        "rank_per_thread": int(bool(said["rank_per_thread"])) or None,
+        "rank_per_thread": int(said["rank_per_thread"]) or None,
         "init_timeout_ms": None if said["init_timeout"] is None else milliseconds(said["init_timeout"], "init_timeout"),
         "timeout_ms": None if said["timeout"] is None else milliseconds(said["timeout"]),
         "stall_timeout_ms": None if said["stall_timeout"] is None else _stall_ms(said["stall_timeout"]),
@@ -183,6 +186,7 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
             text += "; this process of multiprocessing is importing the program's script: " + UNGUARDED
         raise from_code(code, text, op="init_distributed", rank=ranks[0] if ranks else None, ranks=ranks)
     assert handle.value is not None
+    _timeouts.joined(handle.value, options)
     return communicator_of(handle.value, is_world=True)
 
 
@@ -239,9 +243,12 @@ def finalize() -> None:
         check(lib.dsc_finalize())  # says what is wrong
     current = world()
     code = _interrupt.call(current._stop, lib.dsc_finalize)
-    _nonfinite.forget(current._handle)
-    _given_wheels.pop(current._handle, None)
-    current._handle = 0
+    text, ranks = (last_message(), last_ranks()) if code < 0 else ("", ())
+    if code == 0 or not is_initialized():  # a call that was refused has left the world as it was
+        _nonfinite.forget(current._handle)
+        _timeouts.forget(current._handle)
+        _given_wheels.pop(current._handle, None)
+        current._handle = 0
+        reap_all()  # no later call may look at dropped operations
     if code < 0:
-        ranks = last_ranks()
-        raise from_code(code, last_message(), op="finalize", rank=ranks[0] if ranks else None, ranks=ranks)
+        raise from_code(code, text, op="finalize", rank=ranks[0] if ranks else None, ranks=ranks)

@@ -6,8 +6,10 @@ import asyncio
 import atexit
 import ctypes
 import os
+import sys
 import threading
 import time
+import warnings
 from collections import deque
 from ctypes import byref, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
@@ -39,11 +41,13 @@ _completing = threading.RLock()  # what it frees may end in a Work of the caller
 class Work:
     """One operation that runs beside the program; it keeps its arrays alive until it has completed.
 
-    Wait for it with wait(), or with ``await`` in an asyncio program, or ask test(). An object that is dropped
-    lets the operation finish by itself; results for a list of arrays are then copied there during a later call.
+    Wait for it with wait(), or with ``await`` in an asyncio program, or ask test() until it is True and then call
+    wait(), which raises the failure. An object that is dropped lets the operation finish by itself; results for a list
+    of arrays are then copied there during a later call. A failure that nobody was told is a RuntimeWarning when the
+    object is gone and the operation has completed.
     """
 
-    __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_at_end", "_place", "__weakref__")
+    __slots__ = ("_handle", "_comm", "_op", "_completed", "_failure", "_told", "_at_end", "_place", "__weakref__")
 
     def __init__(
         self, handle: int, comm: Calls, op: str, owners: tuple[Any, ...], at_end: AtEnd, place: Optional[Place]
@@ -54,15 +58,17 @@ class Work:
         self._op = op
         self._completed = False
         self._failure: Optional[errors.DscError] = None
+        self._told = False  # whether the program got the failure
         self._at_end = at_end
         self._place = place  # None: on host memory
         reap()
 
     def __repr__(self) -> str:
-        return f"<libdsc.Work {self._op} on {self._comm.name!r}, {'completed' if self._completed else 'started'}>"
+        state = "failed" if self._failure is not None else "completed" if self._completed else "started"
+        return f"<libdsc.Work {self._op} on {self._comm.name!r}, {state}>"
 
     def test(self) -> bool:
-        """Says whether the operation has completed, with success or not; never blocks.
+        """Says whether the operation has completed; never blocks. True also if it failed: call wait() or error().
 
         In a world without a progress thread it moves the operations one step on.
         """
@@ -98,8 +104,7 @@ class Work:
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
+            self._raise_failure()
             return True
         except Exception as error:
             raise shown(error)
@@ -112,16 +117,20 @@ class Work:
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
+            self._raise_failure()
             return True
         except Exception as error:
             raise shown(error)
 
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._told = True
+            raise self._failure.with_traceback(None)
+
     def _see(self, code: int) -> None:
-        """Takes the result of a wait. One of a stream may have come before the end, or have failed by itself."""
-        if self._place is None:
-            self._complete(succeeded=code == 0)
+        """Takes the result of a wait. A failure, and any result of a stream, may have come before the end."""
+        if self._place is None and code == 0:
+            self._complete(succeeded=True)
         else:
             text = last_message() if code < 0 else ""
             if not self.test() and code < 0:
@@ -150,6 +159,7 @@ class Work:
     def error(self) -> Optional[errors.DscError]:
         """Returns the exception that wait() would raise, or None: it succeeded or it still runs."""
         self.test()
+        self._told = self._failure is not None
         return self._failure
 
     def fileno(self) -> int:
@@ -208,10 +218,8 @@ class Work:
             if self._completed:
                 return
             if not succeeded:
-                info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
-                check(lib.dsc_work_error(self._handle, byref(info)))
-                if info.code < 0:
-                    self._failure = error_of(info, self._comm)
+                self._failure = _failure_of(self._handle, self._comm)
+                if self._failure is not None:
                     self._failure.__cause__ = raised_in(_running[self._handle][0])
             self._completed = True
             _release(self._handle, self._at_end if self._failure is None else None)
@@ -222,6 +230,8 @@ class Work:
             if not self._completed:
                 _dropped.append((self._handle, self._at_end))
                 reap()
+            elif self._failure is not None and not self._told:
+                _warn_of(self._failure, self._comm)
         except Exception:  # at interpreter shutdown anything may be gone already
             pass
 
@@ -239,6 +249,39 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
         sequence=info.sequence or None,
         index=info.index if info.code == _raw.Result.ERR_NONFINITE else None,
     )
+
+
+def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:
+    """The failure of a completed operation."""
+    info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
+    check(lib.dsc_work_error(handle, byref(info)))
+    return error_of(info, comm) if info.code < 0 else None
+
+
+class _Warning:
+    """Warns when it goes. Where the program makes exceptions of warnings, one in a destructor is shown and goes no
+    further, as Python has it, so that no other call fails that happens to find the dropped operation."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __del__(self) -> None:
+        level, frame = 2, sys._getframe().f_back
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("libdsc."):
+            level, frame = level + 1, frame.f_back  # to the line of the program that met the failure
+        warnings.warn(self._text, RuntimeWarning, level)
+
+
+def _warn_of(failure: errors.DscError, comm: Calls) -> None:
+    """Warns of a failure that the program was not told.
+
+    It knows of its own abort(), and what only follows from an earlier failure was told with that.
+    """
+    is_known = failure.rank == comm._rank or "the communicator failed before" in str(failure)
+    if failure.code != _raw.Result.ERR_REVOKED or not is_known:
+        _Warning(f"an operation failed that nobody waited for: {failure}")
 
 
 def start(
@@ -297,7 +340,16 @@ def reap(misses: int = MISSES) -> None:
             misses -= 1
             continue
         succeeded = code >= 0 and lib.dsc_work_synchronize(handle, 0) >= 0
+        comm = _running[handle][1]
+        failure = None if succeeded else _failure_of(handle, comm)
         _release(handle, at_end if succeeded else None)
+        if failure is not None:
+            _warn_of(failure, comm)
+
+
+def reap_all() -> None:
+    """As reap(), for the end: what failed is not to go unnoticed because others run still."""
+    reap(len(_dropped) + 1)
 
 
 @atexit.register
@@ -307,7 +359,7 @@ def _leave_running() -> None:
     A function of user_op() cannot be called once the interpreter is gone, so operations with one end now.
     """
     _callbacks.end(_interrupt.AFTER_ABORT_S)
-    reap(len(_dropped))
+    reap_all()
     entries = list(_running.items())
     calling = [(key, comm) for key, (owners, comm) in entries if any(user_ops_in(owners))]
     for _, comm in calling:

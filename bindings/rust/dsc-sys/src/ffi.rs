@@ -439,7 +439,7 @@ pub struct dsc_error_info_t {
     pub revoked: i32,
     /// errno; 0: none
     pub system_error: i32,
-    /// code of a backend; 0: none
+    /// error of a backend on the rank at fault; 0: none
     pub native_code: i32,
     /// first rank at fault in this communicator; -1: not known
     pub rank: i32,
@@ -2445,9 +2445,10 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it (nothing
-    /// happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not all ranks came: the
-    /// world is released all the same; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and
+    /// DSC_ERR_BUSY if another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT,
+    /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
     /// Sends log records to a callback, in place of the one before and of the standard error
