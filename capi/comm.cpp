@@ -186,6 +186,13 @@ dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms) {
   });
 }
 
+dsc_result_t dsc_comm_timeout(const dsc_comm_t* comm, int32_t* timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_comm(comm);
+    dsc::require(timeout_ms, "timeout_ms") = pinned->timeout_ms();
+  });
+}
+
 dsc_result_t dsc_comm_abort(dsc_comm_t* comm) {
   return dsc::guard(__func__, [&] { dsc::pin_comm(comm)->abort(); });
 }

@@ -11,7 +11,8 @@ namespace dsc {
 
 void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   dsc_error_info_t filled{};
-  static_assert(std::size(filled.ranks) == RankList::kMost);
+  static_assert(std::size(filled.ranks) == RankList::kMost && sizeof filled.text == sizeof failure.text &&
+                sizeof filled.operation == sizeof failure.operation);
   filled.comm_id = failure.group;
   filled.sequence = failure.sequence;
   filled.index = failure.index;

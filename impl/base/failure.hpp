@@ -17,6 +17,8 @@ namespace dsc {
 
 inline constexpr int kNoRank = -1;
 
+constexpr bool is_error(dsc_result_t code) noexcept { return code < DSC_OK && code >= DSC_ERR_INTERNAL; }
+
 // At most 64 ranks in fixed storage; it keeps the first ones.
 class RankList {
  public:
@@ -32,6 +34,12 @@ class RankList {
 
   // Bounds a list that another process may have written.
   void bound() noexcept { count_ = std::clamp(count_, 0, static_cast<int32_t>(kMost)); }
+  // The same for ranks of a group of `size`: others are removed.
+  void bound_to(int32_t size) noexcept {
+    bound();
+    count_ = static_cast<int32_t>(
+        std::remove_if(begin(), end(), [size](int32_t rank) { return rank < 0 || rank >= size; }) - begin());
+  }
 
   void push_back(int32_t rank) noexcept {
     if (size() < kMost) ranks_[count_++] = rank;
@@ -68,16 +76,17 @@ struct Failure {
   bool revoked = false;  // the group no longer works
   // The ranks are those of the communicator of the program, not those of the part of it, or of the
   // connections, in which the failure was found.
-  bool names_whole = false;
-  bool is_of_whole = false;  // the communicator of the program has failed, and all its hosts know
-  char unused[5] = {};       // no hidden bytes: the record is sent as it is in memory
+  bool has_user_ranks = false;
+  bool is_published = false;  // the communicator of the program has failed, and all its hosts learn of it
+  char unused[5] = {};        // no hidden bytes: the record is sent as it is in memory
 
   // The first rank at fault.
   int32_t rank() const noexcept { return ranks.empty() ? kNoRank : *ranks.begin(); }
 
-  // Bounds a record that another process may have written.
+  // Bounds a record that another process may have written. A code that does not exist becomes PROTOCOL.
   void bound() noexcept {
-    for (bool* flag : {&revoked, &names_whole, &is_of_whole}) {
+    if (code != DSC_OK && !is_error(code)) code = DSC_ERR_PROTOCOL;
+    for (bool* flag : {&revoked, &has_user_ranks, &is_published}) {
       unsigned char byte;
       std::memcpy(&byte, flag, sizeof byte);
       *flag = byte != 0;

@@ -45,7 +45,7 @@ Failure failure_of(const CallDifference& found) noexcept {
   Failure failure;
   failure.code = DSC_ERR_MISMATCH;
   failure.ranks = found.ranks;
-  failure.names_whole = true;
+  failure.has_user_ranks = true;
   failure.text = found.text;
   return failure;
 }

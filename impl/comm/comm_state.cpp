@@ -62,6 +62,7 @@ Failure CommState::caused_here(const char* operation, const char* what) const no
   Failure cause;
   cause.code = DSC_ERR_REVOKED;
   cause.ranks = {rank()};
+  cause.has_user_ranks = true;
   cause.group = id();
   cause.operation = operation;
   cause.text.add("%s%s", describe_self().c_str(), what);

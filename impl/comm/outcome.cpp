@@ -4,7 +4,8 @@
 
 namespace dsc {
 
-std::optional<Failure> first_failure(const std::vector<Failure>& all) {
+std::optional<Failure> first_failure(std::vector<Failure> all) {
+  for (Failure& one : all) one.bound();
   const auto failed = [](const Failure& one) { return one.code != DSC_OK; };
   auto found = std::ranges::find_if(
       all, [&](const Failure& one) { return failed(one) && one.code != DSC_ERR_REVOKED; });

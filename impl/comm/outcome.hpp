@@ -13,8 +13,8 @@
 namespace dsc {
 
 // Returns the failure of the first rank that failed on its own and not because another rank did; all[i] is
-// how the step went on rank i.
-std::optional<Failure> first_failure(const std::vector<Failure>& all);
+// how the step went on rank i, as that rank has written it.
+std::optional<Failure> first_failure(std::vector<Failure> all);
 
 // Collective: runs a step on each rank and exchanges how it went; throws on all ranks if it failed on one.
 template <typename Group, typename Step>

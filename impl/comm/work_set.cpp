@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -52,13 +53,19 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// After a failure it waits on the host for all works: the caller takes a failure for the end, and the buffers
-// of the others must be free by then.
+// After an error it waits on the host for all works: the caller takes a failure for the end, and the buffers
+// of the others must be free by then. The error may be one of the stream, with no work that failed.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
-  bool all = true, failed = false;
+  bool all = true;
+  std::optional<Error> first;
   for (const auto& work : works_)
-    capture([&] { all = work->wait_on(stream, deadline) && all; }, [&](const Error&) { failed = true; });
-  return failed ? wait(deadline) : all;
+    capture([&] { all = work->wait_on(stream, deadline) && all; },
+            [&](const Error& error) {
+              if (!first) first.emplace(error);
+            });
+  if (!first) return all;
+  if (wait(deadline) || !deadline.passed()) throw Error(*first);
+  return false;
 }
 
 Failure WorkSet::failure() const {

@@ -213,9 +213,9 @@ void Group::revoke(const Failure& cause) noexcept {
   cell = cause;
   cell.revoked = true;
   cell.group = id_;
-  if (!cause.names_whole)
+  if (!cause.has_user_ranks)
     for (int32_t& rank : cell.ranks) rank = shown_rank(rank);
-  cell.names_whole = is_part();
+  cell.has_user_ranks = is_part();
   uint64_t none = 0;
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst))
@@ -236,6 +236,11 @@ Failure Group::first_cause() const {
   Failure cause;
   if (word != 0 && writer < size_) cause = failure_cell(writer).cause;
   cause.bound();
+  if (!cause.has_user_ranks && is_part()) {  // the group failed before it became a part
+    for (int32_t& rank : cause.ranks) rank = shown_rank(rank);
+    cause.has_user_ranks = true;
+  }
+  if (!is_part()) cause.ranks.bound_to(size_);
   cause.group = id_;
   cause.revoked = word != 0;
   cause.code = first_code();

@@ -142,7 +142,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Sets the first cause of failure for all members; has no effect if there already is one.
   void revoke(const Failure& cause) noexcept;
   Failure first_cause() const;
-  // the code alone, which needs no memory; DSC_OK if there is no failure
+  // Returns its code; DSC_OK if there is no failure.
   dsc_result_t first_code() const noexcept;
   // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
   // more of the failed operation.

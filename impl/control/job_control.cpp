@@ -64,8 +64,8 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   return first;
 }
 
-void JobControl::announce(const GroupLeft& left) noexcept {
-  capture(
+bool JobControl::announce(const GroupLeft& left) noexcept {
+  return capture(
       [&] { append(left, Deadline::after_ms(kStoreMs)); },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
@@ -181,7 +181,7 @@ void JobControl::take(const RankGone& gone) {
 
 void JobControl::take(const RankUnresponsive& event) {
   if (event.rank < settings_.world_size && event.rank != settings_.rank)
-    call_listener([&] { listener_.on_quiet(event.rank, event.unresponsive); });
+    call_listener([&] { listener_.on_unresponsive(event.rank, event.unresponsive); });
 }
 
 void JobControl::take(const GroupFailed& failed) {
@@ -201,7 +201,7 @@ void JobControl::take(const GroupLeft& left) {
 }
 
 void JobControl::on_server_unresponsive(bool unresponsive) {
-  if (settings_.rank != 0) call_listener([&] { listener_.on_quiet(0, unresponsive); });
+  if (settings_.rank != 0) call_listener([&] { listener_.on_unresponsive(0, unresponsive); });
 }
 
 void JobControl::on_server_gone(dsc_result_t code, const std::string& text) {

@@ -28,7 +28,7 @@ class JobListener {
   // A rank has left a group. Also called on the rank that left.
   virtual void on_left(const GroupLeft& left) = 0;
   // The first rank of a host has not been heard for two seconds, or is heard again. This is not a failure.
-  virtual void on_quiet(int32_t rank, bool quiet) = 0;
+  virtual void on_unresponsive(int32_t rank, bool unresponsive) = 0;
   // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
   // bytes are used; the rest is cut.
   virtual std::string answer(uint64_t group_id, const std::string& question) = 0;
@@ -60,9 +60,9 @@ class JobControl final : private JobWatch::Client {
   // thread; takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause);
 
-  // Tells all ranks that this one leaves a group. If the store does not answer, nobody is told. Any thread;
-  // takes at most two seconds.
-  void announce(const GroupLeft& left) noexcept;
+  // Tells all ranks that this one leaves a group. Returns false if the store does not answer; then nobody is
+  // told. Any thread; takes at most two seconds.
+  bool announce(const GroupLeft& left) noexcept;
 
   // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
   // group, and also if the store does not answer. The numbers of a group must increase. Any thread; ends at

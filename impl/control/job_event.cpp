@@ -12,8 +12,6 @@ namespace {
 
 enum class Kind : uint8_t { kGone = 1, kUnresponsive, kFailed, kAsked, kLeft };
 
-bool is_error(dsc_result_t code) { return code < DSC_OK && code >= DSC_ERR_INTERNAL; }
-
 std::optional<dsc_result_t> read_error(ByteReader& reader) {
   const auto code = static_cast<dsc_result_t>(reader.number<uint32_t>());
   if (!is_error(code)) return std::nullopt;
@@ -156,8 +154,8 @@ std::optional<Failure> decode_failure(std::string_view bytes) {
   Failure cause;
   if (bytes.size() != sizeof cause) return std::nullopt;
   std::memcpy(&cause, bytes.data(), bytes.size());
-  cause.bound();
   if (!is_error(cause.code)) return std::nullopt;
+  cause.bound();
   return cause;
 }
 
@@ -193,7 +191,7 @@ Failure failure_of(const GroupLeft& left) noexcept {
   Failure failure;
   failure.code = DSC_ERR_PEER_LEFT;
   failure.ranks = {left.rank};
-  failure.names_whole = true;
+  failure.has_user_ranks = true;
   failure.text.add(
       "rank %d%s", left.rank,
       left.finalizes ? " finalizes the world, and takes part in no other operation" : " has left");

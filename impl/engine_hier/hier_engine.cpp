@@ -64,22 +64,19 @@ std::optional<std::string> HierEngine::unsupported_reason(const Call& call) cons
   return HierTransfer::unsupported_reason(call);
 }
 
-// Called before other ranks learn of the call.
-void HierEngine::check(const Call& call) const {
-  if (const auto reason = unsupported_reason(call)) fail(DSC_ERR_UNSUPPORTED, "%s", reason->c_str());
-}
-
 void HierEngine::run(const Call& call) {
-  check(call);
+  expect_supported(call);
   if (const auto failure = queues_.of(call).run(call)) throw Error(*failure);
 }
 
 std::shared_ptr<Work> HierEngine::start(const Call& call) {
-  check(call);
+  expect_supported(call);
   return queues_.of(call).start(call, id());
 }
 
+// An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
 std::optional<Failure> HierEngine::refusal() const noexcept {
+  if (leaving_.load()) leaving_.wait(true);
   if (!state.takes_no_part() && !(revoked_.load() && state.reported())) return std::nullopt;
   MutexLock lock(mutex_);
   return state.refusal(cause_);
@@ -171,9 +168,12 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 }
 
 void HierEngine::leave_if_idle() noexcept {
-  if (state.is_over() || revoked_.load() || has_running()) return;
-  local_->leave_if_idle();
-  tell_hosts(true);
+  if (state.is_over() || revoked_.load()) return;
+  leaving_.store(true);
+  if (!has_running()) local_->leave_if_idle();
+  leaving_.store(false);
+  leaving_.notify_all();
+  if (state.takes_no_part()) tell_hosts(true);
 }
 
 void HierEngine::leave() noexcept {
@@ -192,8 +192,8 @@ void HierEngine::leave() noexcept {
 void HierEngine::finalize() {
   queues_.drain();
   if (id() == kWorldId) {
-    world_->begin_end();
     local_->world().tell_of_finalize(local_->id());
+    world_->begin_end();
   }
   Call barrier;
   barrier.kind = OpKind::kFinalize;

@@ -44,7 +44,7 @@ class HierEngine final : public GroupEngine {
   bool progress(Deadline deadline) override { return local_->progress(deadline); }  // of the whole world
   void restart_numbers() noexcept override { queues_.restart_numbers(); }
   void revoke(const Failure& cause) noexcept override;
-  bool revoked() const noexcept override { return revoked_.load(); }
+  bool revoked() const noexcept override { return revoked_.load() || local_->revoked(); }
   Failure failure() const override;
   void learn_of(const Failure& cause) noexcept override;
   void leave() noexcept override;
@@ -68,7 +68,6 @@ class HierEngine final : public GroupEngine {
   void connect(Deadline deadline);
 
   // --- Operations.
-  void check(const Call& call) const;
   // Sizes of this rank's buffers in bytes; 0 for a buffer that the call does not use.
   struct BufferBytes {
     size_t send, recv;
@@ -88,7 +87,7 @@ class HierEngine final : public GroupEngine {
   std::optional<Failure> told_here() const noexcept;
   void publish_failure_of_host() noexcept;
   void take(const Failure& cause) noexcept;
-  Failure silence() const;
+  Failure unresponsive_hosts() const noexcept;
   Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
 
   std::shared_ptr<HostEngine> make_local_part(const NewGroup& wanted);
@@ -98,6 +97,7 @@ class HierEngine final : public GroupEngine {
   const HierLayout layout_;
   std::atomic<bool> revoked_{false};
   std::atomic<bool> announced_{false};  // that this rank leaves
+  std::atomic<bool> leaving_{false};    // leave_if_idle() looks whether operations run
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   HierStatus status_;

@@ -1,9 +1,6 @@
 // Failures between hosts. The transport, the host engine or another rank detects them, and all ranks of the
 // group receive the same cause.
 #include <algorithm>
-#include <cctype>
-#include <cstdio>
-#include <cstdlib>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -13,32 +10,29 @@
 #include "engine_host/operation.hpp"
 
 namespace dsc {
+
 // The transport calls this while it waits for other hosts: a failure on this host ends its operation.
 void HierEngine::check_host() const {
-  Group& group = local_->group();
-  if (!group.revoked()) return;
-  Failure cause = group.first_cause();
-  cause.operation = {};
-  throw Error(cause);
+  if (local_->group().revoked()) throw Error(local_->group().first_cause());
 }
 
-// The transport names hosts; their first ranks stand for them.
+// The transport names hosts; their first ranks stand for them. Other hosts may have sent any rank.
 Failure HierEngine::in_group(Failure failure) const noexcept {
   for (int32_t& rank : failure.ranks)
-    if (!failure.names_whole && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
-  failure.names_whole = true;
+    if (!failure.has_user_ranks && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
+  failure.has_user_ranks = true;
+  failure.ranks.bound_to(size());
   return failure;
 }
 
 Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
-  const bool is_of_host_engine = !error.failure().operation.empty();  // only that engine names an operation
-  const bool has_cause = is_of_host_engine && local_->group().revoked();
-  Failure cause = in_group(has_cause ? local_->group().first_cause() : error.failure());
+  const Group& host = local_->group();
+  Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
   cause.group = id();
   cause.sequence = number;
   cause.operation = op_kind_name(call.kind);
   cause.revoked = true;
-  cause.is_of_whole = false;
+  cause.is_published = false;
   return cause;
 }
 
@@ -47,27 +41,30 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
   const Group& group = local_->group();
   if (!group.revoked()) return std::nullopt;
   Failure cause = group.first_cause();
-  if (!cause.is_of_whole) return std::nullopt;
+  if (!cause.is_published) return std::nullopt;
   cause.group = id();
-  cause.is_of_whole = false;
+  cause.is_published = false;
   return cause;
 }
 
-// Publishes the cause. All ranks keep the one that was published first.
+// Publishes the cause. All ranks keep the one that was published first. A rank of this host may have learned
+// of it meanwhile, and the store may have ended since.
 void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
-  std::optional<Failure> first;
+  Failure first = cause;
   call_out([&] { first = world_->publish(id(), cause); });
-  if (!first) return take(cause);
-  if (first->code == cause.code) return take(*first);
-  learn_of(*first);
+  const auto told = told_here();
+  if (first.code != cause.code || (told && told->ranks != first.ranks)) return learn_of(first);
+  take(first);
 }
 
 // Once this host was told of a cause, that one counts, whatever this rank hears later: the process that has
 // published it, for example, may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
   Failure known = cause;
-  if (const auto told = told_here(); told && told->code != cause.code) known = *told;
+  known.ranks.bound_to(size());
+  if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
+    known = *told;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
   take(known);
 }
@@ -76,7 +73,7 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
 void HierEngine::take(const Failure& cause) noexcept {
   Failure kept = cause;
   kept.revoked = true;
-  kept.names_whole = true;
+  kept.has_user_ranks = true;
   {
     MutexLock lock(mutex_);
     if (revoked_.load()) return;
@@ -84,7 +81,7 @@ void HierEngine::take(const Failure& cause) noexcept {
     revoked_.store(true);
   }
   Failure here = kept;
-  here.is_of_whole = true;
+  here.is_published = true;
   here.operation = {};
   local_->revoke(here);
   links_.fail(kept);
@@ -97,13 +94,13 @@ Failure HierEngine::failure() const {
     return cause_;
   }
   Failure report = local_->failure();
-  if (report.code == DSC_OK) return silence();
+  if (report.code == DSC_OK) return unresponsive_hosts();
   report.group = id();
   return report;
 }
 
 // Reports the first ranks of unresponsive hosts with PEER_STALLED. This is information; nothing has failed.
-Failure HierEngine::silence() const {
+Failure HierEngine::unresponsive_hosts() const noexcept {
   Failure report;
   for (int rank = 0; rank < size(); ++rank) {
     const auto unresponsive_ns = world_->unresponsive_ns(layout_.global_ranks()[static_cast<size_t>(rank)]);
@@ -114,8 +111,11 @@ Failure HierEngine::silence() const {
     report.ranks.push_back(rank);
   }
   if (report.ranks.empty()) return report;
-  report.text.add("%s: nothing was heard for %.1f s, but nothing has failed",
-                  list_ranks(report.ranks).c_str(), static_cast<double>(report.elapsed_ns) / kNsPerSecond);
+  report.text += report.ranks.size() == 1 ? "rank" : "ranks";
+  for (const int32_t& rank : report.ranks)
+    report.text.add("%s %d", &rank == report.ranks.begin() ? "" : ",", rank);
+  report.text.add(": nothing was heard for %.1f s, but nothing has failed",
+                  static_cast<double>(report.elapsed_ns) / kNsPerSecond);
   return report;
 }
 
@@ -123,8 +123,10 @@ Failure HierEngine::silence() const {
 void HierEngine::publish_failure_of_host() noexcept {
   if (revoked_.load() || !local_->group().revoked()) return;
   if (const auto told = told_here()) return learn_of(*told);
-  Failure cause = local_->group().first_cause();
+  Failure cause = in_group(local_->group().first_cause());
   cause.group = id();
+  cause.sequence = 0;  // that of a step on this host
+  cause.operation = {};
   revoke(cause);
 }
 

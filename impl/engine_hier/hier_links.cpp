@@ -17,7 +17,7 @@ constexpr int kMostRanks = 32;
 void as_ranks_of_group(const std::function<void()>& operation) {
   capture(operation, [&](const Error& error) {
     Failure failure = error.failure();
-    failure.names_whole = true;
+    failure.has_user_ranks = true;
     throw Error(failure);
   });
 }

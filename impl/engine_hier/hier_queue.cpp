@@ -51,6 +51,7 @@ std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
   queue_.push_back(work);
   work->record = open_(call, ++number_);  // numbered only after it was queued
   begin_one();
+  begin_outside(world_);
   changed_.notify_all();
   return work;
 }
@@ -74,22 +75,19 @@ void HierQueue::work() {
     running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
     next->complete(failure);
     end_one();
+    end_outside(world_);
   }
 }
 
 void HierQueue::begin_one() noexcept {
   running_.fetch_add(1);
   pending_.fetch_add(1);
-  begin_outside(world_);
 }
 
 void HierQueue::end_one() {
-  {
-    MutexLock lock(mutex_);
-    pending_.fetch_sub(1);
-    changed_.notify_all();
-  }
-  end_outside(world_);
+  MutexLock lock(mutex_);
+  pending_.fetch_sub(1);
+  changed_.notify_all();
 }
 
 }  // namespace dsc

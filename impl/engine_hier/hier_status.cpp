@@ -134,8 +134,7 @@ std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answe
 
 // A leader that has come may wait for ranks of its own host: these are late, not the leader for which the
 // other hosts wait.
-HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t number,
-                                       Deadline deadline) const {
+HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t number) const {
   Late late{{ranks.begin(), ranks.end()}, {}};
   std::vector<int32_t> leaders;
   for (const int32_t rank : ranks) {
@@ -146,6 +145,7 @@ HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t 
       leaders.push_back(layout_.leader(host));
   }
   if (leaders.empty()) return late;
+  const Deadline deadline = Deadline::after_ms(kAnswerMs / 2);  // the late ranks are asked in what is left
   for (const Answer& answer :
        ask(leaders, std::string(kMissingQuestion) + std::to_string(number), deadline)) {
     const int host = layout_.host_of(answer.rank);
@@ -168,7 +168,7 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(waiting.kind) && !world_.claim("late", state_.id(), waiting.number, deadline)) return;
-  const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number, deadline);
+  const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number);
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s%s",
       op_kind_name(waiting.kind), waiting.number, state_.name().c_str(),
       static_cast<double>(elapsed) / kNsPerSecond, list_ranks(late.ranks).c_str(), late.text.c_str(),
@@ -182,8 +182,7 @@ void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& ca
   if (!is_message(call.kind) && !world_.claim("timeout", state_.id(), number, deadline))
     return await_failure(kOthersAnswerMs);
   const std::span<const int32_t> named(cause.ranks);
-  const Late late =
-      is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number, deadline);
+  const Late late = is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number);
   cause.ranks = late.ranks;
   cause.text += "; " + late.text + latest_of(late.ranks, deadline);
 }

@@ -76,7 +76,7 @@ class HierStatus {
     std::vector<int32_t> ranks;
     std::string text;  // such as "rank 2 waits for rank 3 of its host; "; empty if there is nothing to add
   };
-  Late find_late(std::span<const int32_t> ranks, uint64_t number, Deadline deadline) const;
+  Late find_late(std::span<const int32_t> ranks, uint64_t number) const;
   std::string latest_of(std::span<const int32_t> ranks, Deadline deadline) const;
   void await_failure(int timeout_ms) const;
 

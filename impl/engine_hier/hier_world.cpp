@@ -12,10 +12,11 @@ namespace dsc {
 namespace {
 
 constexpr size_t kKeptFailures = 256;
-constexpr size_t kKeptDepartures = 256;
+constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
-constexpr int64_t kUnresponsiveNs = kReportSilenceMs * kNsPerMs;  // silence before on_quiet() is called
+constexpr int64_t kUnresponsiveNs =
+    kReportSilenceMs * kNsPerMs;  // silence before on_unresponsive() is called
 
 }  // namespace
 
@@ -69,9 +70,10 @@ void HierWorld::enlist(HierEngine& engine) {
   {
     MutexLock lock(mutex_);
     engines_[engine.id()] = &engine;
-    for (const GroupLeft& left : left_elsewhere_)
-      if (left.group == engine.id()) left_[left.group][left.rank] = left;
-    std::erase_if(left_elsewhere_, [&](const GroupLeft& left) { return left.group == engine.id(); });
+    if (const auto known = find_elsewhere(engine.id()); known != left_elsewhere_.end()) {
+      left_[engine.id()] = std::move(known->second);
+      left_elsewhere_.erase(known);
+    }
     for (const auto& [group, cause] : failed_)
       if (group == engine.id()) before = cause;
     for (const auto& [rank, gone] : gone_)
@@ -107,10 +109,21 @@ bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   return false;
 }
 
+// A store that does not answer delays the end of one group, not that of all.
 void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
   call_out([&] {
-    if (is_worth_telling(engine)) control_->announce(left);
+    if (!cannot_announce_.load() && is_worth_telling(engine) && !control_->announce(left))
+      cannot_announce_.store(true);
   });
+}
+
+// The store ends with rank 0.
+Failure HierWorld::publish(uint64_t group, const Failure& cause) {
+  {
+    const MutexLock lock(mutex_);
+    if (gone_.contains(0)) return cause;
+  }
+  return control_->publish(group, cause);
 }
 
 void HierWorld::expect_member(uint64_t group, int32_t rank) const {
@@ -199,17 +212,25 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
     visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine, rank, gone)); });
 }
 
+std::deque<std::pair<uint64_t, HierWorld::Departures>>::iterator HierWorld::find_elsewhere(uint64_t group) {
+  return std::ranges::find_if(left_elsewhere_, [group](const auto& known) { return known.first == group; });
+}
+
 void HierWorld::on_left(const GroupLeft& left) {
   MutexLock lock(mutex_);
   if (engines_.contains(left.group)) {
     left_[left.group].try_emplace(left.rank, left);
     return;
   }
-  left_elsewhere_.push_back(left);
-  if (left_elsewhere_.size() > kKeptDepartures) left_elsewhere_.pop_front();
+  auto known = find_elsewhere(left.group);
+  if (known == left_elsewhere_.end()) {
+    if (left_elsewhere_.size() >= kKeptGroups) left_elsewhere_.pop_front();
+    known = left_elsewhere_.insert(left_elsewhere_.end(), {left.group, {}});
+  }
+  known->second.try_emplace(left.rank, left);
 }
 
-void HierWorld::on_quiet(int32_t rank, bool unresponsive) {
+void HierWorld::on_unresponsive(int32_t rank, bool unresponsive) {
   if (unresponsive)
     log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
   else

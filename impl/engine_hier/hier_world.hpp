@@ -46,8 +46,9 @@ class HierWorld final : private JobListener {
   void enlist(HierEngine& engine);
   void take_off(HierEngine& engine) noexcept;
 
-  // Publishes why a group failed and returns the first cause that any rank has published.
-  Failure publish(uint64_t group, const Failure& cause) { return control_->publish(group, cause); }
+  // Publishes why a group failed and returns the first cause that any rank has published, or `cause` if the
+  // store does not answer.
+  Failure publish(uint64_t group, const Failure& cause);
   // Tells the other ranks that this one takes part in no further operation of a group, so that those that are
   // about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
   void announce(const HierEngine& engine, const GroupLeft& left) noexcept;
@@ -77,15 +78,17 @@ class HierWorld final : private JobListener {
   void on_failure(uint64_t group, const Failure& cause) override;
   void on_gone(int32_t rank, dsc_result_t code, const std::string& text) override;
   void on_left(const GroupLeft& left) override;
-  void on_quiet(int32_t rank, bool quiet) override;
+  void on_unresponsive(int32_t rank, bool quiet) override;
   std::string answer(uint64_t group, const std::string& question) override;
 
   struct Gone {
     dsc_result_t code;
     std::string text;
   };
+  using Departures = std::map<int32_t, GroupLeft>;  // by rank of the group
   static Failure failure_of(const HierEngine& engine, int32_t rank, const Gone& gone);
   bool is_worth_telling(const HierEngine& engine) const;
+  std::deque<std::pair<uint64_t, Departures>>::iterator find_elsewhere(uint64_t group) DSC_REQUIRES(mutex_);
   template <typename Visit>
   void visit(uint64_t group, Visit call);
 
@@ -93,6 +96,7 @@ class HierWorld final : private JobListener {
   const std::string address_;
   const std::shared_ptr<JobStore> job_;
   std::atomic<bool> ended_in_order_{false};
+  std::atomic<bool> cannot_announce_{false};  // the store has not answered once
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
@@ -100,10 +104,10 @@ class HierWorld final : private JobListener {
   const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
   // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
-  // Who has left, by group and rank of the group: for the groups of this rank, and the latest in other
-  // groups, because one of them may be a group that this rank is about to make.
-  std::map<uint64_t, std::map<int32_t, GroupLeft>> left_ DSC_GUARDED_BY(mutex_);
-  std::deque<GroupLeft> left_elsewhere_ DSC_GUARDED_BY(mutex_);
+  // Who has left: of the groups of this rank, and of the other groups that were left last, because one of
+  // them may be a group that this rank is about to make.
+  std::map<uint64_t, Departures> left_ DSC_GUARDED_BY(mutex_);
+  std::deque<std::pair<uint64_t, Departures>> left_elsewhere_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, Gone> gone_ DSC_GUARDED_BY(mutex_);
   std::map<int32_t, int64_t> unresponsive_since_ns_ DSC_GUARDED_BY(mutex_);

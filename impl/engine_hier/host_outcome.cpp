@@ -9,6 +9,7 @@ void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
     run_on_host(local, call_of_bytes(OpKind::kBroadcast, 0, this, this, sizeof *this), deadline);
   if (!failed) return;
   failure.bound();
+  if (failure.code == DSC_OK) failure.code = DSC_ERR_PROTOCOL;  // the leader is corrupted
   throw Error(failure);
 }
 

@@ -53,8 +53,8 @@ void pass_message(HierLinks& links, const CommState& state, const Call& call, ui
       },
       [&](const Error& error) {
         Failure failure = error.failure();
-        if (failure.names_whole) throw error;
-        failure.names_whole = true;
+        if (failure.has_user_ranks) throw error;
+        failure.has_user_ranks = true;
         for (int32_t& rank : failure.ranks) rank = ends[rank == 0 ? 0 : 1];
         throw Error(failure);
       });

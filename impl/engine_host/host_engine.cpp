@@ -143,7 +143,7 @@ void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, F
   const int64_t end = tick_now();
   record.end(end, failure.code);
   failure.ranks = {group_->shown_rank(0)};
-  failure.names_whole = group_->is_part();
+  failure.has_user_ranks = group_->is_part();
   failure.group = id();
   failure.operation = op_kind_name(call.kind);
   failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;

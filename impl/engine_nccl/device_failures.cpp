@@ -92,11 +92,14 @@ Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& err
       const dsc_result_t code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
       failure = group_.failure(code, call.kind, number, cause.text);
       failure.ranks = cause.ranks;
-      failure.native_code = error.failure().native_code;
+      failure.has_user_ranks = cause.has_user_ranks;
+      failure.system_error = cause.system_error;
+      failure.native_code = cause.native_code;
       return;
     }
     failure = group_.failure(error.code(), call.kind, number, error.what());
     failure.ranks = {host.rank()};
+    failure.system_error = error.failure().system_error;
     failure.native_code = error.failure().native_code;
     late_.explain(call, failure);
   });

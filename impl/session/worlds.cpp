@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/exclusive_use.hpp"
 #include "base/guard.hpp"
 #include "base/handle_table.hpp"
 #include "base/log.hpp"
@@ -110,30 +111,15 @@ uint64_t current_world() {
 
 namespace {
 
-// Keeps other threads out of a communicator that is finalized, as every collective call does.
-class OnlyCall {
- public:
-  explicit OnlyCall(Comm& comm) : comm_(comm) {
-    if (comm_.in_call.exchange(true, std::memory_order_acquire))
-      fail(DSC_ERR_BUSY, "another thread is in a call on the world: expected it to have returned");
-  }
-  ~OnlyCall() { comm_.in_call.store(false, std::memory_order_release); }
-  OnlyCall(const OnlyCall&) = delete;
-  OnlyCall& operator=(const OnlyCall&) = delete;
-
- private:
-  Comm& comm_;
-};
-
 bool can_finalize(const Comm& comm) { return !comm.failure().revoked && !comm.finalized(); }
 
-// Returns the communicator that shrink() made last, if the world has failed: survivors finalize together,
+// Returns the communicator that shrink() made last, if the world has failed: its ranks finalize together,
 // too.
-std::shared_ptr<Comm> heir_of(const Comm& world) {
-  std::shared_ptr<Comm> heir;
-  for (const Comm* comm = &world; comm && comm->failure().revoked; comm = heir.get())
-    heir = comm->successor();
-  return heir;
+std::shared_ptr<Comm> shrunk_from(const Comm& world) {
+  std::shared_ptr<Comm> shrunk;
+  for (const Comm* comm = &world; comm && comm->failure().revoked; comm = shrunk.get())
+    shrunk = comm->successor();
+  return shrunk;
 }
 
 }  // namespace
@@ -145,10 +131,10 @@ void finalize_world() {
   Pinned<Comm> world(HandleKind::kComm, handle);
   if (world->coalesced && !world->failure().revoked)
     fail(DSC_ERR_STATE, "a batch is open on the world: expected dsc_batch_end() first");
-  const std::shared_ptr<Comm> heir = heir_of(*world);
-  Comm& last = heir ? *heir : *world;
-  std::optional<OnlyCall> only_call;
-  if (can_finalize(last)) only_call.emplace(last);
+  const std::shared_ptr<Comm> shrunk = shrunk_from(*world);
+  Comm& last = shrunk ? *shrunk : *world;
+  std::optional<ExclusiveUse> only_call;
+  if (can_finalize(last)) only_call.emplace(last.in_call);
   struct Release {
     Pinned<Comm>& world;
     uint64_t handle;

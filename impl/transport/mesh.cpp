@@ -327,7 +327,9 @@ void Mesh::fail_ended(int32_t peer) {
   Failure failure;  // an error of the other host's own call becomes REVOKED here
   failure.code = is_group_fatal(there.code) ? there.code : DSC_ERR_REVOKED;
   failure.ranks = there.ranks;
-  failure.names_whole = there.names_whole;
+  failure.has_user_ranks = there.has_user_ranks;
+  failure.system_error = there.system_error;
+  failure.native_code = there.native_code;
   failure.text.add("%s: %s gave up: %s", doing_, name_of(peer).c_str(), there.text.c_str());
   throw Error(failure);
 }

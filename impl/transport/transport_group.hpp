@@ -57,7 +57,7 @@ class TransportGroup {
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
   void abort() noexcept { mesh_.abort(aborted_there()); }
   // Aborts the group likewise, and the other hosts receive the cause, whose ranks are hosts unless
-  // why.names_whole is set.
+  // why.has_user_ranks is set.
   void abort(const Failure& why) noexcept { mesh_.abort(why); }
   // Aborts several groups likewise. The cause is sent on all their connections before it waits for any, so
   // that it takes no longer than aborting one group.

@@ -459,10 +459,8 @@ def test_monitored_barrier_waits_as_long_as_its_communicator():
 
 
 def test_a_world_has_the_time_out_that_it_was_given(world):
-    from libdsc import _timeouts
-
-    assert _timeouts.get_ms(world._handle) == _timeouts.default_ms() == 300_000
-    group = world.split(0)
+    assert world.timeout == 300
+    group, hurried = world.split(0), world.split(0, timeout=1.5)
     world.set_timeout(3)
-    assert (_timeouts.get_ms(world._handle), _timeouts.get_ms(group._handle)) == (3000, 300_000)
+    assert (world.timeout, group.timeout, hurried.timeout) == (3, 300, 1.5)
     world.set_timeout(300)

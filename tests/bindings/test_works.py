@@ -364,6 +364,56 @@ def test_known_failures_of_dropped_operations_are_no_warnings():
     assert ranks(2, aborts) == [[], []]
 
 
+def waits_in_order(world):
+    """The operations after the first one fail with it; the program that waits in order hears of it once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        group = world.split(0)
+        works = [group.all_reduce(np.ones(3 + world.rank * (number == 0)), async_op=True) for number in range(5)]
+        with pytest.raises(dsc.MismatchError):
+            works[0].wait()
+        del works
+        settle()
+        unheard = world.split(0)
+        for number in range(5):
+            unheard.all_reduce(np.ones(3 + world.rank * (number == 0)), async_op=True)
+        settle()
+    return [str(each.message).split(" of group")[0] for each in caught]
+
+
+def test_one_end_of_a_communicator_is_one_warning():
+    first = "an operation failed that nobody waited for: all_reduce number "
+    for texts in ranks(2, waits_in_order):
+        assert len(texts) == 1 and texts[0].startswith(first)
+
+
+FORKS = """
+    import os
+    import sys
+    import numpy as np
+    import libdsc as dsc
+
+    world = dsc.init_distributed(timeout=30)
+    if world.rank == 0:
+        world.irecv(np.zeros(1), 1)
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+    world.barrier()
+    if world.rank == 1:
+        world.send(np.zeros(1), 0)
+    dsc.finalize()
+"""
+
+
+@pytest.mark.skipif(DSCRUN is None, reason="needs DSCRUN")
+def test_a_forked_child_asks_nothing_at_its_end(tmp_path):
+    program = tmp_path / "forks.py"
+    program.write_text(textwrap.dedent(FORKS))
+    done = subprocess.run([DSCRUN, "-n", "2", sys.executable, str(program)], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 FINALIZES = """
     import time
     import numpy as np

@@ -93,6 +93,7 @@ const char* call_everything(const Objects& objects) {
       {"comm_global_rank", dsc_comm_global_rank(comm, 0, &number)},
       {"comm_group_rank", dsc_comm_group_rank(comm, 0, &number)},
       {"comm_set_timeout", dsc_comm_set_timeout(comm, 1000)},
+      {"comm_timeout", dsc_comm_timeout(comm, &number)},
       {"comm_stats", dsc_comm_stats(comm, nullptr, 0, &count)},
       {"comm_error", dsc_comm_error(comm, &info)},
       {"comm_split", dsc_comm_split(comm, 0, 0, nullptr, &made)},

@@ -192,6 +192,16 @@ static void set_timeout(void) {
   WALK(DSC_OK, dsc_comm_set_timeout(walk_world.world, 20000));
 }
 
+static void timeout(void) {
+  int32_t timeout_ms = 99;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_timeout(bad, &timeout_ms));
+  WALK_INVALID(dsc_comm_timeout(walk_world.world, NULL));
+  EXPECT(timeout_ms == 99);
+  WALK(DSC_OK, dsc_comm_set_timeout(walk_world.world, 20000));
+  WALK(DSC_OK, dsc_comm_timeout(walk_world.world, &timeout_ms));
+  EXPECT(timeout_ms == 20000);
+}
+
 static void comm_abort(void) { WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_abort(bad)); }
 static void comm_finalize(void) { WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_finalize(bad)); }
 
@@ -271,6 +281,7 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_create_group", create_group},
     {"dsc_comm_adopt", adopt},
     {"dsc_comm_set_timeout", set_timeout},
+    {"dsc_comm_timeout", timeout},
     {"dsc_comm_abort", comm_abort},
     {"dsc_comm_finalize", comm_finalize},
     {"dsc_comm_destroy", comm_destroy},

@@ -23,7 +23,7 @@ class Listener final : public JobListener {
   void on_left(const GroupLeft& left) override {
     add([&] { left_.push_back(left); });
   }
-  void on_quiet(int32_t rank, bool quiet) override {
+  void on_unresponsive(int32_t rank, bool quiet) override {
     add([&] { quiet_.emplace_back(rank, quiet); });
   }
   std::string answer(uint64_t group_id, const std::string& question) override {

@@ -33,7 +33,7 @@ def _bound(number: int) -> str:
 
 
 def boolean(argument: str, value: Any) -> bool:
-    """A choice of two: Python's or numpy's bool, or 0 or 1. Any other value, such as "no", would silently be true."""
+    """A choice of two: Python's or numpy's bool, or 0 or 1. Others are refused: "no", for example, counts as true."""
     if type(value).__name__.startswith("bool") or isinstance(value, int) and value in (0, 1):
         return bool(value)
     raise TypeError(f"{argument} is {reprlib.repr(value)}; expected True or False")

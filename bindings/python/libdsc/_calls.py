@@ -33,7 +33,7 @@ REMEMBERED = {
 class Calls:
     """The base of Communicator that the operations are built on."""
 
-    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_batch", "_refused")
+    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_batch", "_refused", "_failure_told")
 
     _handle: int
     _rank: int
@@ -43,6 +43,7 @@ class Calls:
     _progress_thread: bool
     _batch: Optional[Batch]  # that is open
     _refused: Optional[tuple[int, str]]  # operations before the latest call that this rank alone knows of, and its error
+    _failure_told: bool  # the program got the failure that ended the communicator, or has caused it
 
     @property
     def name(self) -> str:
@@ -56,6 +57,7 @@ class Calls:
 
     def abort(self) -> None:
         """Revokes the communicator on all ranks: pending and later operations raise RevokedError."""
+        self._failure_told = True
         check(lib.dsc_comm_abort(self._handle))
 
     def _query(self, function: Any, *arguments: Any) -> int:
@@ -118,6 +120,7 @@ class Calls:
 
     def _stop(self) -> None:
         """Ends the call that another thread is in; Ctrl-C needs no further exception from here."""
+        self._failure_told = True
         lib.dsc_comm_abort(self._handle)
 
     def _error_info(self) -> _raw.ErrorInfo:
@@ -147,6 +150,7 @@ class Calls:
         if code in REMEMBERED and self._handle:
             info = self._error_info()
             if info.code < 0:
+                self._failure_told = True
                 known = error_of(info, self)
                 details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
             elif last_info().code == code:  # the group is another one than this, such as a reducer's of the same ranks

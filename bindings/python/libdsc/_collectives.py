@@ -6,7 +6,7 @@ import math
 from ctypes import byref, c_int32, c_int64, c_size_t
 from typing import Any, Callable, Literal, Optional, Sequence, overload
 
-from libdsc import _buffers, _dtypes, _timeouts
+from libdsc import _buffers, _dtypes
 from libdsc._arguments import Seconds, member, milliseconds
 from libdsc._blocks import Blocks, checked_counts, expect_dtype
 from libdsc._calls import Calls
@@ -347,7 +347,7 @@ class Collectives(Calls):
         Args:
             timeout: seconds, the same on all ranks; the communicator's time-out if not given.
         """
-        timeout_ms = _timeouts.get_ms(self._handle) if timeout is None else milliseconds(timeout)
+        timeout_ms = self._query(lib.dsc_comm_timeout) if timeout is None else milliseconds(timeout)
         self._call(lib.dsc_monitored_barrier, timeout_ms)
 
     # ---- one rank has or gets all ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence, TextIO, Union
 
-from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _timeouts, _trace, errors
+from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
@@ -66,7 +66,7 @@ class Communicator(Objects):
 
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
-        self._batch, self._refused = None, None
+        self._batch, self._refused, self._failure_told = None, None, False
         self._is_world = is_world
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
@@ -396,7 +396,6 @@ class Communicator(Objects):
         if group.value is None:
             return None
         _nonfinite.inherit(self._handle, group.value)
-        _timeouts.inherit(self._handle, group.value, options)
         return Communicator(group.value)
 
     # ---- after a failure ---------------------------------------------------------------------------------------
@@ -427,7 +426,6 @@ class Communicator(Objects):
         self._recover(lib.dsc_comm_shrink, byref(options), byref(shrunk))
         assert shrunk.value is not None
         _nonfinite.inherit(self._handle, shrunk.value)
-        _timeouts.inherit(self._handle, shrunk.value, options)
         return Communicator(shrunk.value)
 
     @property
@@ -469,9 +467,12 @@ class Communicator(Objects):
 
     def set_timeout(self, seconds: Seconds) -> None:
         """Sets the deadline of the operations that start from now on; give all ranks the same."""
-        timeout_ms = milliseconds(seconds)
-        check(lib.dsc_comm_set_timeout(self._handle, timeout_ms))
-        _timeouts.set_ms(self._handle, timeout_ms)
+        check(lib.dsc_comm_set_timeout(self._handle, milliseconds(seconds)))
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that operations have which start now."""
+        return self._query(lib.dsc_comm_timeout) / 1000
 
     def progress(self, timeout: Seconds = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
@@ -504,7 +505,6 @@ class Communicator(Objects):
         handle, self._handle = self._handle, 0
         if handle:
             _nonfinite.forget(handle)
-            _timeouts.forget(handle)
             lib.dsc_comm_destroy(handle)
 
     def __enter__(self) -> Communicator:

@@ -25,8 +25,8 @@ class ReduceOp:
 
     The built-in ones are here too, under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".
 
-    What is made belongs to this process. close() forgets it, as do the end of a with block and of the last reference; what runs
-    with it goes on.
+    What is made belongs to this process. close() forgets it, as do the end of a with block and of the last reference;
+    what runs with it goes on.
     """
 
     __slots__ = ("_number", "_text", "__weakref__")

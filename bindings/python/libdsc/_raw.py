@@ -1231,6 +1231,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_int32
         ],
     ),
+    "dsc_comm_timeout": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
     "dsc_comm_abort": (
         ctypes.c_int32,
         [

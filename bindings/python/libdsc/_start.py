@@ -7,7 +7,7 @@ import json
 from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, TypeVar
 
-from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams, _timeouts
+from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams
 from libdsc._arguments import Seconds, boolean, integer, milliseconds, optional_string, seconds_of
 from libdsc._spawn import UNGUARDED, is_importing_script
 from libdsc._store import Store
@@ -186,7 +186,6 @@ def _join(options: Optional[_raw.InitOptions], here: bool) -> Communicator:
             text += "; this process of multiprocessing is importing the program's script: " + UNGUARDED
         raise from_code(code, text, op="init_distributed", rank=ranks[0] if ranks else None, ranks=ranks)
     assert handle.value is not None
-    _timeouts.joined(handle.value, options)
     return communicator_of(handle.value, is_world=True)
 
 
@@ -246,7 +245,6 @@ def finalize() -> None:
     text, ranks = (last_message(), last_ranks()) if code < 0 else ("", ())
     if code == 0 or not is_initialized():  # a call that was refused has left the world as it was
         _nonfinite.forget(current._handle)
-        _timeouts.forget(current._handle)
         _given_wheels.pop(current._handle, None)
         current._handle = 0
         reap_all()  # no later call may look at dropped operations

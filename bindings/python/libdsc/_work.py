@@ -125,6 +125,7 @@ class Work:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             self._told = True
+            _note_told(self._failure, self._comm)
             raise self._failure.with_traceback(None)
 
     def _see(self, code: int) -> None:
@@ -159,7 +160,9 @@ class Work:
     def error(self) -> Optional[errors.DscError]:
         """Returns the exception that wait() would raise, or None: it succeeded or it still runs."""
         self.test()
-        self._told = self._failure is not None
+        if self._failure is not None:
+            self._told = True
+            _note_told(self._failure, self._comm)
         return self._failure
 
     def fileno(self) -> int:
@@ -252,10 +255,16 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
 
 
 def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:
-    """The failure of a completed operation."""
+    """The failure of a completed operation; None also in a process that cannot ask, such as a forked child."""
     info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
-    check(lib.dsc_work_error(handle, byref(info)))
-    return error_of(info, comm) if info.code < 0 else None
+    code = int(lib.dsc_work_error(handle, byref(info)))
+    return error_of(info, comm) if code >= 0 and info.code < 0 else None
+
+
+def _note_told(failure: errors.DscError, comm: Calls) -> None:
+    """Notes that the program knows a failure. All but these two end the communicator, with all operations in it."""
+    if failure.code not in (_raw.Result.ERR_NONFINITE, _raw.Result.ERR_STATE):
+        comm._failure_told = True
 
 
 class _Warning:
@@ -275,13 +284,11 @@ class _Warning:
 
 
 def _warn_of(failure: errors.DscError, comm: Calls) -> None:
-    """Warns of a failure that the program was not told.
-
-    It knows of its own abort(), and what only follows from an earlier failure was told with that.
-    """
-    is_known = failure.rank == comm._rank or "the communicator failed before" in str(failure)
-    if failure.code != _raw.Result.ERR_REVOKED or not is_known:
-        _Warning(f"an operation failed that nobody waited for: {failure}")
+    """Warns of a failure that the program was not told; of those that one end of the communicator causes, of the first."""
+    if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
+        return
+    _note_told(failure, comm)
+    _Warning(f"an operation failed that nobody waited for: {failure}")
 
 
 def start(
@@ -348,7 +355,7 @@ def reap(misses: int = MISSES) -> None:
 
 
 def reap_all() -> None:
-    """As reap(), for the end: what failed is not to go unnoticed because others run still."""
+    """Looks at all dropped operations once, so that a failure does not go unnoticed because others still run."""
     reap(len(_dropped) + 1)
 
 

@@ -2006,6 +2006,20 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
+    /// Gets the deadline that operations have which start now.
+    ///
+    /// - `comm` (in): communicator
+    /// - `timeout_ms` (out): milliseconds: the world's or its parent's, its own from
+    ///   dsc_group_options_t, or what dsc_comm_set_timeout() has set
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_comm_timeout(
+        comm: *const dsc_comm_t,
+        timeout_ms: *mut i32,
+    ) -> dsc_result_t;
+
     /// Revokes a communicator on all ranks: pending and later operations fail with DSC_ERR_REVOKED.
     ///
     /// - `comm` (in): communicator

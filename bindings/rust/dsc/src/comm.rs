@@ -234,6 +234,11 @@ impl Comm {
         self.watch().progress(timeout)
     }
 
+    /// The deadline that operations have which start now.
+    pub fn timeout(&self) -> Result<Duration> {
+        Ok(Duration::from_millis(self.shared.handle.query(sys::dsc_comm_timeout)? as u64))
+    }
+
     /// Sets the deadline of the operations that start from now on; give all ranks the same.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         self.watch().set_timeout(timeout)

@@ -42,6 +42,7 @@ fn who_does_not_come_is_named() {
     ranks(2, |world| {
         if world.rank() == 0 {
             world.set_timeout(Duration::from_millis(200)).unwrap();
+            assert_eq!(world.timeout().unwrap(), Duration::from_millis(200));
             let error = world.agree(1).unwrap_err();
             assert_eq!((error.code, error.rank, &*error.ranks), (ErrorCode::Timeout, Some(1), &[1][..]));
             assert_eq!((error.group.as_deref(), error.op.as_deref()), (Some("world"), Some("agree")));

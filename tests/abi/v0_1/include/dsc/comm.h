@@ -338,6 +338,18 @@ DSC_API dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void*
 DSC_API dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms);
 
 /**
+ * @brief Gets the deadline that operations have which start now.
+ * @param[in] comm communicator
+ * @param[out] timeout_ms milliseconds: the world's or its parent's, its own from dsc_group_options_t, or what
+ * dsc_comm_set_timeout() has set
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_comm_timeout(const dsc_comm_t* comm, int32_t* timeout_ms);
+
+/**
  * @brief Revokes a communicator on all ranks: pending and later operations fail with DSC_ERR_REVOKED.
  * @param[in] comm communicator
  *

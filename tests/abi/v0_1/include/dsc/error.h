@@ -23,7 +23,7 @@ typedef struct dsc_error_info {
                            operations still wait for it */
   int32_t revoked;      /**< 1: the communicator no longer works */
   int32_t system_error; /**< errno; 0: none */
-  int32_t native_code;  /**< code of a backend; 0: none */
+  int32_t native_code;  /**< error of a backend on the rank at fault; 0: none */
   int32_t rank;         /**< first rank at fault in this communicator; -1: not known */
   int32_t n_ranks;      /**< number of valid entries in ranks, 0 to 64 */
   int32_t ranks[64];    /**< ranks at fault */

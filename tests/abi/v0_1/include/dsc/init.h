@@ -155,9 +155,9 @@ DSC_API dsc_result_t dsc_is_initialized(int32_t* initialized);
  * this rank still run is left alone.
  *
  * Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
- * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it (nothing
- * happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like if not
- * all ranks came: the world is released all the same; DSC_ERR_FORKED
+ * @return DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and DSC_ERR_BUSY if
+ * another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT, DSC_ERR_PEER_DEAD and the like
+ * if not all ranks came: the world is released all the same; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_finalize(void);

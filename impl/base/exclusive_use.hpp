@@ -1,0 +1,27 @@
+// Keeps a second call out of an object that takes one call at a time. It does not wait.
+#pragma once
+
+#include <atomic>
+
+#include "base/error.hpp"
+
+namespace dsc {
+
+class ExclusiveUse {
+ public:
+  explicit ExclusiveUse(std::atomic<bool>& in_use) : in_use_(in_use) {
+    if (in_use_.exchange(true, std::memory_order_acquire))
+      fail(
+          DSC_ERR_BUSY,
+          "it is in use by another call, of another thread or the one that runs this callback: expected that "
+          "call to have returned");
+  }
+  ~ExclusiveUse() { in_use_.store(false, std::memory_order_release); }
+  ExclusiveUse(const ExclusiveUse&) = delete;
+  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
+
+ private:
+  std::atomic<bool>& in_use_;
+};
+
+}  // namespace dsc
