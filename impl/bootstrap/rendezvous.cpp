@@ -149,8 +149,8 @@ class Meeting {
 std::shared_ptr<Exchange> Meeting::find_exchange() const {
   const uint32_t world = worlds_met().of(launch_.job_id);
   const Environment& environment = rendezvous_.environment;
-  if (rendezvous_.carrier)
-    return std::make_shared<NumberedExchange>(rendezvous_.carrier, launch_.job_id, world);
+  if (rendezvous_.out_of_band)
+    return std::make_shared<NumberedExchange>(rendezvous_.out_of_band, launch_.job_id, world);
   if (launch_.told_through.empty()) return nullptr;
   if (launch_.told_through.front() == '/')
     return std::make_shared<NumberedExchange>(

@@ -17,8 +17,8 @@ namespace dsc {
 struct RendezvousSettings {
   Launch launch;
   Environment environment;
-  const char* token = nullptr;        // null: from the environment
-  std::shared_ptr<Exchange> carrier;  // an exchange of the caller; null: launch.told_through decides
+  const char* token = nullptr;            // null: from the environment
+  std::shared_ptr<Exchange> out_of_band;  // an exchange of the caller; null: launch.told_through decides
 };
 
 // The store of one job, which exists as long as its world holds the port.

@@ -17,7 +17,7 @@ namespace dsc {
 // Keys of a meeting.
 inline constexpr std::string_view kRollKey = "join/roll";  // numbers of the ranks that arrived, concatenated
 inline constexpr std::string_view kGoneKey = "join/gone";  // numbers of those whose connection ended
-inline constexpr std::string_view kOutcomeKey = "join/verdict";  // encode(StoreOutcome)
+inline constexpr std::string_view kOutcomeKey = "join/outcome";  // encode(StoreOutcome)
 inline constexpr std::string_view kHeardKey = "join/heard";      // how many ranks have read the outcome
 inline constexpr std::string_view kClosingKey = "join/closing";  // exists once the world is ending
 inline constexpr size_t kNumberBytes = 16;                       // hexadecimal digits of a process's number

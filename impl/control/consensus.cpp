@@ -48,7 +48,7 @@ const char* question_name(Question question) noexcept {
 
 void Consensus::cast(const Ballot& mine, uint64_t number) noexcept {
   group_.ballot(group_.rank(), number).write(number, &mine);
-  group_.ring_all();
+  group_.notify_all_members();
 }
 
 bool Consensus::decided(uint64_t number) const noexcept {
@@ -179,7 +179,7 @@ void Consensus::propose(const Decision& decision) {
   const uint64_t mine = decision.number << kProposerBits | static_cast<uint64_t>(group_.rank());
   uint64_t seen = word.load(std::memory_order_seq_cst);
   while (number_of(seen) < decision.number)
-    if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.ring_all();
+    if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.notify_all_members();
 }
 
 // Reading is repeated if a newer decision replaces the proposal meanwhile. All values are checked, as another

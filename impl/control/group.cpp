@@ -222,7 +222,7 @@ void Group::revoke(const Failure& cause) noexcept {
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
         rank_, name_.c_str(), cause.operation.c_str(), cause.operation.empty() ? "" : ": ",
         cause.text.c_str());
-  ring_all();
+  notify_all_members();
 }
 
 dsc_result_t Group::first_code() const noexcept {
@@ -294,8 +294,8 @@ RankList Group::silent_members(int64_t& longest_ns) const noexcept {
 // collectives.
 RankList Group::members_behind() const noexcept {
   const auto latest_epoch = [this](int member) {
-    return std::max(slot(member, 0).tick.load(std::memory_order_acquire),
-                    slot(member, 1).tick.load(std::memory_order_acquire));
+    return std::max(slot(member, 0).epoch.load(std::memory_order_acquire),
+                    slot(member, 1).epoch.load(std::memory_order_acquire));
   };
   const uint64_t own = latest_epoch(rank_);
   RankList behind;
@@ -314,7 +314,7 @@ dsc_result_t Group::loss_of(int member) const noexcept {
 void Group::leave_because(uint32_t reason) noexcept {
   uint32_t none = 0;  // only the first reason is kept
   state(rank_).left.compare_exchange_strong(none, reason, std::memory_order_seq_cst);
-  ring_all();
+  notify_all_members();
 }
 
 void Group::leave() noexcept { leave_because(kLeft); }

@@ -70,8 +70,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void arrive() noexcept {  // at the next epoch
     ++epoch_;
     arrived_upto_ = 0;
-    slot(rank_, epoch_).tick.store(epoch_, std::memory_order_seq_cst);
-    ring_all();
+    slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
+    notify_all_members();
   }
   bool all_arrived() noexcept {  // at the current epoch
     while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
@@ -81,27 +81,27 @@ class Group : public std::enable_shared_from_this<Group> {
   // so that the answer can be ordered against other such accesses.
   bool misses_somebody() const noexcept {
     for (int member = 0; member < size_; ++member)
-      if (slot(member, epoch_).tick.load(std::memory_order_seq_cst) < epoch_) return true;
+      if (slot(member, epoch_).epoch.load(std::memory_order_seq_cst) < epoch_) return true;
     return false;
   }
   bool member_arrived(int member) const noexcept {
-    return slot(member, epoch_).tick.load(std::memory_order_acquire) >= epoch_;
+    return slot(member, epoch_).epoch.load(std::memory_order_acquire) >= epoch_;
   }
 
-  Slot& slot(int member, uint64_t tick) const noexcept {
-    return *reinterpret_cast<Slot*>(base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride);
+  Slot& slot(int member, uint64_t epoch) const noexcept {
+    return *reinterpret_cast<Slot*>(base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride);
   }
-  std::byte* stage(int member, uint64_t tick) const noexcept {
-    return base(member) + geometry_.slots + (tick & 1) * geometry_.slot_stride + sizeof(Slot);
+  std::byte* stage(int member, uint64_t epoch) const noexcept {
+    return base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride + sizeof(Slot);
   }
   // Returns lengths of the blocks that a member sends to each member, followed by those that it expects from
   // each.
-  uint64_t* lengths(int member, uint64_t tick) const noexcept {
+  uint64_t* lengths(int member, uint64_t epoch) const noexcept {
     return reinterpret_cast<uint64_t*>(base(member) + geometry_.lengths) +
-           (tick & 1) * 2 * static_cast<size_t>(size_);
+           (epoch & 1) * 2 * static_cast<size_t>(size_);
   }
-  TickRecord& record(uint64_t tick) const noexcept {
-    return reinterpret_cast<TickRecord*>(base(0) + geometry_.records)[tick & 1];
+  EpochRecord& record(uint64_t epoch) const noexcept {
+    return reinterpret_cast<EpochRecord*>(base(0) + geometry_.records)[epoch & 1];
   }
   MemberState& state(int member) const noexcept {
     return *reinterpret_cast<MemberState*>(base(member) + geometry_.state);
@@ -131,10 +131,10 @@ class Group : public std::enable_shared_from_this<Group> {
   }
 
   // Wakes all processes in which a thread may wait for what this rank has just stored.
-  void ring_all() noexcept {
+  void notify_all_members() noexcept {
     for (Notifier* notifier : notifiers_) notifier->notify();
   }
-  void ring(int member) noexcept { process_of(member).page->notifier.notify(); }
+  void notify_member(int member) noexcept { process_of(member).page->notifier.notify(); }
   PeerProcess& process_of(int member) const noexcept { return world_->process_of(local_rank(member)); }
 
   // --- Failure. Any thread may call these functions.

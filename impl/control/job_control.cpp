@@ -17,9 +17,10 @@ constexpr int kStoreMs = 500;     // the store takes up to a second more to repo
 constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that have arrived
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
-constexpr int kHeardMs = 2000;
-constexpr int kHeardSliceMs = 20;
-constexpr const char* kHeardKey = "control/heard";  // ranks that know that rank 0 has left, as u32
+constexpr int kAcknowledgeMs = 2000;
+constexpr int kAcknowledgeSliceMs = 20;
+constexpr const char* kAcknowledgedKey =
+    "control/acknowledged";  // ranks that know that rank 0 has left, as u32
 
 std::string cause_key(uint64_t group_id) { return "control/fail/" + std::to_string(group_id); }
 
@@ -59,7 +60,7 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
       [&](dsc_result_t, const char* text) {
         log_failed("the other hosts cannot be told of a failure yet", text);
         MutexLock lock(mutex_);
-        untold_.emplace(group_id, cause);
+        unpublished_.emplace(group_id, cause);
       });
   return first;
 }
@@ -72,12 +73,12 @@ bool JobControl::announce(const GroupLeft& left) noexcept {
 
 // The store may have accepted the cause but not the event about it. Publishing it twice is harmless.
 void JobControl::on_round() {
-  std::map<uint64_t, Failure> untold;
+  std::map<uint64_t, Failure> unpublished;
   {
     MutexLock lock(mutex_);
-    untold.swap(untold_);
+    unpublished.swap(unpublished_);
   }
-  for (const auto& [group_id, cause] : untold) {
+  for (const auto& [group_id, cause] : unpublished) {
     const StoreReply said = watch_.call({StoreOp::kCompareSet, {cause_key(group_id)}, encode(cause), {}, 0});
     if (const auto first = decode_failure(said.value)) watch_.append(GroupFailed{group_id, *first});
   }
@@ -85,7 +86,7 @@ void JobControl::on_round() {
 
 // The key holds the latest number and the rank that claimed it; a claim succeeds only by replacing a lower
 // number.
-bool JobControl::claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
+bool JobControl::elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
   bool claimed = true;
   capture(
       [&] {
@@ -128,7 +129,7 @@ std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<in
 
 void JobControl::stop_listening() noexcept {
   MutexLock lock(mutex_);
-  deaf_ = true;
+  stopped_listening_ = true;
   while (calling_ && !watch_.runs_here()) changed_.wait(mutex_);
 }
 
@@ -137,21 +138,21 @@ void JobControl::leave() noexcept {
   capture(
       [&] {
         append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
-        if (settings_.rank == 0) await_hearers(Deadline::after_ms(kHeardMs));
+        if (settings_.rank == 0) await_acknowledgements(Deadline::after_ms(kAcknowledgeMs));
       },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
 // Ranks that are gone are not waited for.
-void JobControl::await_hearers(Deadline deadline) {
+void JobControl::await_acknowledgements(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);
   for (size_t read = 0; !missing.empty() && !deadline.passed();) {
     std::string news;
     capture(
         [&] {
-          const Deadline slice = sooner(deadline, Deadline::after_ms(kHeardSliceMs));
-          news = settings_.job->store().follow(kHeardKey, read, slice);
+          const Deadline slice = sooner(deadline, Deadline::after_ms(kAcknowledgeSliceMs));
+          news = settings_.job->store().follow(kAcknowledgedKey, read, slice);
         },
         [](dsc_result_t code, const char* text) {
           if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
@@ -171,7 +172,7 @@ void JobControl::take(const RankGone& gone) {
   if (gone.rank == 0 && gone.code == DSC_ERR_PEER_LEFT && settings_.rank != 0) {
     ByteWriter own;
     own.number(static_cast<uint32_t>(settings_.rank));
-    watch_.call({StoreOp::kAppend, {kHeardKey}, own.take(), {}, 0});
+    watch_.call({StoreOp::kAppend, {kAcknowledgedKey}, own.take(), {}, 0});
   }
   if (gone.rank >= settings_.world_size || !set_gone(gone.rank, gone.code)) return;
   if (gone.rank == settings_.rank && gone.code != DSC_ERR_PEER_STALLED) return;
@@ -226,7 +227,7 @@ template <typename Call>
 void JobControl::call_listener(Call call) {
   {
     MutexLock lock(mutex_);
-    if (deaf_) return;
+    if (stopped_listening_) return;
     calling_ = true;
   }
   call_out(call);

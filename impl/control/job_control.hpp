@@ -67,7 +67,7 @@ class JobControl final : private JobWatch::Client {
   // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
   // group, and also if the store does not answer. The numbers of a group must increase. Any thread; ends at
   // most about a second after the deadline.
-  bool claim(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
+  bool elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
 
   // Asks each of `ranks` what it did last in a group, or a question of at most 64 bytes, and returns the
   // answers in the same order. The answer is "no answer" for ranks that do not reply by the deadline or are
@@ -98,17 +98,17 @@ class JobControl final : private JobWatch::Client {
   template <typename Call>
   void call_listener(Call call);
   void append(const JobEvent& event, Deadline deadline);
-  void await_hearers(Deadline deadline);
+  void await_acknowledgements(Deadline deadline);
 
   const JobControlSettings settings_;
   JobListener& listener_;
   Mutex mutex_;
   Condition changed_;
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // by rank; DSC_OK while the rank is present
-  bool deaf_ DSC_GUARDED_BY(mutex_) = false;
+  bool stopped_listening_ DSC_GUARDED_BY(mutex_) = false;
   bool calling_ DSC_GUARDED_BY(mutex_) = false;
   // The causes that the store has not taken yet, by group.
-  std::map<uint64_t, Failure> untold_ DSC_GUARDED_BY(mutex_);
+  std::map<uint64_t, Failure> unpublished_ DSC_GUARDED_BY(mutex_);
   std::set<uint64_t> failed_;  // groups that have failed; used on the watch's thread only
   JobWatch watch_;             // last member, because its thread calls this object
 };

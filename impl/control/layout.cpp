@@ -21,7 +21,7 @@ Geometry::Geometry(int size, const Tuning& tuning)
   };
   state = place(sizeof(MemberState));
   failure = place(sizeof(FailureCell));
-  records = place(2 * sizeof(TickRecord));
+  records = place(2 * sizeof(EpochRecord));
   decision = place(sizeof(DecisionCell));
   ballot_words = kBallotBytes / sizeof(uint64_t);
   ballots = place(2 * SharedRecord::bytes(ballot_words));

@@ -54,9 +54,9 @@ struct SharedPlace {
   uint64_t offset;
 };
 
-// A rank's arrival at an epoch. `tick` holds the epoch and is stored last, after everything else.
+// A rank's arrival at an epoch. `epoch` is stored last, after everything else.
 struct alignas(kLine) Slot {
-  std::atomic<uint64_t> tick;
+  std::atomic<uint64_t> epoch;
   uint64_t fingerprint;
   CallFields call;
   SharedPlace send;
@@ -70,7 +70,7 @@ struct alignas(kLine) Slot {
 
 // Shared counters of one epoch, which all ranks write; they lie in member 0's segment. Each word contains its
 // epoch, so that nobody has to reset it.
-struct alignas(kLine) TickRecord {
+struct alignas(kLine) EpochRecord {
   std::atomic<uint64_t> claim;
   alignas(kLine) std::atomic<uint64_t> done;
 };

@@ -67,26 +67,26 @@ CallDifference CallComparison::compare_hosts(std::span<const Row> rows, std::byt
     if (same == own.end()) same = own.insert(own.end(), {rows[member].signature, {}});
     if (member < same->members.size()) same->members.set(member);
   }
-  own.resize(std::min(own.size(), TransportGroup::kMeetBytes / sizeof(DistinctCall)));
+  own.resize(std::min(own.size(), TransportGroup::kHeaderBytes / sizeof(DistinctCall)));
   std::vector<const std::byte*> parts;
   for (const Row& row : rows) parts.push_back(row.part);
   CallDifference found;
-  context_.links.leaders().meet(
+  context_.links.leaders().exchange_headers(
       {reinterpret_cast<const char*>(own.data()), own.size() * sizeof(DistinctCall)},
       inline_data_ ? inline_data_->inline_blocks(parts) : std::vector<TransportBlock>{},
-      [&](std::span<const TransportGroup::Met> met) {
-        found = difference_of(met);
-        if (inline_data_ && found.text.empty()) inline_data_->take_inline(met, result);
+      [&](std::span<const TransportGroup::Header> headers) {
+        found = difference_of(headers);
+        if (inline_data_ && found.text.empty()) inline_data_->take_inline(headers, result);
       },
       Deadline{deadline_.ns + kLeadersGraceMs * kNsPerMs});
   return found;
 }
 
-CallDifference CallComparison::difference_of(std::span<const TransportGroup::Met> met) const {
+CallDifference CallComparison::difference_of(std::span<const TransportGroup::Header> headers) const {
   std::vector<CallSignature> all;
   std::vector<std::vector<int32_t>> ranks;
-  for (size_t host = 0; host < met.size(); ++host) {
-    const std::string_view text = met[host].text;
+  for (size_t host = 0; host < headers.size(); ++host) {
+    const std::string_view text = headers[host].text;
     const size_t count = text.size() / sizeof(DistinctCall);
     if (count == 0 || text.size() % sizeof(DistinctCall) != 0)
       fail(DSC_ERR_PROTOCOL, "host %zu shows %zu bytes of its calls", host, text.size());

@@ -36,7 +36,7 @@ class CallComparison {
   };
   void gather_rows(const Row& own, std::span<Row> rows, uint64_t number);
   CallDifference compare_hosts(std::span<const Row> rows, std::byte* result);
-  CallDifference difference_of(std::span<const TransportGroup::Met> met) const;
+  CallDifference difference_of(std::span<const TransportGroup::Header> headers) const;
 
   HierContext& context_;
   InlineData* const inline_data_;

@@ -37,7 +37,7 @@ std::vector<int32_t> members_of(const HierLayout& layout, const std::vector<bool
 // If this host cannot open its end, it publishes the error in place of its address, so that the others fail
 // with the same cause and do not wait for it.
 std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int own,
-                                                std::vector<int32_t> members, Mesh::Members of) {
+                                                std::vector<int32_t> members, Connections::Members of) {
   std::unique_ptr<TransportGroup> group;
   capture([&] { group = std::make_unique<TransportGroup>(world_.transport(), own, std::move(members), of); },
           [&](const Error& error) {
@@ -67,7 +67,7 @@ void HierLinks::open_leaders() {
   std::vector<int32_t> leaders;
   leaders.reserve(static_cast<size_t>(layout_.hosts()));
   for (int host = 0; host < layout_.hosts(); ++host) leaders.push_back(layout_.leader(host));
-  leaders_ = open(own_key(), layout_.own_host(), std::move(leaders), Mesh::Members::kLeaders);
+  leaders_ = open(own_key(), layout_.own_host(), std::move(leaders), Connections::Members::kLeaders);
   leaders_->set_check([this](const std::vector<bool>& awaited) {
     check_host_();
     status_.report_late(collective_, members_of(layout_, awaited));
@@ -101,7 +101,7 @@ std::unique_ptr<TransportGroup> HierLinks::open_among_ranks() {
   capture(
       [&] {
         group = std::make_unique<TransportGroup>(world_.transport(), layout_.rank(), std::move(ranks),
-                                                 Mesh::Members::kRanks);
+                                                 Connections::Members::kRanks);
       },
       [&](dsc_result_t, const char* why) {
         log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s",
@@ -153,7 +153,7 @@ TransportGroup& HierLinks::pair(int sender, int receiver, HierStatus::Waiting wa
   auto made = std::make_unique<Pair>();
   Pair& pair = *made;
   const std::string key = own_key() + "/" + std::to_string(sender) + "-" + std::to_string(receiver);
-  pair.group = open(key, sends ? 0 : 1, {sender, receiver}, Mesh::Members::kRanks);
+  pair.group = open(key, sends ? 0 : 1, {sender, receiver}, Connections::Members::kRanks);
   pair.waiting = waiting;
   pair.group->set_check([this, &pair, other = sends ? receiver : sender](const std::vector<bool>&) {
     check_host_();

@@ -70,7 +70,7 @@ class HierLinks {
   static std::string key_of(uint64_t group) { return "hier/" + std::to_string(group); }
   std::string own_key() const { return key_of(state_.id()); }
   std::unique_ptr<TransportGroup> open(const std::string& prefix, int own, std::vector<int32_t> members,
-                                       Mesh::Members of);
+                                       Connections::Members of);
   void connect_and_clear(TransportGroup& group, const std::string& prefix, int own, Deadline deadline);
   std::unique_ptr<TransportGroup> open_among_ranks();
   void connect_among_ranks(std::unique_ptr<TransportGroup> made, Deadline deadline);

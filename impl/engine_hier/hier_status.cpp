@@ -91,7 +91,7 @@ std::vector<Answer> HierStatus::ask(std::span<const int32_t> ranks, const std::s
 std::vector<Answer> HierStatus::query_hosts(uint64_t number, const std::string& question) const {
   if (rank_0_is_unresponsive()) return {};
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!world_.claim("device", state_.id(), number, deadline)) {
+  if (!world_.elect("device", state_.id(), number, deadline)) {
     await_failure(kOthersAskedMs);
     return {};
   }
@@ -167,7 +167,7 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
   if (rank_0_is_unresponsive()) return;
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!is_message(waiting.kind) && !world_.claim("late", state_.id(), waiting.number, deadline)) return;
+  if (!is_message(waiting.kind) && !world_.elect("late", state_.id(), waiting.number, deadline)) return;
   const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number);
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s%s",
       op_kind_name(waiting.kind), waiting.number, state_.name().c_str(),
@@ -179,7 +179,7 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
 void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& cause) const {
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || rank_0_is_unresponsive()) return;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!is_message(call.kind) && !world_.claim("timeout", state_.id(), number, deadline))
+  if (!is_message(call.kind) && !world_.elect("timeout", state_.id(), number, deadline))
     return await_failure(kOthersAnswerMs);
   const std::span<const int32_t> named(cause.ranks);
   const Late late = is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number);

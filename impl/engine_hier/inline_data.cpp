@@ -23,10 +23,10 @@ size_t start_of(const std::vector<size_t>& bytes, int rank) {
 
 }  // namespace
 
-const std::byte* InlineData::expect(const TransportGroup::Met& met, size_t bytes) {
-  if (met.along.size() != bytes)
-    fail(DSC_ERR_PROTOCOL, "%zu bytes came along with a call, expected %zu", met.along.size(), bytes);
-  return met.along.data();
+const std::byte* InlineData::expect(const TransportGroup::Header& header, size_t bytes) {
+  if (header.inline_data.size() != bytes)
+    fail(DSC_ERR_PROTOCOL, "%zu bytes came with a call, expected %zu", header.inline_data.size(), bytes);
+  return header.inline_data.data();
 }
 
 bool InlineData::fits() const {
@@ -74,14 +74,14 @@ TransportBlock InlineData::block_for(int host, const std::vector<size_t>& bytes)
   return {};
 }
 
-void InlineData::take_inline(std::span<const TransportGroup::Met> met, std::byte* result) {
-  if (!one_rank_per_host()) return combine_hosts(met, result);
+void InlineData::take_inline(std::span<const TransportGroup::Header> headers, std::byte* result) {
+  if (!one_rank_per_host()) return combine_hosts(headers, result);
   const std::vector<size_t> bytes = lengths();
   const auto rank = static_cast<size_t>(layout_.rank());
   const size_t own = bytes[rank], own_start = start_of(bytes, layout_.rank());
   const bool is_root = layout_.rank() == call_.root;
   const auto from = [&](int host, size_t expected) {
-    return expect(met[static_cast<size_t>(host)], expected);
+    return expect(headers[static_cast<size_t>(host)], expected);
   };
   const auto take_all = [&](const std::byte* mine) {
     move_bytes(received(own_start), mine, own);
@@ -93,12 +93,12 @@ void InlineData::take_inline(std::span<const TransportGroup::Met> met, std::byte
     case Pattern::kNothing:
       return;
     case Pattern::kAllReduce:
-      return combine_inline(met, sent(0), own);
+      return combine_inline(headers, sent(0), own);
     case Pattern::kReduce:
-      if (is_root) combine_inline(met, sent(0), own);
+      if (is_root) combine_inline(headers, sent(0), own);
       return;
     case Pattern::kReduceScatter:
-      return combine_inline(met, sent(own_start), own);
+      return combine_inline(headers, sent(own_start), own);
     case Pattern::kBroadcast:
       return move_bytes(received(0), is_root ? sent(0) : from(call_.root, own), own);
     case Pattern::kScatter:
@@ -114,12 +114,12 @@ void InlineData::take_inline(std::span<const TransportGroup::Met> met, std::byte
 }
 
 // Combines the data in the order of hosts, so that all ranks get the same bits, and rounds once.
-void InlineData::combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine,
+void InlineData::combine_inline(std::span<const TransportGroup::Header> headers, const std::byte* mine,
                                 size_t bytes) {
   std::vector<const void*> sources;
-  sources.reserve(met.size());
+  sources.reserve(headers.size());
   for (int host = 0; host < layout_.size(); ++host)
-    sources.push_back(host == layout_.rank() ? mine : expect(met[static_cast<size_t>(host)], bytes));
+    sources.push_back(host == layout_.rank() ? mine : expect(headers[static_cast<size_t>(host)], bytes));
   ReduceSpec spec = between_hosts();
   spec.dtype = call_.dtype;
   void* result = call_.recv;

@@ -22,17 +22,17 @@ class InlineData : public HierCall {
   bool fits() const;
   void give_part(std::byte* to) const;
   std::vector<TransportBlock> inline_blocks(std::span<const std::byte* const> parts);
-  void take_inline(std::span<const TransportGroup::Met> met, std::byte* result);
+  void take_inline(std::span<const TransportGroup::Header> headers, std::byte* result);
   void take_result(const std::byte* result);
 
  private:
   // Returns the inline data of a host; throws PROTOCOL if its length is not `bytes`.
-  static const std::byte* expect(const TransportGroup::Met& met, size_t bytes);
+  static const std::byte* expect(const TransportGroup::Header& header, size_t bytes);
   bool is_small() const;
   TransportBlock host_part(std::span<const std::byte* const> parts);
-  void combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result);
+  void combine_hosts(std::span<const TransportGroup::Header> headers, std::byte* result);
   TransportBlock block_for(int host, const std::vector<size_t>& bytes) const;
-  void combine_inline(std::span<const TransportGroup::Met> met, const std::byte* mine, size_t bytes);
+  void combine_inline(std::span<const TransportGroup::Header> headers, const std::byte* mine, size_t bytes);
 };
 
 }  // namespace dsc

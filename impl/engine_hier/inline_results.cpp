@@ -103,7 +103,7 @@ TransportBlock InlineData::host_part(std::span<const std::byte* const> parts) {
 }
 
 // Computes from the data of all hosts the result that take_result() distributes.
-void InlineData::combine_hosts(std::span<const TransportGroup::Met> met, std::byte* result) {
+void InlineData::combine_hosts(std::span<const TransportGroup::Header> headers, std::byte* result) {
   const bool sums = reduces(pattern_of(call_.kind));
   const PartSizes sizes(call_, lengths());
   const size_t widening = sums ? dtype_bytes(work_type()) / dtype_bytes(call_.dtype) : 1;
@@ -111,7 +111,7 @@ void InlineData::combine_hosts(std::span<const TransportGroup::Met> met, std::by
   for (int host = 0; host < layout_.hosts(); ++host) {
     const size_t bytes = sizes.of(layout_.members(host)) * widening;
     from.push_back(host == layout_.own_host() ? scratch(kUp, 0)
-                                              : expect(met[static_cast<size_t>(host)], bytes));
+                                              : expect(headers[static_cast<size_t>(host)], bytes));
   }
   if (!sums) {
     for (int rank = 0; rank < layout_.size(); ++rank) {

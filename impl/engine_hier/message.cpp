@@ -20,7 +20,7 @@ void compare_ends(TransportGroup& pair, const CommState& state, const Call& call
   neutral.root = -1;
   const CallSignature own = signature_of(neutral, state.id(), number);
   std::vector<std::string> texts;
-  pair.meet({reinterpret_cast<const char*>(&own), sizeof own}, texts, deadline);
+  pair.exchange_headers({reinterpret_cast<const char*>(&own), sizeof own}, texts, deadline);
   const std::string& other = texts[pair.rank() == 0 ? 1 : 0];
   CallSignature theirs{};
   std::memcpy(&theirs, other.data(), std::min(other.size(), sizeof theirs));

@@ -73,7 +73,7 @@ void SendMessage::produce() {
     ++chunk_;
     mine_.produced.store(base_ + chunk_, std::memory_order_seq_cst);
   }
-  if (chunk_ != before) group_.ring(peer_);
+  if (chunk_ != before) group_.notify_member(peer_);
 }
 
 Progress SendMessage::step() {
@@ -84,7 +84,7 @@ Progress SendMessage::step() {
       if (group_.revoked()) return Progress::kFailed;
       base_ = mine_.produced.load(std::memory_order_relaxed);
       post(mine);
-      group_.ring(peer_);
+      group_.notify_member(peer_);
       if (mine.place.segment == 0) produce();
       phase_ = Phase::kMeeting;
       [[fallthrough]];
@@ -131,7 +131,7 @@ Progress RecvMessage::consume() {
     take(static_cast<std::byte*>(call_.recv) + chunk_ * group_.geometry().chunk_bytes,
          group_.chunk(peer_, group_.rank(), chunk_), chunk_length(chunk_));
     mine_.consumed.store(base_ + chunk_ + 1, std::memory_order_seq_cst);
-    group_.ring(peer_);
+    group_.notify_member(peer_);
   }
   finish();
   return Progress::kDone;
@@ -160,7 +160,7 @@ Progress RecvMessage::take_piece() {
 
 void RecvMessage::finish() noexcept {
   mine_.finished.store(sequence_, std::memory_order_seq_cst);
-  group_.ring(peer_);
+  group_.notify_member(peer_);
 }
 
 Progress RecvMessage::step() {
@@ -171,7 +171,7 @@ Progress RecvMessage::step() {
       if (group_.revoked()) return Progress::kFailed;
       base_ = mine_.consumed.load(std::memory_order_relaxed);
       post(mine);
-      group_.ring(peer_);
+      group_.notify_member(peer_);
       phase_ = Phase::kMeeting;
       [[fallthrough]];
     case Phase::kMeeting:

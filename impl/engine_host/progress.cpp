@@ -86,10 +86,10 @@ std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& c
   idle.reserve(queues_.size());  // what follows cannot fail half-way
   chosen.reserve(queues_.size());
   changes = changes_.load(std::memory_order_relaxed);
-  const auto quiet = std::stable_partition(queues_.begin(), queues_.end(),
-                                           [](const BusyQueue& e) { return e.queue->busy(); });
-  std::move(quiet, queues_.end(), std::back_inserter(idle));
-  queues_.erase(quiet, queues_.end());
+  const auto first_idle = std::stable_partition(queues_.begin(), queues_.end(),
+                                                [](const BusyQueue& e) { return e.queue->busy(); });
+  std::move(first_idle, queues_.end(), std::back_inserter(idle));
+  queues_.erase(first_idle, queues_.end());
   std::copy_if(queues_.begin(), queues_.end(), std::back_inserter(chosen),
                [&](const BusyQueue& entry) { return scope.holds(entry); });
   return chosen;

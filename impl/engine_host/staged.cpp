@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine_host/claim.hpp"
+#include "engine_host/chunk_counter.hpp"
 #include "engine_host/per_member.hpp"
 
 namespace dsc {
@@ -192,7 +192,7 @@ void Staged::work_on_chunks() {
   const size_t most = group_.tuning().stage_chunk_bytes;
   const size_t chunk = std::clamp(fair, std::min(kMinChunkBytes, most), most) / transfer_.element_bytes;
   chunks_ = (elements() + chunk - 1) / chunk;
-  TickRecord& record = group_.record(epoch_);
+  EpochRecord& record = group_.record(epoch_);
   uint64_t finished = 0;
   for (;;) {
     const uint64_t claimed = claim_chunk(record.claim, epoch_, chunks_);
@@ -201,7 +201,7 @@ void Staged::work_on_chunks() {
     reduce(start, {first_ + start, std::min(chunk, elements() - start)}, nullptr, nullptr, true);
     ++finished;
   }
-  if (finished > 0 && complete_chunks(record.done, epoch_, finished, chunks_)) group_.ring_all();
+  if (finished > 0 && complete_chunks(record.done, epoch_, finished, chunks_)) group_.notify_all_members();
 }
 
 bool Staged::results_complete() noexcept {

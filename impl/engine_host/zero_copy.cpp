@@ -4,7 +4,7 @@
 
 #include "base/log.hpp"
 #include "base/process_guard.hpp"
-#include "engine_host/claim.hpp"
+#include "engine_host/chunk_counter.hpp"
 
 namespace dsc {
 namespace {
@@ -24,7 +24,7 @@ OthersMemory::OthersMemory(Group& group) noexcept
 
 OthersMemory::~OthersMemory() {
   group_.state(group_.rank()).working.fetch_sub(1, std::memory_order_seq_cst);
-  if (group_.revoked()) group_.ring_all();  // another rank may wait until this one is out
+  if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one is out
 }
 
 // If the lengths are not known yet, the answer is true, so that all ranks publish their buffers.
@@ -191,7 +191,7 @@ Progress ZeroCopy::copy_piece() {
 }
 
 Progress ZeroCopy::reduce_piece() {
-  TickRecord& record = group_.record(group_.epoch());
+  EpochRecord& record = group_.record(group_.epoch());
   const bool claims = division_ == Division::kClaims;
   const size_t count = transfer_.incoming(transfer_.rank).count;
   const uint64_t chunk = claims ? claim_chunk(record.claim, group_.epoch(), chunks_) : next_chunk_++;
@@ -199,7 +199,7 @@ Progress ZeroCopy::reduce_piece() {
   const size_t first = chunk * chunk_;
   reduce_elements(first, std::min(chunk_, count - first));
   if (division_ == Division::kShares) return Progress::kDone;
-  if (claims && complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.ring_all();
+  if (claims && complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.notify_all_members();
   return Progress::kMoved;
 }
 

@@ -146,10 +146,10 @@ class Finder {
     const int64_t p = spec_.stages, v = spec_.chunks;
     for (const bool forward_first : {false, true})
       for (const bool deep_first : {true, false})
-        for (const double patience : {0.0, 0.5, 1.0})
+        for (const double wait_fraction : {0.0, 0.5, 1.0})
           for (const auto& [most, fewer] :
                {std::pair<int64_t, int64_t>{0, 0}, {p * v, 1}, {p * v, 0}, {2 * p * v - 1, 2}})
-            all.push_back({forward_first, deep_first, patience, most, fewer});
+            all.push_back({forward_first, deep_first, wait_fraction, most, fewer});
     return all;
   }
 

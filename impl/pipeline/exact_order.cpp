@@ -13,7 +13,7 @@ constexpr int64_t kMostNodes = 3'000'000;
 
 // The next operation of one kind and part. Micro-batches run in ascending order, because they are
 // interchangeable.
-struct Lane {
+struct PassSequence {
   PipeOp op{};
   int32_t part = 0;
   int32_t next = 0;
@@ -40,20 +40,20 @@ class OrderSearch {
     for (int32_t part = 0; part < placement_.parts(); ++part) {
       const auto stage = static_cast<size_t>(placement_.stage(part));
       bytes_[stage] += of_part(costs_.static_bytes, part);
-      lanes_.push_back({PipeOp::kForward, part});
+      sequences_.push_back({PipeOp::kForward, part});
       if (!shape.spec.forward_only) {
-        lanes_.push_back({PipeOp::kBackwardInput, part});
-        lanes_.push_back({PipeOp::kBackwardWeight, part});
+        sequences_.push_back({PipeOp::kBackwardInput, part});
+        sequences_.push_back({PipeOp::kBackwardWeight, part});
       }
     }
-    for (const Lane& lane : lanes_)
-      left_[static_cast<size_t>(placement_.stage(lane.part))] += time_of(lane) * micro_batches_;
+    for (const PassSequence& sequence : sequences_)
+      left_[static_cast<size_t>(placement_.stage(sequence.part))] += time_of(sequence) * micro_batches_;
     holds_ = !shape.spec.forward_only;
   }
 
   ExactSearch run() {
-    if (static_cast<int64_t>(lanes_.size()) * micro_batches_ > kMostSearched) return {};
-    descend(0, static_cast<int64_t>(lanes_.size()) * micro_batches_);
+    if (static_cast<int64_t>(sequences_.size()) * micro_batches_ > kMostSearched) return {};
+    descend(0, static_cast<int64_t>(sequences_.size()) * micro_batches_);
     ExactSearch result;
     result.is_complete = nodes_ <= kMostNodes;
     if (!best_orders_.empty()) result.order = std::make_shared<ListedOrder>(best_orders_);
@@ -64,11 +64,11 @@ class OrderSearch {
   size_t index(int32_t part, int32_t m) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(m);
   }
-  double time_of(const Lane& lane) const {
-    return of_part(lane.op == PipeOp::kForward         ? costs_.forward
-                   : lane.op == PipeOp::kBackwardInput ? costs_.backward_input
-                                                       : costs_.backward_weight,
-                   lane.part);
+  double time_of(const PassSequence& sequence) const {
+    return of_part(sequence.op == PipeOp::kForward         ? costs_.forward
+                   : sequence.op == PipeOp::kBackwardInput ? costs_.backward_input
+                                                           : costs_.backward_weight,
+                   sequence.part);
   }
   double way(int32_t from, int32_t to) const {
     if (placement_.stage(from) == placement_.stage(to)) return 0;
@@ -76,23 +76,24 @@ class OrderSearch {
     return costs_.latency + (costs_.bytes_per_time > 0 ? bytes / costs_.bytes_per_time : 0);
   }
 
-  double ready(const Lane& lane) const {
-    const int32_t m = lane.next;
-    if (lane.op == PipeOp::kForward)
-      return placement_.has_input(lane.part)
-                 ? forward_end_[index(lane.part - 1, m)] + way(lane.part - 1, lane.part)
+  double ready(const PassSequence& sequence) const {
+    const int32_t m = sequence.next;
+    if (sequence.op == PipeOp::kForward)
+      return placement_.has_input(sequence.part)
+                 ? forward_end_[index(sequence.part - 1, m)] + way(sequence.part - 1, sequence.part)
                  : 0;
-    if (lane.op == PipeOp::kBackwardWeight) return input_end_[index(lane.part, m)];
-    const double own = forward_end_[index(lane.part, m)];
-    if (!placement_.has_output(lane.part)) return own;
-    return std::max(own, input_end_[index(lane.part + 1, m)] + way(lane.part + 1, lane.part));
+    if (sequence.op == PipeOp::kBackwardWeight) return input_end_[index(sequence.part, m)];
+    const double own = forward_end_[index(sequence.part, m)];
+    if (!placement_.has_output(sequence.part)) return own;
+    return std::max(own, input_end_[index(sequence.part + 1, m)] + way(sequence.part + 1, sequence.part));
   }
 
-  bool has_room(const Lane& lane) const {
-    if (lane.op != PipeOp::kForward || !holds_) return true;
-    const auto stage = static_cast<size_t>(placement_.stage(lane.part));
+  bool has_room(const PassSequence& sequence) const {
+    if (sequence.op != PipeOp::kForward || !holds_) return true;
+    const auto stage = static_cast<size_t>(placement_.stage(sequence.part));
     if (limits_.activations > 0 && held_[stage] + 1 > limits_.activations) return false;
-    return limits_.bytes <= 0 || bytes_[stage] + of_part(costs_.activation_bytes, lane.part) <= limits_.bytes;
+    return limits_.bytes <= 0 ||
+           bytes_[stage] + of_part(costs_.activation_bytes, sequence.part) <= limits_.bytes;
   }
 
   double bound() const {
@@ -111,45 +112,46 @@ class OrderSearch {
       best_orders_ = orders_;
       return;
     }
-    for (size_t i = 0; i < lanes_.size(); ++i) {
-      Lane& lane = lanes_[i];
-      if (lane.next == micro_batches_ || !has_room(lane)) continue;
-      const auto stage = static_cast<size_t>(placement_.stage(lane.part));
-      const double start = std::max(free_[stage], ready(lane));
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      PassSequence& sequence = sequences_[i];
+      if (sequence.next == micro_batches_ || !has_room(sequence)) continue;
+      const auto stage = static_cast<size_t>(placement_.stage(sequence.part));
+      const double start = std::max(free_[stage], ready(sequence));
       if (start == kNever || start < not_before) continue;
-      try_next(lane, stage, start, left);
+      try_next(sequence, stage, start, left);
     }
   }
 
   // Adds one operation, searches on, and restores the state.
-  void try_next(Lane& lane, size_t stage, double start, int64_t left) {
+  void try_next(PassSequence& sequence, size_t stage, double start, int64_t left) {
     const double was_free = free_[stage];
-    const double time = time_of(lane);
-    const size_t at = index(lane.part, lane.next);
-    orders_[stage].push_back({lane.op, placement_.chunk(lane.part), lane.next, false});
+    const double time = time_of(sequence);
+    const size_t at = index(sequence.part, sequence.next);
+    orders_[stage].push_back({sequence.op, placement_.chunk(sequence.part), sequence.next, false});
     free_[stage] = start + time;
     left_[stage] -= time;
-    if (lane.op == PipeOp::kForward) forward_end_[at] = free_[stage];
-    if (lane.op == PipeOp::kBackwardInput) input_end_[at] = free_[stage];
-    hold(lane, stage, 1);
-    ++lane.next;
+    if (sequence.op == PipeOp::kForward) forward_end_[at] = free_[stage];
+    if (sequence.op == PipeOp::kBackwardInput) input_end_[at] = free_[stage];
+    hold(sequence, stage, 1);
+    ++sequence.next;
     descend(start, left - 1);
-    --lane.next;
-    hold(lane, stage, -1);
-    if (lane.op == PipeOp::kForward) forward_end_[at] = kNever;
-    if (lane.op == PipeOp::kBackwardInput) input_end_[at] = kNever;
+    --sequence.next;
+    hold(sequence, stage, -1);
+    if (sequence.op == PipeOp::kForward) forward_end_[at] = kNever;
+    if (sequence.op == PipeOp::kBackwardInput) input_end_[at] = kNever;
     left_[stage] += time;
     free_[stage] = was_free;
     orders_[stage].pop_back();
   }
 
-  void hold(const Lane& lane, size_t stage, int64_t direction) {
-    const int64_t change = !holds_                              ? 0
-                           : lane.op == PipeOp::kForward        ? 1
-                           : lane.op == PipeOp::kBackwardWeight ? -1
-                                                                : 0;
+  void hold(const PassSequence& sequence, size_t stage, int64_t direction) {
+    const int64_t change = !holds_                                  ? 0
+                           : sequence.op == PipeOp::kForward        ? 1
+                           : sequence.op == PipeOp::kBackwardWeight ? -1
+                                                                    : 0;
     held_[stage] += direction * change;
-    bytes_[stage] += static_cast<double>(direction * change) * of_part(costs_.activation_bytes, lane.part);
+    bytes_[stage] +=
+        static_cast<double>(direction * change) * of_part(costs_.activation_bytes, sequence.part);
   }
 
   const PipelineCosts& costs_;
@@ -161,7 +163,7 @@ class OrderSearch {
   std::vector<double> free_, left_;  // by stage: when it can compute next, and how much work is left
   std::vector<int64_t> held_;
   std::vector<double> bytes_;
-  std::vector<Lane> lanes_;
+  std::vector<PassSequence> sequences_;
   std::vector<double> forward_end_, input_end_;
   std::vector<StageOrder> orders_, best_orders_;
   int64_t nodes_ = 0;

@@ -129,7 +129,7 @@ class Greedy {
       first = forward;
     if (weight.start == kNever) return first;
     const double time = of_part(costs_.backward_weight, placement_.part(stage, weight.op.chunk));
-    return first.start <= weight.start + rules_.patience * time ? first : weight;
+    return first.start <= weight.start + rules_.wait_fraction * time ? first : weight;
   }
 
   // Runs the chosen operation and updates the times at which its results arrive.

@@ -22,7 +22,7 @@ struct PipelineLimits {
 struct GreedyRules {
   bool forward_first = false;  // prefer a forward pass to a backward pass that could run as well
   bool deep_first = true;      // prefer the later chunk to the earlier one
-  double patience = 0;         // wait for an input that arrives within this fraction of a weight half's time
+  double wait_fraction = 0;    // wait for an input that arrives within this fraction of a weight half's time
   // limit of forward passes that stage 0 may be ahead of its backward passes; 0: none
   int64_t most_ahead = 0;
   int64_t ahead_per_stage = 0;  // amount by which that limit decreases with each stage

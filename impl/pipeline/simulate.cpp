@@ -198,8 +198,8 @@ class Clock {
            stage, static_cast<long long>(k));
     finish(stage, first, start, start + time);
     if (is_pair) finish(stage, second, start, start + time);
-    let_go(stage, first);
-    if (is_pair) let_go(stage, second);
+    release(stage, first);
+    if (is_pair) release(stage, second);
     self.free = start + time;
     self.first_start = std::min(self.first_start, start);
     report(stage).busy += time;
@@ -219,7 +219,7 @@ class Clock {
   }
 
   // Both of two overlapping operations hold their memory until both have ended.
-  void let_go(int32_t stage, const Compute& op) {
+  void release(int32_t stage, const Compute& op) {
     if (runs_weight_half(op.op) || plan_.spec.forward_only) hold(stage, part(stage, op), -1);
   }
 

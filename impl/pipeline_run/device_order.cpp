@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/settle.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 
 namespace dsc {
 
@@ -63,7 +63,7 @@ void DeviceOrder::give_up() noexcept {
 bool DeviceOrder::wait_idle(Deadline deadline) noexcept {
   bool idle = true;
   for (const auto& works : sending_)
-    for (const auto& work : works) idle = dsc::settle(*work, deadline) && idle;
+    for (const auto& work : works) idle = dsc::wait_ignoring_failure(*work, deadline) && idle;
   if (ended_.get())
     idle = call_out([&] { idle = wait_for(*context_.device, ended_.get(), deadline) && idle; }) && idle;
   return idle;

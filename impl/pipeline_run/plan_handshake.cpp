@@ -80,31 +80,31 @@ bool fits(const std::vector<Summary>& all, const Edges& edges) {
 
 }  // namespace
 
-PipeAccord agree(Comm& comm, const PipeIntent& intent) {
-  const Summary mine{.schedule = fnv1a(intent.schedule),
-                     .inputs = fnv1a(intent.inputs),
-                     .outputs = fnv1a(intent.outputs),
-                     .bytes = intent.bytes,
-                     .held_bytes = intent.held_bytes,
-                     .channel = intent.channel,
-                     .code = intent.code,
+PipeAgreement agree(Comm& comm, const PipeSignature& signature) {
+  const Summary mine{.schedule = fnv1a(signature.schedule),
+                     .inputs = fnv1a(signature.inputs),
+                     .outputs = fnv1a(signature.outputs),
+                     .bytes = signature.bytes,
+                     .held_bytes = signature.held_bytes,
+                     .channel = signature.channel,
+                     .code = signature.code,
                      .reserved = 0};
   const std::vector<Summary> all = gather(comm, mine);
-  if (!fits(all, intent.edges)) {
+  if (!fits(all, signature.edges)) {
     Words words{};
-    copy_words(words.text, intent.text);
-    copy_words(words.schedule, intent.schedule);
-    copy_words(words.inputs, intent.inputs);
-    copy_words(words.outputs, intent.outputs);
-    explain(all, gather(comm, words), intent.edges);
+    copy_words(words.text, signature.text);
+    copy_words(words.schedule, signature.schedule);
+    copy_words(words.inputs, signature.inputs);
+    copy_words(words.outputs, signature.outputs);
+    explain(all, gather(comm, words), signature.edges);
   }
-  PipeAccord accord{0, false};
+  PipeAgreement agreement{0, false};
   for (const Summary& one : all) {
-    accord.bytes = std::max<size_t>(accord.bytes, one.bytes);
-    accord.fresh =
-        accord.fresh || one.channel == 0 || one.channel != all[0].channel || one.bytes > one.held_bytes;
+    agreement.bytes = std::max<size_t>(agreement.bytes, one.bytes);
+    agreement.fresh =
+        agreement.fresh || one.channel == 0 || one.channel != all[0].channel || one.bytes > one.held_bytes;
   }
-  return accord;
+  return agreement;
 }
 
 }  // namespace dsc

@@ -12,7 +12,7 @@
 namespace dsc {
 
 // The description that a rank contributes.
-struct PipeIntent {
+struct PipeSignature {
   dsc_result_t code = DSC_OK;  // error of this rank alone
   std::string text;
   std::string schedule;  // must be equal on all ranks
@@ -25,12 +25,12 @@ struct PipeIntent {
 };
 
 // The result of the comparison, which is equal on all ranks.
-struct PipeAccord {
+struct PipeAgreement {
   size_t bytes;  // the most that any rank needs
   bool fresh;    // channels and memory must be made anew: a rank has none, or they come from different runs
 };
 
 // Collective. Throws the same error on all ranks.
-PipeAccord agree(Comm& comm, const PipeIntent& intent);
+PipeAgreement agree(Comm& comm, const PipeSignature& signature);
 
 }  // namespace dsc

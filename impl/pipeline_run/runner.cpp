@@ -160,31 +160,31 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
 }
 
 // An error on this rank becomes part of the description, so that all ranks learn of it.
-PipeIntent PipeRunner::intent_of(const Comm& comm, const std::function<PipeRequest()>& read,
-                                 PipeRequest& request, StageLayout& layout) {
-  PipeIntent intent;
+PipeSignature PipeRunner::signature_of(const Comm& comm, const std::function<PipeRequest()>& read,
+                                       PipeRequest& request, StageLayout& layout) {
+  PipeSignature signature;
   const auto fill = [&] {
     if (plan_.is_custom && !fingerprint_) fingerprint_ = fingerprint_of(plan_);
-    intent.schedule = describe(plan_, fingerprint_);
+    signature.schedule = describe(plan_, fingerprint_);
     request = read();
-    intent.schedule += describe_memory(request.shapes);
-    intent.inputs = describe(request.shapes.inputs);
-    intent.outputs = describe(request.shapes.outputs);
+    signature.schedule += describe_memory(request.shapes);
+    signature.inputs = describe(request.shapes.inputs);
+    signature.outputs = describe(request.shapes.outputs);
     layout = lay_out(comm, request);
-    intent.edges = edges_of(plan_.placement);
-    intent.bytes = layout.bytes();
+    signature.edges = edges_of(plan_.placement);
+    signature.bytes = layout.bytes();
     const bool is_given = request.shapes.memory != nullptr;
     if (comm_serial_ == comm.serial && (device_ != nullptr) == request.shapes.on_device() &&
         memory_is_given_ == is_given) {
-      intent.held_bytes = is_given ? SIZE_MAX : memory_bytes_;
-      intent.channel = activations_->id();
+      signature.held_bytes = is_given ? SIZE_MAX : memory_bytes_;
+      signature.channel = activations_->id();
     }
   };
   capture(fill, [&](dsc_result_t code, const char* text) {
-    intent.code = code;
-    intent.text = text;
+    signature.code = code;
+    signature.text = text;
   });
-  return intent;
+  return signature;
 }
 
 // All ranks make channels and memory anew if any of them has to.
@@ -319,7 +319,7 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
 double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   PipeRequest request;
   StageLayout layout;
-  const PipeAccord accord = agree(comm, intent_of(comm, read, request, layout));
+  const PipeAgreement agreement = agree(comm, signature_of(comm, read, request, layout));
   struct EndIfCancelled {
     PipeRunner& runner;
     Comm& comm;
@@ -331,7 +331,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
   double mean = 0;
   const auto body = [&] {
     const PipeShapes& shapes = request.shapes;
-    if (accord.fresh) provide(comm, accord.bytes, shapes);
+    if (agreement.fresh) provide(comm, agreement.bytes, shapes);
     if (device_) device_->begin(shapes.stream, schedule_.buffers());
     layout.place(shapes.memory ? layout.fit_into(shapes.memory, shapes.memory_bytes) : memory_);
     layout_ = std::move(layout);

@@ -46,8 +46,8 @@ class PipeRunner {
 
   const PipeNeeds& needs();
   StageLayout lay_out(const Comm& comm, const PipeRequest& request);
-  PipeIntent intent_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
-                       StageLayout& layout);
+  PipeSignature signature_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
+                             StageLayout& layout);
   void provide(Comm& comm, size_t bytes, const PipeShapes& shapes);
   double carry_out(Comm& comm, PipeActions& actions);
   void exchange(const Instruction& instruction);

@@ -8,7 +8,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
-#include "comm/settle.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/device_broadcast.hpp"
 
@@ -30,7 +30,8 @@ class Flight {
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !settle(*work_, Deadline::after_ms(kBroadcastWaitMs))) static_cast<void>(buffer_.release());
+    if (work_ && !wait_ignoring_failure(*work_, Deadline::after_ms(kBroadcastWaitMs)))
+      static_cast<void>(buffer_.release());
   }
 
   void depart(Comm& comm, int root) {

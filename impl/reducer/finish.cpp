@@ -7,7 +7,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/settle.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 
@@ -179,7 +179,7 @@ void Reducer::launch_unless_revoked() {
 // they have started no more either, the iteration ends alike on all ranks.
 Failure Reducer::end_incomplete(size_t launched) {
   for (size_t b = 0; b < launched; ++b) {
-    settle(*buckets_[b].work, Deadline::never());
+    wait_ignoring_failure(*buckets_[b].work, Deadline::never());
     if (Failure failure = buckets_[b].work->failure(); failure.code != DSC_OK) return failure;
   }
   if (group_->revoked()) return group_->failure();
@@ -191,7 +191,7 @@ Failure Reducer::end_incomplete(size_t launched) {
   capture(
       [&] {
         const auto work = group_->start(call);
-        settle(*work, Deadline::never());
+        wait_ignoring_failure(*work, Deadline::never());
         failure = work->failure();
       },
       [&](dsc_result_t code, const char* text) {  // on devices, calls are compared before they start

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "comm/memory.hpp"
-#include "comm/settle.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 #include "device/context.hpp"
 #include "dtype/reduce.hpp"
 #include "reducer/storage.hpp"
@@ -68,7 +68,7 @@ class HostStorage final : public GradientStorage {
   bool goes_on_alone() const noexcept override { return false; }
 
   Failure outcome(Work& work) override {
-    dsc::settle(work, Deadline::never());  // every operation has its own deadline
+    dsc::wait_ignoring_failure(work, Deadline::never());  // every operation has its own deadline
     return work.failure();
   }
 

@@ -6,7 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "comm/settle.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/broadcast.hpp"
 #include "reducer/verify.hpp"
@@ -127,7 +127,8 @@ Reducer::~Reducer() {
   close();
   bool settled = true;
   const Deadline deadline = Deadline::after_ms(kWaitIdleMs);
-  for (Bucket& bucket : buckets_) settled = (!bucket.work || settle(*bucket.work, deadline)) && settled;
+  for (Bucket& bucket : buckets_)
+    settled = (!bucket.work || wait_ignoring_failure(*bucket.work, deadline)) && settled;
   if (settled && storage_->wait_idle(deadline)) return;
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",

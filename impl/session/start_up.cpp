@@ -117,7 +117,7 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
   rendezvous.launch = launch;
   rendezvous.environment = process_environment();
   rendezvous.token = options.token ? options.token->c_str() : nullptr;
-  rendezvous.carrier = options.store;
+  rendezvous.out_of_band = options.store;
   return World::join(settings, [&](const MeetingSettings& meeting) {
     Rendezvous done = meet_through_tcp(rendezvous, meeting);
     job = std::move(done.job);

@@ -18,7 +18,7 @@ namespace dsc {
 namespace {
 
 constexpr int kConnectMs = 2000;  // limit per address
-constexpr int kGreetingMs = 5000;
+constexpr int kHelloMs = 5000;
 constexpr int kCancelMs = 1000;
 
 // The number is checked because a hostile peer may send any value.
@@ -54,7 +54,7 @@ class TcpChannel final : public Channel {
   bool open(const StoreTarget& target, Deadline deadline, Failure& failure) {
     if (!reach(target, deadline, failure.reason)) return false;
     failure.reached = true;
-    return hear_greeting(deadline, failure.reason) && introduce(target, deadline, failure.reason);
+    return read_server_hello(deadline, failure.reason) && prove_token(target, deadline, failure.reason);
   }
 
   const Nonce& incarnation() const override { return incarnation_; }
@@ -129,29 +129,30 @@ class TcpChannel final : public Channel {
     return false;
   }
 
-  // Reads the server's greeting. Errors that another try cannot cure are thrown; otherwise returns false with
-  // the reason.
-  bool hear_greeting(Deadline deadline, std::string& reason) {
-    const Deadline greeting_deadline = Deadline::after_ms(kGreetingMs);
-    greeting_.resize(kGreetingBytes);
-    greeting_.resize(stream_.read(greeting_.data(), greeting_.size(), sooner(deadline, greeting_deadline)));
-    const auto greeting = decode_greeting(greeting_);
-    if (greeting && greeting->version != kStoreVersion)
+  // Reads the hello of the server. Errors that another try cannot cure are thrown; otherwise returns false
+  // with the reason.
+  bool read_server_hello(Deadline deadline, std::string& reason) {
+    const Deadline hello_deadline = Deadline::after_ms(kHelloMs);
+    server_hello_.resize(kServerHelloBytes);
+    server_hello_.resize(
+        stream_.read(server_hello_.data(), server_hello_.size(), sooner(deadline, hello_deadline)));
+    const auto server_hello = decode_server_hello(server_hello_);
+    if (server_hello && server_hello->version != kStoreVersion)
       fail(DSC_ERR_VERSION, "the store at %s speaks version %u, this library %u", target_.c_str(),
-           greeting->version, kStoreVersion);
-    if (greeting) {
-      needs_token_ = (greeting->flags & kNeedsToken) != 0;
-      incarnation_ = greeting->incarnation;
+           server_hello->version, kStoreVersion);
+    if (server_hello) {
+      needs_token_ = (server_hello->flags & kNeedsToken) != 0;
+      incarnation_ = server_hello->incarnation;
       return true;
     }
-    if (!could_be_greeting(greeting_))
+    if (!could_be_hello(server_hello_))
       fail(DSC_ERR_PROTOCOL, "%s answers, but is not libdsc (got %s)", target_.c_str(),
-           hex_of(greeting_).c_str());
-    if (greeting_deadline.passed())
+           hex_of(server_hello_).c_str());
+    if (hello_deadline.passed())
       fail(DSC_ERR_PROTOCOL,
            "%s takes connections, but says nothing: it is not libdsc, or its process is stopped",
            target_.c_str());
-    return give_up(reason, "it takes connections, but no greeting came: is it libdsc?");
+    return give_up(reason, "it takes connections, but no hello came: is it libdsc?");
   }
 
   bool give_up(std::string& reason, const char* what) {
@@ -160,34 +161,34 @@ class TcpChannel final : public Channel {
     return false;
   }
 
-  static bool could_be_greeting(std::string_view bytes) {
-    const std::string expected = encode(Greeting{});
+  static bool could_be_hello(std::string_view bytes) {
+    const std::string expected = encode(ServerHello{});
     const size_t known = std::min(bytes.size(), sizeof(kStoreMagic));
     return bytes.substr(0, known) == std::string_view(expected).substr(0, known);
   }
 
   // Proves the token to the server and checks the server's proof; afterwards both directions are
   // authenticated.
-  bool introduce(const StoreTarget& target, Deadline deadline, std::string& reason) {
+  bool prove_token(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
            "the store at %s wants a token, but this process has none: set DSC_TOKEN_FILE or DSC_TOKEN",
            target_.c_str());
     if (!needs_token_ && target.token)
       fail(DSC_ERR_AUTH, "this process has a token, but the store at %s has none", target_.c_str());
-    Introduction introduction;
-    introduction.flags = target.token ? kNeedsToken : 0;
-    introduction.nonce = random_nonce();
-    introduction.job = job_fingerprint(target.job_id);
-    const std::string text = encode(introduction);
-    const SessionKeys keys(target.token, greeting_, text);
+    ClientHello client_hello;
+    client_hello.flags = target.token ? kNeedsToken : 0;
+    client_hello.nonce = random_nonce();
+    client_hello.job = job_fingerprint(target.job_id);
+    const std::string text = encode(client_hello);
+    const SessionKeys keys(target.token, server_hello_, text);
     const Digest proof = keys.client_proof();
-    const Deadline reply_deadline = sooner(deadline, Deadline::after_ms(kGreetingMs));
+    const Deadline reply_deadline = sooner(deadline, Deadline::after_ms(kHelloMs));
     stream_.write(text + std::string(bytes_of(proof)), reply_deadline);
     std::string result(kResultBytes + kProofBytes, '\0');
     if (stream_.read(result.data(), result.size(), reply_deadline) < result.size())
       return give_up(reason, stream_.ended() ? "the store ended the connection: it ends, or has too many"
-                                             : "the store did not answer the introduction");
+                                             : "the store did not answer the hello");
     check_result(result, keys);
     incoming_.emplace(keys.to_client());
     outgoing_.emplace(keys.to_server());
@@ -266,7 +267,7 @@ class TcpChannel final : public Channel {
 
   const std::string target_;
   TcpStream stream_;
-  std::string greeting_;
+  std::string server_hello_;
   std::string in_;
   size_t came_ = 0;  // bytes that have arrived of a reply that is received in steps
   std::optional<FrameCounter> incoming_;

@@ -37,8 +37,8 @@ class Channel {
   };
 
   // Tries each address once. Returns null, with `failure`, if none worked. Throws PROTOCOL (a different
-  // program answers, or no greeting comes for five seconds), VERSION, AUTH (one side has no token, or another
-  // one), ADDR_IN_USE (the store belongs to a job with another id).
+  // program answers, or no hello comes for five seconds), VERSION, AUTH (one side has no token, or
+  // another one), ADDR_IN_USE (the store belongs to a job with another id).
   static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, Failure& failure);
 
   // Identifies the server process: another server at the same address has another incarnation.

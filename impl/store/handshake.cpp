@@ -18,52 +18,52 @@ void read_into(Nonce& nonce, ByteReader& reader) {
 
 }  // namespace
 
-std::string encode(const Greeting& greeting) {
+std::string encode(const ServerHello& server_hello) {
   ByteWriter writer;
-  writer.number(greeting.magic);
-  writer.number(greeting.version);
-  writer.number(greeting.flags);
-  writer.raw(bytes_of(greeting.incarnation));
-  writer.raw(bytes_of(greeting.nonce));
+  writer.number(server_hello.magic);
+  writer.number(server_hello.version);
+  writer.number(server_hello.flags);
+  writer.raw(bytes_of(server_hello.incarnation));
+  writer.raw(bytes_of(server_hello.nonce));
   return writer.take();
 }
 
-std::string encode(const Introduction& introduction) {
+std::string encode(const ClientHello& client_hello) {
   ByteWriter writer;
-  writer.number(introduction.magic);
-  writer.number(introduction.version);
-  writer.number(introduction.flags);
-  writer.raw(bytes_of(introduction.nonce));
-  writer.raw(bytes_of(introduction.job));
+  writer.number(client_hello.magic);
+  writer.number(client_hello.version);
+  writer.number(client_hello.flags);
+  writer.raw(bytes_of(client_hello.nonce));
+  writer.raw(bytes_of(client_hello.job));
   return writer.take();
 }
 
-std::optional<Greeting> decode_greeting(std::string_view bytes) {
+std::optional<ServerHello> decode_server_hello(std::string_view bytes) {
   ByteReader reader(bytes);
-  Greeting greeting;
-  greeting.magic = reader.number<uint64_t>();
-  greeting.version = reader.number<uint32_t>();
-  if (!reader.good() || greeting.magic != kStoreMagic) return std::nullopt;
-  if (greeting.version != kStoreVersion) return greeting;
-  greeting.flags = reader.number<uint32_t>();
-  read_into(greeting.incarnation, reader);
-  read_into(greeting.nonce, reader);
+  ServerHello server_hello;
+  server_hello.magic = reader.number<uint64_t>();
+  server_hello.version = reader.number<uint32_t>();
+  if (!reader.good() || server_hello.magic != kStoreMagic) return std::nullopt;
+  if (server_hello.version != kStoreVersion) return server_hello;
+  server_hello.flags = reader.number<uint32_t>();
+  read_into(server_hello.incarnation, reader);
+  read_into(server_hello.nonce, reader);
   if (!reader.at_end()) return std::nullopt;
-  return greeting;
+  return server_hello;
 }
 
-std::optional<Introduction> decode_introduction(std::string_view bytes) {
+std::optional<ClientHello> decode_client_hello(std::string_view bytes) {
   ByteReader reader(bytes);
-  Introduction introduction;
-  introduction.magic = reader.number<uint64_t>();
-  introduction.version = reader.number<uint32_t>();
-  if (!reader.good() || introduction.magic != kStoreMagic) return std::nullopt;
-  if (introduction.version != kStoreVersion) return introduction;
-  introduction.flags = reader.number<uint32_t>();
-  read_into(introduction.nonce, reader);
-  read_into(introduction.job, reader);
+  ClientHello client_hello;
+  client_hello.magic = reader.number<uint64_t>();
+  client_hello.version = reader.number<uint32_t>();
+  if (!reader.good() || client_hello.magic != kStoreMagic) return std::nullopt;
+  if (client_hello.version != kStoreVersion) return client_hello;
+  client_hello.flags = reader.number<uint32_t>();
+  read_into(client_hello.nonce, reader);
+  read_into(client_hello.job, reader);
   if (!reader.at_end()) return std::nullopt;
-  return introduction;
+  return client_hello;
 }
 
 Nonce job_fingerprint(std::string_view job_id) noexcept {
@@ -73,10 +73,10 @@ Nonce job_fingerprint(std::string_view job_id) noexcept {
   return fingerprint;
 }
 
-SessionKeys::SessionKeys(const Token& token, std::string_view greeting,
-                         std::string_view introduction) noexcept {
+SessionKeys::SessionKeys(const Token& token, std::string_view server_hello,
+                         std::string_view client_hello) noexcept {
   static constexpr Digest kNoToken{};
-  const Digest salt = hmac_sha256("libdsc store 1", {greeting, introduction});
+  const Digest salt = hmac_sha256("libdsc store 1", {server_hello, client_hello});
   Digest key = hkdf_extract(bytes_of(salt), bytes_of(token ? *token : kNoToken));
   client_ = hkdf_expand(key, "client proof");
   server_ = hkdf_expand(key, "server proof");

@@ -2,7 +2,7 @@
 // token without revealing it: three messages of fixed size with fresh random numbers from both sides, which
 // also give the keys for subsequent frames. No side effects.
 //
-//   server: greeting              client: introduction + proof              server: result + proof
+//   server: hello              client: hello + proof              server: result + proof
 //
 // The keys are HKDF-SHA256 of the token, salted with all preceding messages. Without a token they protect
 // against accidents but not against attackers.
@@ -26,33 +26,33 @@ inline constexpr uint32_t kStoreVersion = 1;
 inline constexpr uint32_t kNeedsToken = 1;  // a bit of `flags`
 
 // The server's first message.
-struct Greeting {
+struct ServerHello {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
   Nonce incarnation{};  // identifies the server process
   Nonce nonce{};
 };
-inline constexpr size_t kGreetingBytes = 48;
+inline constexpr size_t kServerHelloBytes = 48;
 
 // The client's reply.
-struct Introduction {
+struct ClientHello {
   uint64_t magic = kStoreMagic;
   uint32_t version = kStoreVersion;
   uint32_t flags = 0;
   Nonce nonce{};
   Nonce job{};  // result of job_fingerprint()
 };
-inline constexpr size_t kIntroductionBytes = 48;
+inline constexpr size_t kClientHelloBytes = 48;
 inline constexpr size_t kProofBytes = sizeof(Digest);
 inline constexpr size_t kResultBytes = 4;
 
-std::string encode(const Greeting& greeting);
-std::string encode(const Introduction& introduction);
+std::string encode(const ServerHello& server_hello);
+std::string encode(const ClientHello& client_hello);
 // Return nullopt if the bytes do not start with the magic number. Of another version only magic and version
 // are decoded.
-std::optional<Greeting> decode_greeting(std::string_view bytes);
-std::optional<Introduction> decode_introduction(std::string_view bytes);
+std::optional<ServerHello> decode_server_hello(std::string_view bytes);
+std::optional<ClientHello> decode_client_hello(std::string_view bytes);
 
 // Maps a job id of any length to 16 bytes.
 Nonce job_fingerprint(std::string_view job_id) noexcept;
@@ -60,7 +60,7 @@ Nonce job_fingerprint(std::string_view job_id) noexcept;
 // The values that both sides derive from the token and the first two messages.
 class SessionKeys {
  public:
-  SessionKeys(const Token& token, std::string_view greeting, std::string_view introduction) noexcept;
+  SessionKeys(const Token& token, std::string_view server_hello, std::string_view client_hello) noexcept;
   ~SessionKeys();
 
   Digest client_proof() const noexcept;

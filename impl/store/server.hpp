@@ -37,12 +37,12 @@ class StoreServer {
 
   // Statistics of a server.
   struct Counts {
-    uint64_t authenticated;  // connections, in total
-    uint64_t refused;        // connections, in total: garbage, wrong tokens, too slow, too many
-    uint64_t strangers;      // connections that have not completed the handshake
-    uint64_t members;        // connections that have
-    uint64_t waiting;        // members that wait in a get or wait
-    uint64_t incoming;       // bytes of large requests that were admitted and not yet answered
+    uint64_t authenticated;    // connections, in total
+    uint64_t refused;          // connections, in total: garbage, wrong tokens, too slow, too many
+    uint64_t unauthenticated;  // connections that have not completed the handshake
+    uint64_t members;          // connections that have
+    uint64_t waiting;          // members that wait in a get or wait
+    uint64_t incoming;         // bytes of large requests that were admitted and not yet answered
   };
 
   // Listens and serves from now on. Throws ADDR_IN_USE (the port is taken), CONFIG (no address belongs to

@@ -1,4 +1,4 @@
-// A connection of the server: greeting, introduction, result, then frames.
+// A connection of the server: its hello, that of the client, the result, then frames.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -40,16 +40,16 @@ ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
 
-// Sends the greeting and starts to read, without waiting for the write to finish.
+// Sends the hello of the server and starts to read, without waiting for the write to finish.
 void ServerConnection::greet(Strangers::iterator place) {
   stranger_ = place;
   take_step([this] {
-    Greeting greeting;
-    greeting.flags = core_.options_.token ? kNeedsToken : 0;
-    greeting.incarnation = core_.incarnation_;
-    greeting.nonce = random_nonce();
-    greeting_ = encode(greeting);
-    asio::async_write(socket_, asio::buffer(greeting_),
+    ServerHello server_hello;
+    server_hello.flags = core_.options_.token ? kNeedsToken : 0;
+    server_hello.incarnation = core_.incarnation_;
+    server_hello.nonce = random_nonce();
+    server_hello_ = encode(server_hello);
+    asio::async_write(socket_, asio::buffer(server_hello_),
                       [self = shared_from_this()](const asio::error_code& error, size_t) {
                         if (error) self->close();
                       });
@@ -59,38 +59,38 @@ void ServerConnection::greet(Strangers::iterator place) {
 
 // Clients of another protocol are recognised by their first bytes.
 void ServerConnection::read_magic() {
-  asio::async_read(socket_, asio::buffer(introduction_.data(), kMagicBytes),
+  asio::async_read(socket_, asio::buffer(client_hello_.data(), kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
                      if (!self->socket_.is_open()) return;
-                     ByteReader reader(std::string_view(self->introduction_.data(), bytes));
+                     ByteReader reader(std::string_view(self->client_hello_.data(), bytes));
                      if (!error && reader.number<uint64_t>() == kStoreMagic)
-                       return self->take_step([&] { self->read_introduction(); });
+                       return self->take_step([&] { self->read_client_hello(); });
                      if (bytes > 0) self->core_.refuse("another protocol");
                      self->close();
                    });
 }
 
-void ServerConnection::read_introduction() {
+void ServerConnection::read_client_hello() {
   asio::async_read(socket_,
-                   asio::buffer(introduction_.data() + kMagicBytes, introduction_.size() - kMagicBytes),
+                   asio::buffer(client_hello_.data() + kMagicBytes, client_hello_.size() - kMagicBytes),
                    [self = shared_from_this()](const asio::error_code& error, size_t) {
                      // it may have been closed after everything was read
                      if (!self->socket_.is_open()) return;
                      if (error) return self->close();
-                     self->take_step([&] { self->check_introduction(); });
+                     self->take_step([&] { self->check_client_hello(); });
                    });
 }
 
-void ServerConnection::check_introduction() {
-  const std::string_view all(introduction_.data(), introduction_.size());
-  const auto introduction = decode_introduction(all.substr(0, kIntroductionBytes));
-  if (!introduction || introduction->version != kStoreVersion) {
+void ServerConnection::check_client_hello() {
+  const std::string_view all(client_hello_.data(), client_hello_.size());
+  const auto client_hello = decode_client_hello(all.substr(0, kClientHelloBytes));
+  if (!client_hello || client_hello->version != kStoreVersion) {
     core_.refuse("another version");
     return close();
   }
-  keys_.emplace(core_.options_.token, greeting_, all.substr(0, kIntroductionBytes));
-  if (!equal_bytes(bytes_of(keys_->client_proof()), all.substr(kIntroductionBytes))) return refuse_token();
-  become_member(introduction->job == core_.job_);
+  keys_.emplace(core_.options_.token, server_hello_, all.substr(0, kClientHelloBytes));
+  if (!equal_bytes(bytes_of(keys_->client_proof()), all.substr(kClientHelloBytes))) return refuse_token();
+  become_member(client_hello->job == core_.job_);
 }
 
 // Reveals no reason: the proof consists of zeros, which no client accepts.

@@ -60,8 +60,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   void take_step(Step step) noexcept;
 
   void read_magic();
-  void read_introduction();
-  void check_introduction();
+  void read_client_hello();
+  void check_client_hello();
   void refuse_token();
   void become_member(bool welcome);
   void read_head();
@@ -88,8 +88,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   asio::ip::tcp::socket socket_;
   const std::chrono::steady_clock::time_point since_;
   std::optional<Strangers::iterator> stranger_;
-  std::string greeting_;
-  std::array<char, kIntroductionBytes + kProofBytes> introduction_;
+  std::string server_hello_;
+  std::array<char, kClientHelloBytes + kProofBytes> client_hello_;
   std::optional<SessionKeys> keys_;
   std::optional<FrameCounter> incoming_;
   std::optional<FrameCounter> outgoing_;

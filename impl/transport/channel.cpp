@@ -58,8 +58,8 @@ void TransportChannel::connect(const std::string& peer_address) {
 // context switches. So only events that the waiting thread needs are reported.
 bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
-  if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || untold_ == 0) return true;
-  --untold_;
+  if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || puts_before_notify_ == 0) return true;
+  --puts_before_notify_;
   return false;
 }
 
@@ -182,7 +182,7 @@ void TransportChannel::release() {
 
 void TransportChannel::offer(void* memory, size_t bytes, uint64_t puts, Tell tell) {
   puts_arrived_ = 0;
-  untold_ = tell == Tell::kLast ? puts - 1 : 0;
+  puts_before_notify_ = tell == Tell::kLast ? puts - 1 : 0;
   in_offered_ = open_region(kOffered, memory, bytes);
   send(kOffer, ring_.get(), 0, 0);
 }

@@ -117,7 +117,7 @@ class TransportChannel {
   uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
-  std::atomic<uint64_t> untold_{0};  // puts to come before the poller is notified
+  std::atomic<uint64_t> puts_before_notify_{0};  // puts to come before the poller is notified
   std::atomic<bool> abort_was_sent_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

@@ -17,12 +17,12 @@ struct CombineMemory {
 
 // For small data: every host posts its whole input to the root, or to all hosts, which combine it. At most
 // TransportChannel::kSlotBytes.
-void combine_whole(Mesh& mesh, CombineMemory memory, size_t count, const ReduceSpec& spec, int32_t root,
-                   Deadline deadline);
+void combine_whole(Connections& connections, CombineMemory memory, size_t count, const ReduceSpec& spec,
+                   int32_t root, Deadline deadline);
 
 // For large data: each host combines its share from the pieces of all others, at the share's offset in `out`,
 // and puts the result to the root or to all hosts. With root kNobody, `out` holds only the share.
-void combine_shares(Mesh& mesh, CombineMemory memory, const Shares& shares, const ReduceSpec& spec,
-                    int32_t root, Deadline deadline);
+void combine_shares(Connections& connections, CombineMemory memory, const Shares& shares,
+                    const ReduceSpec& spec, int32_t root, Deadline deadline);
 
 }  // namespace dsc

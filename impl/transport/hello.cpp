@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-enum class Kind : uint8_t { kIntroduction = 1, kRefusal = 2 };
+enum class Kind : uint8_t { kHello = 1, kRefusal = 2 };
 
 // Writes the positions and bytes in which `text` differs from `base`, which has the same length.
 void write_difference(ByteWriter& writer, const std::string& base, const std::string& text) {
@@ -44,7 +44,7 @@ std::string encode_hello(std::string_view nonce, const std::vector<std::string>&
   const auto first = std::ranges::find_if(addresses, [](const auto& address) { return !address.empty(); });
   const std::string base = first == addresses.end() ? "" : *first;
   ByteWriter writer;
-  writer.number(static_cast<uint8_t>(Kind::kIntroduction));
+  writer.number(static_cast<uint8_t>(Kind::kHello));
   writer.raw(nonce);
   writer.text(base);
   for (const std::string& address : addresses) write_difference(writer, base, address);
@@ -69,7 +69,7 @@ TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::s
   hello.address = from.text();
   std::string_view difference;
   for (int32_t host = 0; host <= reader; ++host) difference = from.raw(from.number<uint16_t>());
-  if (kind != Kind::kIntroduction || !from.good() || hello.address.empty() ||
+  if (kind != Kind::kHello || !from.good() || hello.address.empty() ||
       !apply_difference(hello.address, difference))
     fail(DSC_ERR_PROTOCOL, "%s introduced itself with %zu bytes that hold no address for host %d",
          who.c_str(), bytes.size(), reader);

@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr int32_t kBell = -1;
+constexpr int32_t kNotifier = -1;
 constexpr size_t kAtOnce = 64;
 
 ParentFd checked(int fd, const char* what) {
@@ -38,7 +38,7 @@ int timeout_ms(Deadline deadline) {
 Poller::Poller()
     : epoll_(checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1")),
       notifier_(checked(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")) {
-  watch(epoll_.get(), notifier_.get(), EPOLLIN, kBell);
+  watch(epoll_.get(), notifier_.get(), EPOLLIN, kNotifier);
 }
 
 void Poller::notify() noexcept {
@@ -54,11 +54,11 @@ const std::vector<int32_t>& Poller::changed(uint64_t seen, Deadline deadline) {
   changed_.clear();
   std::array<epoll_event, kAtOnce> events;
   sleeping_.store(true);
-  const int patience_ms = count() == seen ? timeout_ms(deadline) : 0;
-  const int got = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience_ms);
+  const int wait_ms = count() == seen ? timeout_ms(deadline) : 0;
+  const int got = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait_ms);
   sleeping_.store(false);
   for (int i = 0; i < got; ++i)
-    if (const int32_t index = events[static_cast<size_t>(i)].data.fd; index != kBell)
+    if (const int32_t index = events[static_cast<size_t>(i)].data.fd; index != kNotifier)
       changed_.push_back(index);
   return changed_;
 }

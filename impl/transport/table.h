@@ -7,8 +7,8 @@
  *
  * Functions that return int return a dsc_result_t, and write the reason of an error, cut to its room, into
  * `error`. They may be called by any thread, but not from inside a listener. */
-#ifndef DSC_IMPL_WIRE_TABLE_H
-#define DSC_IMPL_WIRE_TABLE_H
+#ifndef DSC_IMPL_TRANSPORT_TABLE_H
+#define DSC_IMPL_TRANSPORT_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -93,4 +93,4 @@ typedef const dsc_transport_table* (*dsc_transport_table_function)(void);
 }
 #endif
 
-#endif /* DSC_IMPL_WIRE_TABLE_H */
+#endif /* DSC_IMPL_TRANSPORT_TABLE_H */

@@ -43,18 +43,19 @@ bool try_receive(TransportChannel& channel, const TransportBlock& block) {
 }  // namespace
 
 // Offers for large blocks are made first, so that peers can start to put at once.
-void transfer(Mesh& mesh, std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
-              Deadline deadline) {
+void transfer(Connections& connections, std::span<const TransportBlock> sends,
+              std::span<const TransportBlock> receives, Deadline deadline) {
   std::vector<Pending> pending(sends.size());
-  for (int32_t peer = 0; peer < mesh.size(); ++peer) {
-    if (peer == mesh.rank()) continue;
+  for (int32_t peer = 0; peer < connections.size(); ++peer) {
+    if (peer == connections.rank()) continue;
     const auto at = static_cast<size_t>(peer);
     pending[at] = {sends[at].bytes > 0, receives[at].bytes > 0};
     if (!is_posted(receives[at]))
-      mesh.channel(peer).offer(receives[at].data, receives[at].bytes, 1, TransportChannel::Tell::kLast);
+      connections.channel(peer).offer(receives[at].data, receives[at].bytes, 1,
+                                      TransportChannel::Tell::kLast);
   }
-  mesh.run(deadline, [&](int32_t peer) {
-    TransportChannel& channel = mesh.channel(peer);
+  connections.run(deadline, [&](int32_t peer) {
+    TransportChannel& channel = connections.channel(peer);
     const auto at = static_cast<size_t>(peer);
     bool moved = false;
     if (pending[at].send && try_send(channel, sends[at])) moved = true, pending[at].send = false;
@@ -71,19 +72,19 @@ namespace {
 // the rest.
 class PartedBroadcast {
  public:
-  PartedBroadcast(Mesh& mesh, std::byte* data, size_t bytes, int32_t root)
-      : mesh_(mesh), data_(data), root_(root), shares_(mesh.size(), bytes, 1, root) {
-    put_.resize(static_cast<size_t>(mesh.size()));
-    for (int32_t peer = 0; peer < mesh.size(); ++peer)
-      if (peer != mesh.rank() && pieces_from(peer) > 0)
-        mesh.channel(peer).offer(
+  PartedBroadcast(Connections& connections, std::byte* data, size_t bytes, int32_t root)
+      : connections_(connections), data_(data), root_(root), shares_(connections.size(), bytes, 1, root) {
+    put_.resize(static_cast<size_t>(connections.size()));
+    for (int32_t peer = 0; peer < connections.size(); ++peer)
+      if (peer != connections.rank() && pieces_from(peer) > 0)
+        connections.channel(peer).offer(
             data + shares_.start(owner_from(peer)), shares_.count(owner_from(peer)), pieces_from(peer),
             peer == root ? TransportChannel::Tell::kEach : TransportChannel::Tell::kLast);
   }
 
   // Puts the next piece for the peer if it is available, and reports what is left to do with that peer.
   Step look(int32_t peer) {
-    TransportChannel& channel = mesh_.channel(peer);
+    TransportChannel& channel = connections_.channel(peer);
     uint64_t& put = put_[static_cast<size_t>(peer)];
     const int32_t owner = owner_to(peer);
     const uint64_t pieces = pieces_to(peer);
@@ -106,16 +107,16 @@ class PartedBroadcast {
   }
 
  private:
-  bool is_root() const { return mesh_.rank() == root_; }
+  bool is_root() const { return connections_.rank() == root_; }
   // Returns the host whose share travels between this host and a peer.
-  int32_t owner_to(int32_t peer) const { return is_root() ? peer : mesh_.rank(); }
-  int32_t owner_from(int32_t peer) const { return peer == root_ ? mesh_.rank() : peer; }
+  int32_t owner_to(int32_t peer) const { return is_root() ? peer : connections_.rank(); }
+  int32_t owner_from(int32_t peer) const { return peer == root_ ? connections_.rank() : peer; }
   uint64_t pieces_to(int32_t peer) const { return peer == root_ ? 0 : shares_.pieces(owner_to(peer)); }
   uint64_t pieces_from(int32_t peer) const { return is_root() ? 0 : shares_.pieces(owner_from(peer)); }
   // Returns how many pieces of this host's share can be forwarded.
-  uint64_t available() { return is_root() ? UINT64_MAX : mesh_.channel(root_).puts_arrived(); }
+  uint64_t available() { return is_root() ? UINT64_MAX : connections_.channel(root_).puts_arrived(); }
 
-  Mesh& mesh_;
+  Connections& connections_;
   std::byte* const data_;
   const int32_t root_;
   const Shares shares_;
@@ -124,9 +125,10 @@ class PartedBroadcast {
 
 }  // namespace
 
-void broadcast_in_parts(Mesh& mesh, std::byte* data, size_t bytes, int32_t root, Deadline deadline) {
-  PartedBroadcast broadcast(mesh, data, bytes, root);
-  mesh.run(deadline, [&](int32_t peer) { return broadcast.look(peer); });
+void broadcast_in_parts(Connections& connections, std::byte* data, size_t bytes, int32_t root,
+                        Deadline deadline) {
+  PartedBroadcast broadcast(connections, data, bytes, root);
+  connections.run(deadline, [&](int32_t peer) { return broadcast.look(peer); });
 }
 
 }  // namespace dsc

@@ -16,15 +16,15 @@ namespace {
 // less data each.
 constexpr size_t kWholeBytes = size_t{64} * 1024;
 
-bool travels_whole(const Mesh& mesh, size_t bytes) {
-  return bytes * static_cast<size_t>(mesh.size() - 1) <= kWholeBytes;
+bool travels_whole(const Connections& connections, size_t bytes) {
+  return bytes * static_cast<size_t>(connections.size() - 1) <= kWholeBytes;
 }
 
 // Returns the shares of a rooted reduction. With two hosts the root gets everything, since sharing would save
 // nothing.
-Shares shares_for(const Mesh& mesh, size_t count, size_t element_bytes, int32_t root) {
-  if (mesh.size() > 2) return Shares(mesh.size(), count, element_bytes);
-  std::vector<size_t> counts(static_cast<size_t>(mesh.size()));
+Shares shares_for(const Connections& connections, size_t count, size_t element_bytes, int32_t root) {
+  if (connections.size() > 2) return Shares(connections.size(), count, element_bytes);
+  std::vector<size_t> counts(static_cast<size_t>(connections.size()));
   counts[static_cast<size_t>(root)] = count;
   return Shares(counts, element_bytes);
 }
@@ -49,12 +49,13 @@ void write_header(std::string& message, std::string_view text, TransportBlock in
   if (inline_data.bytes > 0) message.append(static_cast<const char*>(inline_data.data), inline_data.bytes);
 }
 
-TransportGroup::Met read_header(const std::byte* message, int32_t peer) {
+TransportGroup::Header read_header(const std::byte* message, int32_t peer) {
   HeaderSizes sizes;
   std::memcpy(&sizes, message, sizeof sizes);
-  if (sizes.text_bytes > TransportGroup::kMeetBytes || sizes.inline_bytes > TransportGroup::kAlongBytes)
+  if (sizes.text_bytes > TransportGroup::kHeaderBytes || sizes.inline_bytes > TransportGroup::kInlineBytes)
     fail(DSC_ERR_PROTOCOL, "header exchange: host %d sent %u and %u bytes, expected at most %zu and %zu",
-         peer, sizes.text_bytes, sizes.inline_bytes, TransportGroup::kMeetBytes, TransportGroup::kAlongBytes);
+         peer, sizes.text_bytes, sizes.inline_bytes, TransportGroup::kHeaderBytes,
+         TransportGroup::kInlineBytes);
   const std::byte* const text = message + sizeof sizes;
   return {{reinterpret_cast<const char*>(text), sizes.text_bytes},
           {text + sizes.text_bytes, sizes.inline_bytes}};
@@ -67,64 +68,66 @@ CombineMemory memory_of(const void* in, void* out) {
 }  // namespace
 
 void TransportGroup::abort_all(std::span<TransportGroup* const> groups, const Failure& why) noexcept {
-  for (TransportGroup* group : groups) group->mesh_.begin_abort(why);
-  const Deadline deadline = Mesh::abort_deadline();
-  for (TransportGroup* group : groups) group->mesh_.finish_abort(deadline);
+  for (TransportGroup* group : groups) group->connections_.begin_abort(why);
+  const Deadline deadline = Connections::abort_deadline();
+  for (TransportGroup* group : groups) group->connections_.finish_abort(deadline);
 }
 
-void TransportGroup::meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline) {
-  meet(
+void TransportGroup::exchange_headers(std::string_view mine, std::vector<std::string>& all,
+                                      Deadline deadline) {
+  exchange_headers(
       mine, {},
-      [&all](std::span<const Met> met) {
+      [&all](std::span<const Header> headers) {
         all.clear();
-        for (const Met& host : met) all.emplace_back(host.text);
+        for (const Header& host : headers) all.emplace_back(host.text);
       },
       deadline);
 }
 
-void TransportGroup::meet(std::string_view mine, std::span<const TransportBlock> along,
-                          const std::function<void(std::span<const Met>)>& take, Deadline deadline) {
-  if (mine.size() > kMeetBytes)
+void TransportGroup::exchange_headers(std::string_view mine, std::span<const TransportBlock> inline_data,
+                                      const std::function<void(std::span<const Header>)>& take,
+                                      Deadline deadline) {
+  if (mine.size() > kHeaderBytes)
     fail(DSC_ERR_INVALID_ARG, "%zu bytes for the header exchange, expected at most %zu", mine.size(),
-         kMeetBytes);
+         kHeaderBytes);
   header_messages_.resize(static_cast<size_t>(size()));
   for (size_t host = 0; host < header_messages_.size(); ++host) {
-    const TransportBlock block = along.empty() ? TransportBlock{} : along[host];
-    if (block.bytes > kAlongBytes)
-      fail(DSC_ERR_INVALID_ARG, "%zu bytes of inline data, expected at most %zu", block.bytes, kAlongBytes);
+    const TransportBlock block = inline_data.empty() ? TransportBlock{} : inline_data[host];
+    if (block.bytes > kInlineBytes)
+      fail(DSC_ERR_INVALID_ARG, "%zu bytes of inline data, expected at most %zu", block.bytes, kInlineBytes);
     write_header(header_messages_[host], mine, block);
   }
   std::optional<Error> error;
-  mesh_.perform("header exchange", [&] {
-    std::vector<Met> met(header_messages_.size());
-    met[static_cast<size_t>(rank())].text = mine;
-    exchange_headers(met, deadline);
-    capture([&] { take(met); }, [&](const Error& thrown) { error.emplace(thrown); });
+  connections_.perform("header exchange", [&] {
+    std::vector<Header> headers(header_messages_.size());
+    headers[static_cast<size_t>(rank())].text = mine;
+    collect_headers(headers, deadline);
+    capture([&] { take(headers); }, [&](const Error& thrown) { error.emplace(thrown); });
     for (int32_t peer = 0; peer < size(); ++peer)
-      if (peer != rank()) mesh_.channel(peer).release();
+      if (peer != rank()) connections_.channel(peer).release();
   });
   if (error) throw Error(*error);
 }
 
 // Posts this host's messages and collects those of the peers, which stay in their slots until released.
-void TransportGroup::exchange_headers(std::vector<Met>& met, Deadline deadline) {
-  std::vector<bool> posted(met.size());
-  mesh_.run(deadline, [&](int32_t peer) {
-    TransportChannel& channel = mesh_.channel(peer);
+void TransportGroup::collect_headers(std::vector<Header>& headers, Deadline deadline) {
+  std::vector<bool> posted(headers.size());
+  connections_.run(deadline, [&](int32_t peer) {
+    TransportChannel& channel = connections_.channel(peer);
     const auto at = static_cast<size_t>(peer);
     if (!posted[at] && channel.may_post()) {
       channel.post(header_messages_[at].data(), header_messages_[at].size());
       posted[at] = true;
     }
-    if (const std::byte* message = met[at].text.data() ? nullptr : channel.arrived())
-      met[at] = read_header(message, peer);
-    return posted[at] && met[at].text.data() && channel.all_sent() ? Step::kDone : Step::kWait;
+    if (const std::byte* message = headers[at].text.data() ? nullptr : channel.arrived())
+      headers[at] = read_header(message, peer);
+    return posted[at] && headers[at].text.data() && channel.all_sent() ? Step::kDone : Step::kWait;
   });
 }
 
 void TransportGroup::barrier(Deadline deadline) {
   std::vector<std::string> nothing;
-  meet({}, nothing, deadline);
+  exchange_headers({}, nothing, deadline);
 }
 
 void TransportGroup::all_reduce(const void* in, void* out, size_t count, const ReduceSpec& spec,
@@ -134,12 +137,12 @@ void TransportGroup::all_reduce(const void* in, void* out, size_t count, const R
     const size_t element_bytes = dtype_bytes(spec.dtype);
     if (size() == 1 || count == 0)
       reduce_alone(memory, count, spec);
-    else if (travels_whole(mesh_, count * element_bytes))
-      combine_whole(mesh_, memory, count, spec, kEverybody, deadline);
+    else if (travels_whole(connections_, count * element_bytes))
+      combine_whole(connections_, memory, count, spec, kEverybody, deadline);
     else
-      combine_shares(mesh_, memory, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
+      combine_shares(connections_, memory, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
   };
-  mesh_.perform("all_reduce", operation, std::move(overlap));
+  connections_.perform("all_reduce", operation, std::move(overlap));
 }
 
 void TransportGroup::reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, int32_t root,
@@ -149,12 +152,13 @@ void TransportGroup::reduce(const void* in, void* out, size_t count, const Reduc
     const size_t element_bytes = dtype_bytes(spec.dtype);
     if (size() == 1 || count == 0)
       reduce_alone(memory, count, spec);
-    else if (travels_whole(mesh_, count * element_bytes))
-      combine_whole(mesh_, memory, count, spec, root, deadline);
+    else if (travels_whole(connections_, count * element_bytes))
+      combine_whole(connections_, memory, count, spec, root, deadline);
     else
-      combine_shares(mesh_, memory, shares_for(mesh_, count, element_bytes, root), spec, root, deadline);
+      combine_shares(connections_, memory, shares_for(connections_, count, element_bytes, root), spec, root,
+                     deadline);
   };
-  mesh_.perform("reduce", operation, std::move(overlap));
+  connections_.perform("reduce", operation, std::move(overlap));
 }
 
 void TransportGroup::reduce_scatter(const void* in, void* out, std::span<const size_t> counts,
@@ -164,33 +168,33 @@ void TransportGroup::reduce_scatter(const void* in, void* out, std::span<const s
     if (size() == 1)
       reduce_alone(memory, counts[0], spec);
     else
-      combine_shares(mesh_, memory, Shares(counts, dtype_bytes(spec.dtype)), spec, kNobody, deadline);
+      combine_shares(connections_, memory, Shares(counts, dtype_bytes(spec.dtype)), spec, kNobody, deadline);
   };
-  mesh_.perform("reduce_scatter", operation, std::move(overlap));
+  connections_.perform("reduce_scatter", operation, std::move(overlap));
 }
 
 void TransportGroup::broadcast(void* data, size_t bytes, int32_t root, Deadline deadline,
                                OverlapHook overlap) {
   const auto operation = [&] {
     if (size() > 2 && bytes > kPostBytes)
-      return broadcast_in_parts(mesh_, static_cast<std::byte*>(data), bytes, root, deadline);
+      return broadcast_in_parts(connections_, static_cast<std::byte*>(data), bytes, root, deadline);
     std::vector<TransportBlock> sends(static_cast<size_t>(size())), receives(sends);
     if (rank() == root)
       sends.assign(sends.size(), {data, bytes});
     else
       receives[static_cast<size_t>(root)] = {data, bytes};
-    transfer(mesh_, sends, receives, deadline);
+    transfer(connections_, sends, receives, deadline);
   };
-  mesh_.perform("broadcast", operation, std::move(overlap));
+  connections_.perform("broadcast", operation, std::move(overlap));
 }
 
 void TransportGroup::all_gather(std::span<const TransportBlock> blocks, Deadline deadline,
                                 OverlapHook overlap) {
   const auto operation = [&] {
     const std::vector<TransportBlock> sends(blocks.size(), blocks[static_cast<size_t>(rank())]);
-    transfer(mesh_, sends, blocks, deadline);
+    transfer(connections_, sends, blocks, deadline);
   };
-  mesh_.perform("all_gather", operation, std::move(overlap));
+  connections_.perform("all_gather", operation, std::move(overlap));
 }
 
 void TransportGroup::exchange(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
@@ -201,8 +205,8 @@ void TransportGroup::exchange(std::span<const TransportBlock> sends, std::span<c
     std::memcpy(receives[own].data, sends[own].data, receives[own].bytes);
     if (overlap) overlap();
   };
-  mesh_.perform(
-      "exchange", [&] { transfer(mesh_, sends, receives, deadline); },
+  connections_.perform(
+      "exchange", [&] { transfer(connections_, sends, receives, deadline); },
       copies ? OverlapHook(copy_and_more) : std::move(overlap));
 }
 

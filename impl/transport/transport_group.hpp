@@ -1,9 +1,9 @@
 // Collectives among one rank of each host of a group.
 //
 // All hosts call the same operations in the same order with matching lengths; callers that cannot be sure of
-// that compare their calls with meet() first. Calls block until the operation is complete here or the
-// deadline passes. One thread at a time makes them; any thread may call abort(). An overlap hook runs once,
-// when everything that this host sends is on its way; an exception of it ends the operation.
+// that compare their calls with exchange_headers() first. Calls block until the operation is complete here or
+// the deadline passes. One thread at a time makes them; any thread may call abort(). An overlap hook runs
+// once, when everything that this host sends is on its way; an exception of it ends the operation.
 //
 // Errors: PEER_DEAD if a connection ended, TIMEOUT if the deadline passed, REVOKED after abort(); the error's
 // place holds the indices of the hosts. After an error of any operation all connections are ended, nothing
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "dtype/reduce.hpp"
-#include "transport/mesh.hpp"
+#include "transport/connections.hpp"
 
 namespace dsc {
 
@@ -31,34 +31,34 @@ struct TransportBlock {
 
 class TransportGroup {
  public:
-  static constexpr size_t kMeetBytes = 4096;
-  static constexpr size_t kAlongBytes = size_t{64} * 1024;
+  static constexpr size_t kHeaderBytes = 4096;
+  static constexpr size_t kInlineBytes = size_t{64} * 1024;
 
   // Listens at the transport's address. `members[i]` is the rank that represents host i.
   TransportGroup(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
-                 Mesh::Members of = Mesh::Members::kLeaders)
-      : mesh_(transport, rank, std::move(members), of) {}
+                 Connections::Members of = Connections::Members::kLeaders)
+      : connections_(transport, rank, std::move(members), of) {}
 
   // Must be called first. The exchange carries one value per host, under the key PREFIX/INDEX, which is used
   // once.
   void connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
-    mesh_.connect(exchange, prefix, deadline);
+    connections_.connect(exchange, prefix, deadline);
   }
 
   // Called instead by a host that cannot take part: connect() of the others throws this error and names host
   // `rank`.
   static void refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
-    Mesh::refuse(exchange, prefix, rank, why);
+    Connections::refuse(exchange, prefix, rank, why);
   }
 
-  int32_t rank() const noexcept { return mesh_.rank(); }
-  int32_t size() const noexcept { return mesh_.size(); }
+  int32_t rank() const noexcept { return connections_.rank(); }
+  int32_t size() const noexcept { return connections_.size(); }
 
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
-  void abort() noexcept { mesh_.abort(aborted_there()); }
+  void abort() noexcept { connections_.abort(aborted_there()); }
   // Aborts the group likewise, and the other hosts receive the cause, whose ranks are hosts unless
   // why.has_user_ranks is set.
-  void abort(const Failure& why) noexcept { mesh_.abort(why); }
+  void abort(const Failure& why) noexcept { connections_.abort(why); }
   // Aborts several groups likewise. The cause is sent on all their connections before it waits for any, so
   // that it takes no longer than aborting one group.
   static void abort_all(std::span<TransportGroup* const> groups,
@@ -66,20 +66,20 @@ class TransportGroup {
 
   // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for; an
   // exception of it ends the operation.
-  void set_check(Mesh::Check check) { mesh_.set_check(std::move(check)); }
+  void set_check(Connections::Check check) { connections_.set_check(std::move(check)); }
 
-  // The header exchange: sends at most kMeetBytes to all other hosts and receives theirs; all[rank()] is
+  // The header exchange: sends at most kHeaderBytes to all other hosts and receives theirs; all[rank()] is
   // `mine`. Lengths may differ.
-  void meet(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
-  // The same with inline data: along[i], at most kAlongBytes, goes to host i with the text; an empty
+  void exchange_headers(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
+  // The same with inline data: inline_data[i], at most kInlineBytes, goes to host i with the text; an empty
   // span sends none. `take` receives what came from each host, in memory that is reused when it returns. An
   // exception of it does not end the connections.
-  struct Met {
+  struct Header {
     std::string_view text;
-    std::span<const std::byte> along;
+    std::span<const std::byte> inline_data;
   };
-  void meet(std::string_view mine, std::span<const TransportBlock> along,
-            const std::function<void(std::span<const Met>)>& take, Deadline deadline);
+  void exchange_headers(std::string_view mine, std::span<const TransportBlock> inline_data,
+                        const std::function<void(std::span<const Header>)>& take, Deadline deadline);
   void barrier(Deadline deadline);
 
   // Elements are combined in the order of hosts, so that all hosts get the same bits. `in` may be `out`.
@@ -105,9 +105,9 @@ class TransportGroup {
   static Failure aborted_there() noexcept {
     return Error(DSC_ERR_REVOKED, "the operation was aborted there").failure();
   }
-  void exchange_headers(std::vector<Met>& met, Deadline deadline);
+  void collect_headers(std::vector<Header>& headers, Deadline deadline);
 
-  Mesh mesh_;
+  Connections connections_;
   std::vector<std::string> header_messages_;
 };
 

@@ -69,8 +69,8 @@ class Wire {
 class Client {
  public:
   explicit Client(ServerUnderTest& server) : wire_(server) {
-    const std::string greeting = wire_.hear(kGreetingBytes);
-    Introduction introduction;
+    const std::string greeting = wire_.hear(kServerHelloBytes);
+    ClientHello introduction;
     introduction.flags = kNeedsToken;
     introduction.job = job_fingerprint("");
     const std::string text = encode(introduction);
@@ -243,7 +243,7 @@ class Session {
     }
     const Deadline patience = Deadline::after_ms(kPatienceMs);
     for (StoreServer::Counts counts{}; counts.members != members || counts.waiting != waiting ||
-                                       counts.strangers != 0 || counts.incoming != 0;) {
+                                       counts.unauthenticated != 0 || counts.incoming != 0;) {
       FUZZ_REQUIRE(!patience.passed());
       server_->run();
       counts = server_->counts();

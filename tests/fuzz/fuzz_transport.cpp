@@ -120,10 +120,10 @@ void check_message(Bytes bytes, size_t whole, const std::optional<Message>& mess
 void handshake(Input input) {
   // Half of the inputs begin as they should.
   const bool begun = input.below(2) == 1;
-  const std::string start = begun ? encode(Greeting{}).substr(0, 12) : std::string();
+  const std::string start = begun ? encode(ServerHello{}).substr(0, 12) : std::string();
   const std::string bytes = start + std::string(input.rest());
-  check_message(bytes, kGreetingBytes, decode_greeting(bytes));
-  check_message(bytes, kIntroductionBytes, decode_introduction(bytes));
+  check_message(bytes, kServerHelloBytes, decode_server_hello(bytes));
+  check_message(bytes, kClientHelloBytes, decode_client_hello(bytes));
 }
 
 size_t heap_bytes() { return __sanitizer_get_current_allocated_bytes(); }

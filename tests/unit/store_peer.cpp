@@ -29,9 +29,9 @@ int serve(const std::string& host, uint16_t port, int32_t world_size) {
   std::cout << server.port() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
     const StoreServer::Counts counts = server.counts();
-    std::cout << "authenticated " << counts.authenticated << " refused " << counts.refused << " strangers "
-              << counts.strangers << " members " << counts.members << " waiting " << counts.waiting
-              << std::endl;
+    std::cout << "authenticated " << counts.authenticated << " refused " << counts.refused
+              << " unauthenticated " << counts.unauthenticated << " members " << counts.members << " waiting "
+              << counts.waiting << std::endl;
   }
   return 0;
 }

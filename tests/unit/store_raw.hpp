@@ -47,8 +47,8 @@ struct Raw {
 inline Raw introduce(const StoreServer& server, const Token& token) {
   Raw raw;
   raw.fd = connect_to(server.port());
-  const std::string greeting = hear(raw.fd.get(), kGreetingBytes);
-  Introduction introduction;
+  const std::string greeting = hear(raw.fd.get(), kServerHelloBytes);
+  ClientHello introduction;
   introduction.job = job_fingerprint("job");
   const std::string text = encode(introduction);
   const SessionKeys keys(token, greeting, text);

@@ -198,7 +198,7 @@ void a_cause_is_told_once_the_store_answers_again(void**) {
   // What an operation waits for.
   const Deadline deadline = Deadline::after_ms(500);
   const int64_t asked = now_ns();
-  assert_true(second.control->claim("late", 7, 1, deadline));
+  assert_true(second.control->elect("late", 7, 1, deadline));
   const std::vector<std::string> nothing = {"no answer"};
   assert_true(second.control->ask(7, {2}, "", deadline) == nothing);
   assert_true(now_ns() - asked < kAtOnceNs);

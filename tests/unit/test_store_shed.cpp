@@ -32,8 +32,8 @@ UniqueFd admit(ServerCore& core) {
 }
 
 void say_who(int fd) {
-  const std::string greeting = hear(fd, kGreetingBytes);
-  Introduction introduction;
+  const std::string greeting = hear(fd, kServerHelloBytes);
+  ClientHello introduction;
   introduction.job = job_fingerprint("job");
   const std::string text = encode(introduction);
   const SessionKeys keys(some_token(), greeting, text);
@@ -58,10 +58,10 @@ void a_handshake_may_be_shed_at_any_step(void**) {
   const StoreServer::Counts never = shed_after(0), done = shed_after(kSteps);
   assert_int_equal(never.members, 0);
   assert_int_equal(done.members, 1);
-  assert_int_equal(done.strangers, never.strangers);
+  assert_int_equal(done.unauthenticated, never.unauthenticated);
   for (int steps = 1; steps < kSteps; ++steps) {
     const StoreServer::Counts counts = shed_after(steps);
-    assert_int_equal(counts.strangers, never.strangers);
+    assert_int_equal(counts.unauthenticated, never.unauthenticated);
     assert_int_equal(counts.authenticated, counts.members);
     assert_int_equal(counts.refused, never.refused - counts.members);
   }

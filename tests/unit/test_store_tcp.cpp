@@ -1,4 +1,4 @@
-// The TCP store among strangers: tokens, foreign services, floods, broken frames, ends of processes.
+// The TCP store among unauthenticated: tokens, foreign services, floods, broken frames, ends of processes.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -224,14 +224,14 @@ void names_what_is_no_store(void**) {
   CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "greeting");
   CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "says nothing");
   const Foreign newer([](int fd) {
-    Greeting greeting;
+    ServerHello greeting;
     greeting.version = 7;
     say(fd, encode(greeting));
     ::usleep(100000);
   });
   CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
   const Foreign liar([](int fd) {
-    say(fd, encode(Greeting{}) + std::string(kResultBytes + kProofBytes, '\0'));
+    say(fd, encode(ServerHello{}) + std::string(kResultBytes + kProofBytes, '\0'));
     ::usleep(100000);
   });
   CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");
@@ -308,7 +308,7 @@ void a_broken_frame_ends_one_connection(void**) {
   assert_int_equal(store.add("n", 0, soon()), 1);
   // What one client said is of no use to another.
   const UniqueFd thief = connect_to(server.port());
-  assert_int_equal(hear(thief.get(), kGreetingBytes).size(), kGreetingBytes);
+  assert_int_equal(hear(thief.get(), kServerHelloBytes).size(), kServerHelloBytes);
   say(thief.get(), recorded);
   assert_true(ended(thief.get()));
   assert_int_equal(server.counts().waiting, 0);
@@ -331,7 +331,7 @@ void strangers_hold_up_nobody(void**) {
        {"GET / HTTP/1.1\r\n\r\n"sv, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"sv, "SSH-2.0-x\r\n"sv,
         "abc"sv}) {
     const UniqueFd scanner = connect_to(server.port());
-    assert_int_equal(hear(scanner.get(), kGreetingBytes).size(), kGreetingBytes);
+    assert_int_equal(hear(scanner.get(), kServerHelloBytes).size(), kServerHelloBytes);
     say(scanner.get(), text);
     assert_true(ended(scanner.get()));
   }
@@ -341,10 +341,10 @@ void strangers_hold_up_nobody(void**) {
     store.add("joined", 1, soon());
   }
   assert_true(now_ns() - start < kAtOnceNs);
-  assert_true(server.counts().strangers <= 64 + 2 * 8);
+  assert_true(server.counts().unauthenticated <= 64 + 2 * 8);
   const Deadline patience = soon();
-  while (server.counts().strangers > 0 && !patience.passed()) ::usleep(1000);
-  assert_int_equal(server.counts().strangers, 0);
+  while (server.counts().unauthenticated > 0 && !patience.passed()) ::usleep(1000);
+  assert_int_equal(server.counts().unauthenticated, 0);
   assert_int_equal(server.counts().refused, 1004);
   assert_int_equal(server.counts().authenticated, 8);
 }

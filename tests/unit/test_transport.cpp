@@ -242,18 +242,19 @@ void meets_with_different_lengths(void**) {
       std::vector<std::string> all;
       for (size_t round = 0; round < 40; ++round) {
         const auto text_of = [&](int32_t host) {
-          return std::string((round * 311 + static_cast<size_t>(host) * 7) % (TransportGroup::kMeetBytes + 1),
-                             static_cast<char>('a' + host));
+          return std::string(
+              (round * 311 + static_cast<size_t>(host) * 7) % (TransportGroup::kHeaderBytes + 1),
+              static_cast<char>('a' + host));
         };
-        wire.meet(text_of(wire.rank()), all, soon());
+        wire.exchange_headers(text_of(wire.rank()), all, soon());
         assert_int_equal(all.size(), count);
         for (int32_t host = 0; host < count; ++host)
           assert_true(all[static_cast<size_t>(host)] == text_of(host));
       }
       wire.barrier(soon());
-      CHECK_FAILS(wire.meet(std::string(TransportGroup::kMeetBytes + 1, 'x'), all, soon()),
+      CHECK_FAILS(wire.exchange_headers(std::string(TransportGroup::kHeaderBytes + 1, 'x'), all, soon()),
                   DSC_ERR_INVALID_ARG, "4097", "4096");
-      wire.meet("still there", all, soon());
+      wire.exchange_headers("still there", all, soon());
     });
   }
 }
@@ -262,27 +263,27 @@ void meets_with_different_lengths(void**) {
 void little_data_goes_along_with_a_meeting(void**) {
   for (const int32_t count : {1, 2, 3}) {
     Hosts hosts(count);
-    for (const size_t bytes : {size_t{0}, size_t{1}, TransportGroup::kAlongBytes})
+    for (const size_t bytes : {size_t{0}, size_t{1}, TransportGroup::kInlineBytes})
       hosts.each([&](TransportGroup& wire) {
         const int32_t own = wire.rank();
         std::vector<Guarded> memory;
-        std::vector<TransportBlock> along;
+        std::vector<TransportBlock> inline_data;
         for (int32_t peer = 0; peer < count; ++peer) {
           memory.emplace_back(bytes);
           fill<uint8_t>(memory.back().data(), own * 8 + peer, bytes);
-          along.push_back({memory.back().data(), peer == own ? 0 : bytes});
+          inline_data.push_back({memory.back().data(), peer == own ? 0 : bytes});
         }
-        const auto take = [&](std::span<const TransportGroup::Met> met) {
-          assert_int_equal(met.size(), count);
+        const auto take = [&](std::span<const TransportGroup::Header> headers) {
+          assert_int_equal(headers.size(), count);
           for (int32_t peer = 0; peer < count; ++peer) {
-            const TransportGroup::Met& from = met[static_cast<size_t>(peer)];
+            const TransportGroup::Header& from = headers[static_cast<size_t>(peer)];
             assert_true(from.text == "small");
-            assert_int_equal(from.along.size(), peer == own ? 0 : bytes);
-            if (!from.along.empty())
-              std::memcpy(memory[static_cast<size_t>(peer)].data(), from.along.data(), bytes);
+            assert_int_equal(from.inline_data.size(), peer == own ? 0 : bytes);
+            if (!from.inline_data.empty())
+              std::memcpy(memory[static_cast<size_t>(peer)].data(), from.inline_data.data(), bytes);
           }
         };
-        wire.meet("small", along, take, soon());
+        wire.exchange_headers("small", inline_data, take, soon());
         for (int32_t peer = 0; peer < count; ++peer) {
           check_bytes(memory[static_cast<size_t>(peer)].data(), bytes, peer * 8 + own);
           memory[static_cast<size_t>(peer)].check();
@@ -294,21 +295,22 @@ void little_data_goes_along_with_a_meeting(void**) {
 void what_may_not_go_along_ends_nothing(void**) {
   Hosts hosts(2);
   hosts.each([](TransportGroup& wire) {
-    std::vector<std::byte> data(TransportGroup::kAlongBytes + 1, std::byte{7});
+    std::vector<std::byte> data(TransportGroup::kInlineBytes + 1, std::byte{7});
     const std::vector<TransportBlock> large(2, {data.data(), data.size()}),
-        most(2, {data.data(), TransportGroup::kAlongBytes});
+        most(2, {data.data(), TransportGroup::kInlineBytes});
     int taken = 0;
-    const auto count = [&](std::span<const TransportGroup::Met>) { ++taken; };
-    CHECK_FAILS(wire.meet("large", large, count, soon()), DSC_ERR_INVALID_ARG, "65537", "65536");
+    const auto count = [&](std::span<const TransportGroup::Header>) { ++taken; };
+    CHECK_FAILS(wire.exchange_headers("large", large, count, soon()), DSC_ERR_INVALID_ARG, "65537", "65536");
     assert_int_equal(taken, 0);
-    const auto refuse = [&](std::span<const TransportGroup::Met> met) {
-      count(met);
+    const auto refuse = [&](std::span<const TransportGroup::Header> headers) {
+      count(headers);
       throw Error(DSC_ERR_MISMATCH, "not what was expected");
     };
     for (int i = 0; i < 20; ++i)  // more than there are slots
-      CHECK_FAILS(wire.meet("most", most, refuse, soon()), DSC_ERR_MISMATCH, "not what was expected");
+      CHECK_FAILS(wire.exchange_headers("most", most, refuse, soon()), DSC_ERR_MISMATCH,
+                  "not what was expected");
     assert_int_equal(taken, 20);
-    wire.meet("again", most, count, soon());
+    wire.exchange_headers("again", most, count, soon());
     assert_int_equal(taken, 21);
   });
 }

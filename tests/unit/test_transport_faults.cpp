@@ -56,7 +56,7 @@ const Operation kOperations[] = {
     {"header exchange",
      [](TransportGroup& wire, std::vector<float>&, Deadline deadline) {
        std::vector<std::string> all;
-       wire.meet("here", all, deadline);
+       wire.exchange_headers("here", all, deadline);
      }},
     {"all_reduce",
      [](TransportGroup& wire, std::vector<float>& data, Deadline deadline) {

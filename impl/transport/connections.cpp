@@ -1,4 +1,4 @@
-#include "transport/mesh.hpp"
+#include "transport/connections.hpp"
 
 #include <signal.h>
 
@@ -67,8 +67,8 @@ std::string key_of(std::string_view prefix, int32_t host) {
 
 }  // namespace
 
-Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
-           Members of)
+Connections::Connections(const std::shared_ptr<Transport>& transport, int32_t rank,
+                         std::vector<int32_t> members, Members of)
     : rank_(rank), members_(checked(std::move(members), rank)), of_(of) {
   channels_.resize(members_.size());
   peer_addresses_.resize(members_.size());
@@ -82,13 +82,13 @@ Mesh::Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vecto
 
 // The module's thread reads what is left: closing a socket that holds unread data resets the connection and
 // discards what was sent last.
-Mesh::~Mesh() {
+Connections::~Connections() {
   const NoSigpipe no_sigpipe;
   move_elsewhere();
   end_all();
 }
 
-void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+void Connections::connect(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   perform("connect", [&] {
     exchange_hellos(exchange, prefix, deadline);
     connect_all(deadline);
@@ -97,26 +97,26 @@ void Mesh::connect(Exchange& exchange, std::string_view prefix, Deadline deadlin
   });
 }
 
-std::string Mesh::hello() const {
+std::string Connections::hello() const {
   std::vector<std::string> addresses;
   addresses.reserve(channels_.size());
   for (const auto& channel : channels_) addresses.push_back(channel ? channel->address() : "");
   return encode_hello(nonces_[static_cast<size_t>(rank_)], addresses);
 }
 
-void Mesh::read_hello(int32_t peer, std::string_view text) {
+void Connections::read_hello(int32_t peer, std::string_view text) {
   TransportHello read = decode_hello(text, rank_, name_of(peer));
   nonces_[static_cast<size_t>(peer)] = std::move(read.nonce);
   peer_addresses_[static_cast<size_t>(peer)] = std::move(read.address);
 }
 
-void Mesh::refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
+void Connections::refuse(Exchange& exchange, std::string_view prefix, int32_t rank, const Error& why) {
   call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
 // Returns nullopt if the hello has not arrived by the deadline.
-std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
-                                     Deadline deadline) {
+std::optional<std::string> Connections::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
+                                            Deadline deadline) {
   for (;;) {
     std::optional<Error> error;
     std::string text;
@@ -137,7 +137,7 @@ std::optional<std::string> Mesh::ask(Exchange& exchange, std::string_view prefix
 }
 
 // All peers are asked even after the deadline, so that the error names every missing one.
-void Mesh::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline) {
+void Connections::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline) {
   capture([&] { exchange.put(key_of(prefix, rank_), hello(), deadline); },
           [&](const Error& error) {
             refuse(exchange, prefix, rank_, error);
@@ -154,7 +154,7 @@ void Mesh::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline
   if (std::find(late.begin(), late.end(), true) != late.end()) fail_late(late);
 }
 
-void Mesh::connect_all(Deadline deadline) {
+void Connections::connect_all(Deadline deadline) {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_)
       capture(
@@ -165,7 +165,7 @@ void Mesh::connect_all(Deadline deadline) {
 
 // The first message on a connection is its sender's nonce. A wrong nonce means that the connection comes from
 // a different program.
-void Mesh::check_peers(Deadline deadline) {
+void Connections::check_peers(Deadline deadline) {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_) channel(peer).post(nonces_[static_cast<size_t>(rank_)].data(), kNonceBytes);
   std::vector<bool> known(members_.size());
@@ -181,21 +181,21 @@ void Mesh::check_peers(Deadline deadline) {
   });
 }
 
-void Mesh::abort(const Failure& why) noexcept {
+void Connections::abort(const Failure& why) noexcept {
   begin_abort(why);
   finish_abort(abort_deadline());
 }
 
-Deadline Mesh::abort_deadline() noexcept { return Deadline::after_ms(kAbortMs); }
+Deadline Connections::abort_deadline() noexcept { return Deadline::after_ms(kAbortMs); }
 
-void Mesh::begin_abort(const Failure& why) noexcept {
+void Connections::begin_abort(const Failure& why) noexcept {
   const NoSigpipe no_sigpipe;
   revoked_ = true;
   send_abort(why);
   poller_.notify();
 }
 
-void Mesh::finish_abort(Deadline deadline) noexcept {
+void Connections::finish_abort(Deadline deadline) noexcept {
   const NoSigpipe no_sigpipe;
   await_abort_sent(deadline);
   for (const auto& channel : channels_)
@@ -203,7 +203,7 @@ void Mesh::finish_abort(Deadline deadline) noexcept {
 }
 
 // The overlap hook also runs if the operation never waited for data.
-void Mesh::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
+void Connections::perform(const char* name, const std::function<void()>& operation, OverlapHook overlap) {
   if (failure_)
     fail(DSC_ERR_REVOKED, "the connections between the hosts were given up: %s", failure_->what());
   const NoSigpipe no_sigpipe;
@@ -221,7 +221,7 @@ void Mesh::perform(const char* name, const std::function<void()>& operation, Ove
 }
 
 // Runs the overlap hook once; false if there is none or it has run.
-bool Mesh::run_overlap() {
+bool Connections::run_overlap() {
   if (!overlap_) return false;
   move_elsewhere();
   std::exchange(overlap_, nullptr)();
@@ -229,18 +229,18 @@ bool Mesh::run_overlap() {
   return true;
 }
 
-void Mesh::move_here() {
+void Connections::move_here() {
   for (int32_t peer = 0; peer < size(); ++peer)
     if (peer != rank_) channel(peer).move_here(peer);
 }
 
-void Mesh::move_elsewhere() noexcept {
+void Connections::move_elsewhere() noexcept {
   for (const auto& channel : channels_)
     if (channel) channel->move_elsewhere();
 }
 
 // Moves bytes until an event is counted or the deadline has passed.
-void Mesh::move(uint64_t seen, Deadline deadline) {
+void Connections::move(uint64_t seen, Deadline deadline) {
   do {
     for (const int32_t peer : poller_.changed(seen, to_move_.empty() ? deadline : Deadline{0}))
       if (std::ranges::find(to_move_, peer) == to_move_.end()) to_move_.push_back(peer);
@@ -249,21 +249,21 @@ void Mesh::move(uint64_t seen, Deadline deadline) {
 }
 
 // Sends the cause to all peers that can still receive it.
-void Mesh::send_abort(const Failure& why) noexcept {
+void Connections::send_abort(const Failure& why) noexcept {
   move_elsewhere();
   for (const auto& channel : channels_)
     if (channel) channel->send_abort(why);
 }
 
 // Gives the peers time to receive the cause before the sockets are shut down.
-void Mesh::await_abort_sent(Deadline deadline) noexcept {
+void Connections::await_abort_sent(Deadline deadline) noexcept {
   wait_briefly(deadline,
                [](TransportChannel& channel) { return channel.all_delivered() || channel.is_cut_off(); });
 }
 
 // All sockets are shut down first, so that the module's thread ends the connections: closing one from here
 // blocks until that thread returns from its poll.
-void Mesh::end_all() {
+void Connections::end_all() {
   for (const auto& channel : channels_)
     if (channel) channel->shut_down();
   wait_briefly(Deadline::after_ms(kBrieflyMs), [](TransportChannel& channel) { return !channel.open(); });
@@ -272,7 +272,7 @@ void Mesh::end_all() {
 }
 
 // Polls every millisecond, because the kernel does not report when a peer has received.
-void Mesh::wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept {
+void Connections::wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channel)) noexcept {
   uint64_t seen;
   do {
     seen = poller_.count();
@@ -282,7 +282,7 @@ void Mesh::wait_briefly(Deadline deadline, bool (*done)(TransportChannel& channe
   } while (!deadline.passed());
 }
 
-void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
+void Connections::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
   std::vector<bool> late(members_.size());
   for (;;) {
     const uint64_t seen = poller_.count();
@@ -310,16 +310,16 @@ void Mesh::run(Deadline deadline, const std::function<Step(int32_t)>& look) {
   }
 }
 
-std::string Mesh::name_of(int32_t peer) const {
+std::string Connections::name_of(int32_t peer) const {
   const std::string member = "rank " + std::to_string(members_[static_cast<size_t>(peer)]);
   return of_ == Members::kRanks ? member : "host " + std::to_string(peer) + " (" + member + ")";
 }
 
-void Mesh::fail_cut_off(int32_t peer) {
+void Connections::fail_cut_off(int32_t peer) {
   fail_dead(peer, "the host of " + name_of(peer) + " does not answer");
 }
 
-void Mesh::fail_ended(int32_t peer) {
+void Connections::fail_ended(int32_t peer) {
   const Failure* said = channel(peer).abort_cause();
   if (!said) fail_dead(peer, "the connection to " + name_of(peer) + " ended: " + channel(peer).why_ended());
   Failure there = *said;
@@ -334,7 +334,7 @@ void Mesh::fail_ended(int32_t peer) {
   throw Error(failure);
 }
 
-void Mesh::fail_dead(int32_t peer, const std::string& why) {
+void Connections::fail_dead(int32_t peer, const std::string& why) {
   Failure failure;
   failure.code = DSC_ERR_PEER_DEAD;
   failure.ranks = {peer};
@@ -342,7 +342,7 @@ void Mesh::fail_dead(int32_t peer, const std::string& why) {
   throw Error(failure);
 }
 
-void Mesh::fail_late(const std::vector<bool>& late) {
+void Connections::fail_late(const std::vector<bool>& late) {
   Failure failure;
   failure.code = DSC_ERR_TIMEOUT;
   failure.text.add("%s: the deadline passed, and did not come: ", doing_);

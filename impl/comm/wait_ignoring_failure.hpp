@@ -7,7 +7,7 @@
 namespace dsc {
 
 // Returns true if the operation has ended, successfully or not.
-inline bool settle(Work& work, Deadline deadline) noexcept {
+inline bool wait_ignoring_failure(Work& work, Deadline deadline) noexcept {
   guard_thread([&] { work.wait(deadline); }, [](const char*) {});
   return work.done();
 }

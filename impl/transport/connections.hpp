@@ -16,7 +16,7 @@
 
 namespace dsc {
 
-// A Step is the result of looking at one peer in Mesh::run().
+// A Step is the result of looking at one peer in Connections::run().
 enum class Step {
   kMoved,    // there was progress; look again
   kWait,     // the peer has to act before this host can send the rest of its data
@@ -30,16 +30,16 @@ enum class Step {
 using OverlapHook = std::function<void()>;
 
 // Except for abort(), one thread at a time calls these functions.
-class Mesh {
+class Connections {
  public:
   // How messages name a member: "host 1 (rank 4)", or "rank 4".
   enum class Members { kLeaders, kRanks };
   // `members[i]` is the rank that represents host i and owns that host's key in the exchange.
-  Mesh(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
-       Members of = Members::kLeaders);
-  ~Mesh();
-  Mesh(const Mesh&) = delete;
-  Mesh& operator=(const Mesh&) = delete;
+  Connections(const std::shared_ptr<Transport>& transport, int32_t rank, std::vector<int32_t> members,
+              Members of = Members::kLeaders);
+  ~Connections();
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
 
   int32_t rank() const noexcept { return rank_; }
   int32_t size() const noexcept { return static_cast<int32_t>(members_.size()); }
