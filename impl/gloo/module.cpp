@@ -173,5 +173,5 @@ constexpr dsc_transport_table kTable = {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const dsc_transport_table* dsc_gloo_table(void);
-const dsc_transport_table* dsc_gloo_table(void) { return &kTable; }
+extern "C" __attribute__((visibility("default"))) const dsc_transport_table* dsc_transport_module(void);
+const dsc_transport_table* dsc_transport_module(void) { return &kTable; }

@@ -69,7 +69,7 @@ std::string key_of(std::string_view prefix, int32_t host) {
 
 Connections::Connections(const std::shared_ptr<Transport>& transport, int32_t rank,
                          std::vector<int32_t> members, Members of)
-    : rank_(rank), members_(checked(std::move(members), rank)), of_(of) {
+    : transport_(transport), rank_(rank), members_(checked(std::move(members), rank)), of_(of) {
   channels_.resize(members_.size());
   peer_addresses_.resize(members_.size());
   nonces_.resize(members_.size());
@@ -101,11 +101,16 @@ std::string Connections::hello() const {
   std::vector<std::string> addresses;
   addresses.reserve(channels_.size());
   for (const auto& channel : channels_) addresses.push_back(channel ? channel->address() : "");
-  return encode_hello(nonces_[static_cast<size_t>(rank_)], addresses);
+  return encode_hello(transport_->table().library, nonces_[static_cast<size_t>(rank_)], addresses);
 }
 
 void Connections::read_hello(int32_t peer, std::string_view text) {
   TransportHello read = decode_hello(text, rank_, name_of(peer));
+  const char* const own = transport_->table().library;
+  if (read.library != own)
+    fail(DSC_ERR_VERSION,
+         "%s moves bytes by \"%.64s\", this one by \"%.64s\"; expected the same on all hosts",
+         name_of(peer).c_str(), read.library.c_str(), own);
   nonces_[static_cast<size_t>(peer)] = std::move(read.nonce);
   peer_addresses_[static_cast<size_t>(peer)] = std::move(read.address);
 }

@@ -97,6 +97,7 @@ class Connections {
   [[noreturn]] void fail_late(const std::vector<bool>& late);
   std::string name_of(int32_t peer) const;
 
+  const std::shared_ptr<Transport> transport_;
   const int32_t rank_;
   const std::vector<int32_t> members_;
   const Members of_;

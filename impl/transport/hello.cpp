@@ -40,11 +40,13 @@ bool apply_difference(std::string& text, std::string_view difference) {
 
 }  // namespace
 
-std::string encode_hello(std::string_view nonce, const std::vector<std::string>& addresses) {
+std::string encode_hello(std::string_view library, std::string_view nonce,
+                         const std::vector<std::string>& addresses) {
   const auto first = std::ranges::find_if(addresses, [](const auto& address) { return !address.empty(); });
   const std::string base = first == addresses.end() ? "" : *first;
   ByteWriter writer;
   writer.number(static_cast<uint8_t>(Kind::kHello));
+  writer.text(library);
   writer.raw(nonce);
   writer.text(base);
   for (const std::string& address : addresses) write_difference(writer, base, address);
@@ -65,6 +67,7 @@ TransportHello decode_hello(std::string_view bytes, int32_t reader, const std::s
   const auto kind = static_cast<Kind>(from.number<uint8_t>());
   if (kind == Kind::kRefusal) throw_refusal(from, who);
   TransportHello hello;
+  hello.library = from.text();
   hello.nonce = from.raw(sizeof(Nonce));
   hello.address = from.text();
   std::string_view difference;

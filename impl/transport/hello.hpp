@@ -1,6 +1,6 @@
-// The first thing that hosts exchange, before there are connections: a nonce that identifies a host's
-// connections, and an own address for each other host; or the reason why a host does not take part. These
-// functions have no side effects.
+// The first thing that hosts exchange, before there are connections: the library that moves their bytes, a
+// nonce that identifies a host's connections, and an own address for each other host; or the reason why a
+// host does not take part. These functions have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 namespace dsc {
 
 struct TransportHello {
+  std::string library;  // dsc_transport_table.library
   std::string nonce;    // 16 bytes
   std::string address;  // where it listens for the reader of this hello
 };
@@ -20,7 +21,8 @@ struct TransportHello {
 // `addresses` is indexed by host; all have the same length, except for the own one, which is empty. Addresses
 // differ in a few bytes (the port), and only these are encoded, because the store holds an address for every
 // pair of hosts.
-std::string encode_hello(std::string_view nonce, const std::vector<std::string>& addresses);
+std::string encode_hello(std::string_view library, std::string_view nonce,
+                         const std::vector<std::string>& addresses);
 std::string encode_refusal(const Error& why);
 
 // Decodes the part for host `reader`. Throws PROTOCOL for malformed bytes, or the refusal as an error of this

@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -11,7 +14,27 @@
 namespace dsc {
 namespace {
 
-constexpr const char* kFile = "libdsc_gloo.so";
+// A module, and the environment variable that may say where it is.
+struct Module {
+  std::string_view name;
+  const char* file;
+  const char* path_variable;
+};
+
+// The first one is the default.
+constexpr std::array kModules = {
+    Module{"gloo", "libdsc_gloo.so", "DSC_GLOO_LIBRARY"},
+};
+
+const Module& chosen(const Environment& environment) {
+  const auto name = environment("DSC_TRANSPORT");
+  if (!name) return kModules.front();
+  const auto found = std::ranges::find(kModules, *name, &Module::name);
+  if (found != kModules.end()) return *found;
+  std::string known;
+  for (const Module& module : kModules) known += (known.empty() ? "" : ", ") + std::string(module.name);
+  fail(DSC_ERR_CONFIG, "DSC_TRANSPORT is \"%.32s\", expected one of: %s", name->c_str(), known.c_str());
+}
 
 // Returns the folder with its trailing slash, or an empty text if it is unknown.
 std::string folder_of_this_library() {
@@ -22,10 +45,10 @@ std::string folder_of_this_library() {
 }
 
 // Distributions install modules into a subfolder of the library folder, which is tried second.
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(const Module& module) {
   const std::string folder = folder_of_this_library();
-  if (folder.empty()) return {kFile};
-  return {folder + kFile, folder + "libdsc/" + kFile, kFile};
+  if (folder.empty()) return {module.file};
+  return {folder + module.file, folder + "libdsc/" + module.file, module.file};
 }
 
 // RTLD_NODELETE, because the module's thread may run until the process ends.
@@ -35,32 +58,34 @@ void* open(const std::string& path, std::string& tried) {
   return handle;
 }
 
-void* open_library(const Environment& environment) {
+void* open_library(const Module& module, const Environment& environment) {
   std::string tried;
-  if (const auto path = environment("DSC_GLOO_LIBRARY")) {
+  if (const auto path = environment(module.path_variable)) {
     if (void* handle = open(*path, tried)) return handle;
-    fail(DSC_ERR_NO_BACKEND, "Gloo's module cannot be loaded from DSC_GLOO_LIBRARY: %s", tried.c_str());
+    fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded from %s: %s", module.file, module.path_variable,
+         tried.c_str());
   }
-  for (const std::string& path : candidates())
+  for (const std::string& path : candidates(module))
     if (void* handle = open(path, tried)) return handle;
-  fail(DSC_ERR_NO_BACKEND, "Gloo's module cannot be loaded: %s; DSC_GLOO_LIBRARY may say where it is",
-       tried.c_str());
+  fail(DSC_ERR_NO_BACKEND, "%s cannot be loaded: %s; %s may say where it is", module.file, tried.c_str(),
+       module.path_variable);
 }
 
-std::string path_of(void* handle) {
+std::string path_of(void* handle, const Module& module) {
   link_map* map = nullptr;
-  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : kFile;
+  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : module.file;
 }
 
 }  // namespace
 
 TransportLibrary load_transport(const Environment& environment) {
-  void* const handle = open_library(environment);
-  TransportLibrary library{.path = path_of(handle)};
+  const Module& module = chosen(environment);
+  void* const handle = open_library(module, environment);
+  TransportLibrary library{.path = path_of(handle, module)};
   const auto table_of =
       reinterpret_cast<dsc_transport_table_function>(dlsym(handle, DSC_TRANSPORT_TABLE_SYMBOL));
   if (!table_of)
-    fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is not libdsc's module for Gloo", library.path.c_str(),
+    fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is no transport module of libdsc", library.path.c_str(),
          DSC_TRANSPORT_TABLE_SYMBOL);
   library.table = table_of();
   if (library.table->version < DSC_TRANSPORT_TABLE_VERSION ||

@@ -1,4 +1,4 @@
-// The module libdsc_gloo.so, loaded at run time.
+// The transport module of this process, loaded at run time.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct TransportLibrary {
   const dsc_transport_table* table = nullptr;
 };
 
-// Loads the path in DSC_GLOO_LIBRARY or, if it is not set, the file beside this library, then from the
-// system's search path. It stays loaded. Throws NO_BACKEND with the places that were tried and what was wrong
-// there.
+// Loads the module that DSC_TRANSPORT names, or the default one: from the path in a variable of its own, such
+// as DSC_GLOO_LIBRARY, or beside this library, or from the system's search path. It stays loaded. Throws
+// CONFIG for an unknown name, and NO_BACKEND with the places that were tried and what was wrong there.
 TransportLibrary load_transport(const Environment& environment);
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-/* The interface of libdsc_gloo.so to libdsc: plain C functions for connections to other hosts. The table is
- * append-only; its size and version tell which members are present.
+/* The interface of a transport module, such as libdsc_gloo.so, to libdsc: plain C functions for connections
+ * to other hosts. The table is append-only; its size and version tell which members are present.
  *
  * A pair is one connection. Memory that the peer may write into is a region of the pair; messages name it by
  * its slot number, and a message that does not fit its region ends the connection. Messages of one pair
@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define DSC_TRANSPORT_TABLE_VERSION 1u
-#define DSC_TRANSPORT_TABLE_SYMBOL "dsc_gloo_table"
+#define DSC_TRANSPORT_TABLE_SYMBOL "dsc_transport_module"
 #define DSC_TRANSPORT_ADDRESS_BYTES 256
 
 typedef struct dsc_transport_device dsc_transport_device; /* an address of this host, and one thread */
@@ -44,7 +44,7 @@ typedef struct dsc_transport_table {
   size_t struct_size;
   uint32_t version;
   uint32_t reserved;
-  const char* library; /* name and version, such as "Gloo 0.5.0" */
+  const char* library; /* name and version, such as "Gloo 0.5.0"; must be equal on all hosts */
 
   /* `address` must be numeric and belong to this host; connections are accepted only there. */
   int (*open_device)(const char* address, dsc_transport_device** device, char* error, size_t error_bytes);

@@ -34,7 +34,8 @@ Read read(Bytes bytes, int32_t reader) {
   return result;
 }
 
-// Byte by byte, as introduction.hpp says it: a kind, the number, an address, and by host what differs there.
+// Byte by byte, as hello.hpp says it: a kind, the library, the nonce, an address, and by host what differs
+// there.
 class Model {
  public:
   explicit Model(Bytes bytes) : bytes_(bytes) {}
@@ -42,6 +43,7 @@ class Model {
   std::optional<TransportHello> hello(int32_t reader) {
     TransportHello said;
     if (number(1) != 1) return std::nullopt;
+    said.library = text(number(4));
     said.nonce = text(sizeof(Nonce));
     said.address = text(number(4));
     std::string difference;
@@ -82,6 +84,7 @@ void decoding(Input input) {
   const auto expected = Model(bytes).hello(reader);
   FUZZ_REQUIRE(got.hello.has_value() == expected.has_value());
   if (expected) {
+    FUZZ_REQUIRE(got.hello->library == expected->library);
     FUZZ_REQUIRE(got.hello->nonce == expected->nonce);
     FUZZ_REQUIRE(got.hello->address == expected->address);
   } else if (bytes.empty() || bytes[0] != 2) {
@@ -102,11 +105,12 @@ void encoding(Input input) {
     address.resize(bytes, 'x');
     addresses.push_back(host == own ? "" : address);
   }
-  const std::string written = encode_hello(nonce, addresses);
+  const std::string library(input.take(input.below(20)));
+  const std::string written = encode_hello(library, nonce, addresses);
   for (size_t host = 0; host < hosts; ++host) {
     const Read got = read(written, static_cast<int32_t>(host));
     if (host == own) continue;
-    FUZZ_REQUIRE(got.hello.has_value() && got.hello->nonce == nonce);
+    FUZZ_REQUIRE(got.hello.has_value() && got.hello->library == library && got.hello->nonce == nonce);
     FUZZ_REQUIRE(got.hello->address == addresses[host]);
   }
   FUZZ_REQUIRE(!read(written, static_cast<int32_t>(hosts)).hello);  // there is no such host

@@ -2,8 +2,8 @@
 #include "transport/table.h"
 
 #ifdef OLD_TABLE
-const dsc_transport_table* dsc_gloo_table(void);
-const dsc_transport_table* dsc_gloo_table(void) {
+const dsc_transport_table* dsc_transport_module(void);
+const dsc_transport_table* dsc_transport_module(void) {
   static const dsc_transport_table table = {.struct_size = sizeof table - sizeof(void*),
                                             .version = DSC_TRANSPORT_TABLE_VERSION};
   return &table;

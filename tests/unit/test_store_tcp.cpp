@@ -221,12 +221,12 @@ void names_what_is_no_store(void**) {
     char byte;
     (void)!::recv(fd, &byte, 1, 0);
   });
-  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "greeting");
+  CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "no hello came");
   CHECK_FAILS(TcpStore(silent.target(), Deadline::after_ms(20000)), DSC_ERR_PROTOCOL, "says nothing");
   const Foreign newer([](int fd) {
-    ServerHello greeting;
-    greeting.version = 7;
-    say(fd, encode(greeting));
+    ServerHello hello;
+    hello.version = 7;
+    say(fd, encode(hello));
     ::usleep(100000);
   });
   CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
@@ -237,7 +237,7 @@ void names_what_is_no_store(void**) {
   CHECK_FAILS(TcpStore(liar.target(), soon()), DSC_ERR_AUTH, "same token");
   const Foreign rude([](int) {});
   CHECK_FAILS(TcpStore(rude.target(), Deadline::after_ms(1500)), DSC_ERR_TIMEOUT, "no store at 127.0.0.1",
-              "tried 127.0.0.1", "greeting");
+              "tried 127.0.0.1", "no hello came");
 }
 
 void waits_for_a_server_that_is_late(void**) {

@@ -200,12 +200,13 @@ void too_few_descriptors_are_told_before_connecting(void**) {
   assert_int_equal(::setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-void introductions_that_are_none_are_refused(void**) {
+void bytes_that_are_no_hello_are_refused(void**) {
   const std::string nonce(16, 'n'), low("a\0b", 3), high("a\xff!", 3);
-  const std::string whole = encode_hello(nonce, {low, "", high});
+  const std::string whole = encode_hello("Gloo 1", nonce, {low, "", high});
   for (const int32_t reader : {0, 2}) {
     const TransportHello read = decode_hello(whole, reader, "host 1");
-    assert_true(read.nonce == nonce && read.address == (reader == 0 ? low : high));
+    assert_true(read.library == "Gloo 1" && read.nonce == nonce &&
+                read.address == (reader == 0 ? low : high));
   }
   for (size_t bytes = 0; bytes < whole.size(); ++bytes)
     CHECK_FAILS(decode_hello(whole.substr(0, bytes), 2, "host 1"), DSC_ERR_PROTOCOL, "host 1",
@@ -216,7 +217,7 @@ void introductions_that_are_none_are_refused(void**) {
     const Outcome outcome = outcome_of([&] { decode_hello(changed, 2, "host 1"); });
     assert_true(outcome.code == DSC_OK || outcome.code == DSC_ERR_PROTOCOL);
   }
-  CHECK_FAILS(decode_hello(encode_hello(nonce, {low, "", high}), 3, "host 1"), DSC_ERR_PROTOCOL);
+  CHECK_FAILS(decode_hello(encode_hello("Gloo 1", nonce, {low, "", high}), 3, "host 1"), DSC_ERR_PROTOCOL);
   CHECK_FAILS(decode_hello(encode_refusal(Error(DSC_ERR_NOMEM, "no memory")), 0, "host 1"), DSC_ERR_NOMEM,
               "host 1: no memory");
 }
@@ -478,13 +479,43 @@ void two_hundred_wires_leave_nothing(void**) {
 void modules_that_do_not_fit_are_refused(void**) {
   const auto load = [](const char* path) { load_transport(environment_of(path)); };
   CHECK_FAILS(load("/nowhere/libdsc_gloo.so"), DSC_ERR_NO_BACKEND, "DSC_GLOO_LIBRARY", "/nowhere/");
-  CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no dsc_gloo_table");
+  CHECK_FAILS(load(FAKE_NONE), DSC_ERR_NO_BACKEND, FAKE_NONE, "has no dsc_transport_module");
   CHECK_FAILS(load(FAKE_OLD), DSC_ERR_NO_BACKEND, FAKE_OLD, "version 1", "expected");
+  const auto named = [](const char* name) {
+    load_transport([name](const char* asked) -> std::optional<std::string> {
+      if (std::string(asked) == "DSC_TRANSPORT") return name;
+      return std::nullopt;
+    });
+  };
+  CHECK_FAILS(named("glo"), DSC_ERR_CONFIG, "DSC_TRANSPORT is \"glo\"", "expected one of: gloo");
   // Beside this program there is none; whether there is one in the system is up to LD_LIBRARY_PATH.
   const Outcome found = outcome_of([&] { load(nullptr); });
   if (found.code != DSC_OK)
     CHECK_FAILS(load(nullptr), DSC_ERR_NO_BACKEND, "unit/libdsc_gloo.so", "unit/libdsc/libdsc_gloo.so",
                 "; libdsc_gloo.so: cannot open");
+}
+
+void hosts_with_different_modules_do_not_connect(void**) {
+  static const TransportLibrary library = load_transport(process_environment());
+  static dsc_transport_table another = *library.table;
+  another.library = "Another 1.0";
+  const std::shared_ptr<Transport> transports[] = {
+      std::make_shared<Transport>(library, "127.0.0.1"),
+      std::make_shared<Transport>(TransportLibrary{library.path, &another}, "127.0.0.1")};
+  MemoryStore store;
+  Outcome outcomes[2];
+  std::vector<std::thread> threads;
+  for (int32_t host = 0; host < 2; ++host)
+    threads.emplace_back([&, host] {
+      TransportGroup group(transports[host], host, {0, 10});
+      outcomes[host] = outcome_of([&] { group.connect(store, "differ", soon()); });
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const Outcome& outcome : outcomes) {
+    assert_int_equal(outcome.code, DSC_ERR_VERSION);
+    assert_non_null(std::strstr(outcome.text.c_str(), "\"Another 1.0\""));
+    assert_non_null(std::strstr(outcome.text.c_str(), library.table->library));
+  }
 }
 
 void addresses_that_do_not_fit_are_refused(void**) {
@@ -533,7 +564,7 @@ int main() {
       cmocka_unit_test(who_never_connects_is_named),
       cmocka_unit_test(a_host_that_cannot_take_part_says_why),
       cmocka_unit_test(too_few_descriptors_are_told_before_connecting),
-      cmocka_unit_test(introductions_that_are_none_are_refused),
+      cmocka_unit_test(bytes_that_are_no_hello_are_refused),
       cmocka_unit_test(many_hosts_tell_little_of_each),
       cmocka_unit_test(two_families_of_addresses_are_told),
       cmocka_unit_test(a_farewell_beside_another_message_is_waited_for),
@@ -543,6 +574,7 @@ int main() {
       cmocka_unit_test(nobody_writes_beside_the_ring),
       cmocka_unit_test(two_hundred_wires_leave_nothing),
       cmocka_unit_test(modules_that_do_not_fit_are_refused),
+      cmocka_unit_test(hosts_with_different_modules_do_not_connect),
       cmocka_unit_test(addresses_that_do_not_fit_are_refused),
       cmocka_unit_test(gloos_thread_is_named_and_deaf),
   };
