@@ -279,7 +279,7 @@ void PipeRunner::call_back(Comm& comm, PipeActions& actions, const Instruction& 
 
 void PipeRunner::expect_alive() const {
   for (const auto& channel : {activations_, gradients_})
-    if (const Failure failure = channel->failure(); failure.revoked) throw Error(failure);
+    if (channel->revoked()) throw Error(channel->failure());
 }
 
 // Fails all communicators after a failure of this rank, so that no other rank waits for it.

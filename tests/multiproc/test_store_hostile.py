@@ -185,7 +185,7 @@ def test_ranks_join_in_a_crowd():
         with meanwhile(crowd(one.port, count, silent)), meanwhile(flood(one.port, 1000)):
             while len(silent) < count or time.monotonic() - start < 2:
                 joins += one.join()
-                assert one.server.counts()["strangers"] <= 64 + 2 * RANKS
+                assert one.server.counts()["unauthenticated"] <= 64 + 2 * RANKS
         share = (cpu_s(one.server.process) - cpu) / (time.monotonic() - start)
         refused = one.server.counts()["refused"]
         report(f"among {count} silent connections and {refused - count} others in {time.monotonic() - start:.1f} s", joins)
