@@ -168,7 +168,9 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 }
 
 void HierEngine::leave_if_idle() noexcept {
-  if (state.is_over() || revoked_.load()) return;
+  if (state.is_over()) return;
+  publish_failure_of_host();
+  if (revoked_.load()) return;
   leaving_.store(true);
   if (!has_running()) local_->leave_if_idle();
   leaving_.store(false);
