@@ -76,9 +76,13 @@ Failure CommState::destroyed() const noexcept {
 }
 
 void CommState::name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept {
-  FixedText<160> where;
+  FixedText<224> where;
   where.add("%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", operation, number, name().c_str(),
             rank(), size());
+  const bool is_first = failure.sequence == number && failure.operation == std::string_view(operation);
+  if ((failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) && failure.sequence != 0 &&
+      !is_first)
+    where.add("%s number %" PRIu64 " failed: ", failure.operation.c_str(), failure.sequence);
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
   failure.operation = operation;

@@ -229,6 +229,11 @@ dsc_result_t Group::first_code() const noexcept {
   return -static_cast<dsc_result_t>(failure_word().load(std::memory_order_acquire) >> 16 & 0xff);
 }
 
+bool Group::failed_here() const noexcept {
+  const uint64_t word = failure_word().load(std::memory_order_acquire);
+  return word != 0 && static_cast<int>(word & 0xffff) == rank_;
+}
+
 // The cause lies in the segment of the member that set the word; that member may be corrupted.
 Failure Group::first_cause() const {
   const uint64_t word = failure_word().load(std::memory_order_acquire);

@@ -144,6 +144,8 @@ class Group : public std::enable_shared_from_this<Group> {
   Failure first_cause() const;
   // Returns its code; DSC_OK if there is no failure.
   dsc_result_t first_code() const noexcept;
+  // Returns whether this rank has set it.
+  bool failed_here() const noexcept;
   // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
   // more of the failed operation.
   void tell_failure() noexcept;

@@ -25,12 +25,16 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
   return failure;
 }
 
+// If another rank of this host has found the time-out or mismatch, in a step of its own, only that rank knows
+// which operation it was.
 Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
+  const bool is_known = !host.revoked() || host.failed_here() ||
+                        (cause.code != DSC_ERR_TIMEOUT && cause.code != DSC_ERR_MISMATCH);
   cause.group = id();
-  cause.sequence = number;
-  cause.operation = op_kind_name(call.kind);
+  cause.sequence = is_known ? number : 0;
+  cause.operation = is_known ? op_kind_name(call.kind) : "";
   cause.revoked = true;
   cause.is_published = false;
   return cause;
@@ -82,7 +86,6 @@ void HierEngine::take(const Failure& cause) noexcept {
   }
   Failure here = kept;
   here.is_published = true;
-  here.operation = {};
   local_->revoke(here);
   links_.fail(kept);
   state.fail_channels(kept);  // on all ranks, as each of them takes the cause
@@ -133,13 +136,10 @@ void HierEngine::publish_failure_of_host() noexcept {
 Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
   Failure cause = cause_of(call, number, error);
   if (!revoked_.load() && !told_here()) call_out([&] { status_.explain_time_out(call, number, cause); });
-  if (auto told = told_here()) {  // this rank's own error is a consequence of it
-    told->sequence = number;
-    told->operation = cause.operation;
-    learn_of(*told);
-  } else {
+  if (const auto told = told_here())
+    learn_of(*told);  // this rank's own error is a consequence of it
+  else
     revoke(cause);
-  }
   state.note_reported();
   MutexLock lock(mutex_);
   return cause_;

@@ -76,9 +76,9 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
 
 // The text remains as it is in a part of a larger communicator, which names its own operation.
 void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept {
+  if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), number);
   failure.operation = op_kind_name(kind);
   failure.sequence = number;
-  if (!group_->is_part()) state.name_operation(failure, op_kind_name(kind), number);
 }
 
 std::optional<Failure> HostEngine::finish(Operation& operation, Progress progress) noexcept {

@@ -68,6 +68,8 @@ Failure Operation::failure() const noexcept {
   Failure failure;
   if (is_nonfinite_) {
     failure.code = DSC_ERR_NONFINITE;
+    failure.sequence = sequence_;
+    failure.operation = op_kind_name(call_.kind);
     failure.group = group_.id();
     failure.index = found_.index;
     failure.ranks = {found_.source};
@@ -75,11 +77,11 @@ Failure Operation::failure() const noexcept {
   } else {
     failure = group_.first_cause();
     const int32_t self = group_.shown_rank(group_.rank());
-    if (failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
+    const bool is_cause =
+        failure.sequence == sequence_ && failure.operation == std::string_view(op_kind_name(call_.kind));
+    if (is_cause && failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
       failure.text.add("; this is rank %d, which came too late", self);
   }
-  failure.sequence = sequence_;
-  failure.operation = op_kind_name(call_.kind);
   failure.elapsed_ns = elapsed_ns();
   return failure;
 }

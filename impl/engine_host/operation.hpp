@@ -68,7 +68,8 @@ class Operation {
 
   const Call& call() const noexcept { return call_; }
   uint64_t sequence() const noexcept { return sequence_; }
-  // After kFailed: the group's first cause as that of this operation, or the non-finite element.
+  // After kFailed: the group's first cause, which names the operation that failed first, or the non-finite
+  // element.
   Failure failure() const noexcept;
   int64_t started_ticks() const noexcept { return started_ticks_; }
   int64_t elapsed_ns() const noexcept {

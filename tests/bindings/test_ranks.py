@@ -363,6 +363,26 @@ def test_a_rank_that_comes_too_late_is_told_so():
     assert late.endswith("this is rank 1, which came too late")
 
 
+def sends_what_nobody_receives(world):
+    """Rank 0 waits in a message, the others in a broadcast, whose time is over first."""
+    world.timeout = 0.5
+    with pytest.raises(dsc.TimeoutError) as caught:
+        if world.rank == 0:
+            world.timeout = 30
+            world.send(np.ones(4), 1)
+        world.broadcast(np.ones(4))
+    return caught.value.message, caught.value.ranks
+
+
+def test_an_error_names_the_operation_that_failed_first():
+    texts = ranks(3, sends_what_nobody_receives)
+    assert [blamed for _, blamed in texts] == [(0,)] * 3
+    assert "on rank 0 of 3: broadcast number 1 failed: rank 0 (pid " in texts[0][0] and "too late" not in texts[0][0]
+    for text, _ in texts[1:]:
+        assert text.startswith("broadcast: broadcast number 1 of group") and "failed" not in text, text
+        assert text.endswith("last send number 1 to rank 1"), text
+
+
 def forks(world):
     child = os.fork()
     if child == 0:
@@ -461,6 +481,8 @@ def test_monitored_barrier_waits_as_long_as_its_communicator():
 def test_a_world_has_the_time_out_that_it_was_given(world):
     assert world.timeout == 300
     group, hurried = world.split(0), world.split(0, timeout=1.5)
-    world.set_timeout(3)
+    world.timeout = 3
     assert (world.timeout, group.timeout, hurried.timeout) == (3, 300, 1.5)
+    with pytest.raises(ValueError, match="timeout is 0; expected a number of seconds above 0"):
+        world.timeout = 0
     world.set_timeout(300)

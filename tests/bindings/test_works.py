@@ -213,6 +213,17 @@ def polls(rank):
         return took
 
 
+@pytest.mark.parametrize("timeout, kind", [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError)])
+def test_a_wait_takes_no_time_that_is_none(world, timeout, kind):
+    work = world.all_reduce(np.ones(2), async_op=True)
+    for wait in (work.wait, work.synchronize):
+        with pytest.raises(kind, match="timeout is"):
+            wait(timeout)
+    assert work.wait() and work.wait(0)
+    with pytest.raises(kind, match="timeout is"):
+        work.wait(timeout)
+
+
 def test_progress_for_any_time():
     took, _ = dsc.spawn(polls, 2, timeout=60)
     assert len(took) == 6 and max(took) < 15

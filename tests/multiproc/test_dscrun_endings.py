@@ -170,6 +170,17 @@ def test_second_signal_kills_at_once(name):
     assert elapsed(start) < AT_ONCE_S
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_rank_may_write_a_checkpoint_after_the_end_of_another(name):
+    writes = f"trap 'sleep 1.5; echo written; exit 0' {name}; echo ready; while :; do sleep 0.1; done"
+    job = Started("-n", "2", "--grace", "0.3", "--", *only_rank(0, writes, "echo ready; exec sleep 30"))
+    job.read_lines(2)
+    job.signal(getattr(signal, "SIG" + name))
+    code, out, err = job.finish()
+    assert "[0] written" in out and code == 128 + getattr(signal, "SIG" + name), out + err
+    assert "waiting up to" not in err and "SIGKILL" not in err, err
+
+
 def test_ignored_hangup_stays_ignored():
     ignore = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
     job = Started("-n", "1", "--", *sh("echo ready; kill -HUP $$; read line; echo $line"), stdin=-1, **ignore)

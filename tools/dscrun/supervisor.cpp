@@ -277,7 +277,8 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
     return;
   }
   first_failed_ = static_cast<size_t>(&rank - ranks_.data());
-  if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
+  // After INT or TERM a rank ends because it was asked to, and the others may take their time.
+  if (options_.keep_going || stage_ != Stage::kRunning || stop_signals_ > 0 || !any_running()) return;
   output_.say(rank.name + " " + describe(rank) + "; waiting up to " + format_limit(options_.grace) + " for " +
               list_running() + " to end");
   enter(Stage::kGrace);

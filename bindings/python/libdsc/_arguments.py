@@ -90,6 +90,16 @@ def seconds_of(value: Seconds, argument: str = "timeout") -> float:
     return value.total_seconds() if isinstance(value, timedelta) else real(argument, value)
 
 
+def wait_seconds(timeout: Optional[Seconds]) -> Optional[float]:
+    """How long a wait may take in seconds, which may be 0; None: until the end."""
+    if timeout is None:
+        return None
+    seconds = seconds_of(timeout)
+    if not seconds >= 0:
+        raise ValueError(f"timeout is {timeout}; expected a number of seconds of 0 or more, or None")
+    return seconds
+
+
 def milliseconds(timeout: Seconds, argument: str = "timeout") -> int:
     """A time-out as the library wants it, never rounded down to nothing."""
     seconds = seconds_of(timeout, argument)

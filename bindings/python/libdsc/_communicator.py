@@ -471,8 +471,12 @@ class Communicator(Objects):
 
     @property
     def timeout(self) -> float:
-        """Seconds that operations have which start now."""
+        """Seconds that operations have which start now. Setting it is set_timeout()."""
         return self._query(lib.dsc_comm_timeout) / 1000
+
+    @timeout.setter
+    def timeout(self, seconds: Seconds) -> None:
+        self.set_timeout(seconds)
 
     def progress(self, timeout: Seconds = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.

@@ -15,7 +15,7 @@ from ctypes import byref, c_int32, c_void_p
 from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
 from libdsc import _callbacks, _interrupt, _raw, errors
-from libdsc._arguments import Seconds, seconds_of
+from libdsc._arguments import Seconds, wait_seconds
 from libdsc._library import check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 from libdsc._tracebacks import shown
@@ -98,9 +98,10 @@ class Work:
             stream: which stream waits, as in the operations; if not given, the caller's current one.
         """
         try:
+            seconds = wait_seconds(timeout)
             if not self._completed:
                 waiting = None if self._place is None else self._place.waiting(stream)
-                code = self._wait(lib.dsc_work_wait, (self._handle, waiting), timeout)
+                code = self._wait(lib.dsc_work_wait, (self._handle, waiting), seconds)
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
@@ -112,8 +113,9 @@ class Work:
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """As wait(); for an operation on a GPU too it returns only when nobody touches the arrays any more."""
         try:
+            seconds = wait_seconds(timeout)
             if not self._completed:
-                code = self._wait(lib.dsc_work_synchronize, (self._handle,), timeout)
+                code = self._wait(lib.dsc_work_synchronize, (self._handle,), seconds)
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
@@ -138,9 +140,8 @@ class Work:
                 self._comm._fail(code, text, "work_wait")
         reap()
 
-    def _wait(self, function: Any, arguments: tuple[Any, ...], timeout: Optional[Seconds]) -> int:
+    def _wait(self, function: Any, arguments: tuple[Any, ...], seconds: Optional[float]) -> int:
         """Waits in slices on the main thread, where a signal handler may have to run."""
-        seconds = None if timeout is None else seconds_of(timeout)
         if seconds is None and not _interrupt.on_main_thread():
             return int(function(*arguments, FOREVER_MS))
         end = None if seconds is None else time.monotonic() + seconds
