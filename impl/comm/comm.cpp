@@ -142,7 +142,7 @@ std::shared_ptr<Comm> Comm::make_channel(const std::string& name) {
   std::iota(everybody.begin(), everybody.end(), 0);
   auto channel = create_group(everybody, {name, timeout_ms()});
   state_.add_channel(channel->group_);
-  if (group_->revoked()) channel->group_->learn_of(group_->failure());
+  if (group_->revoked()) state_.fail_channels(group_->failure());
   if (state_.left()) channel->leave();
   return channel;
 }

@@ -79,9 +79,12 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   FixedText<224> where;
   where.add("%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", operation, number, name().c_str(),
             rank(), size());
-  const bool is_first = failure.sequence == number && failure.operation == std::string_view(operation);
-  if ((failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) && failure.sequence != 0 &&
-      !is_first)
+  // The operations that differ in a mismatch have one number.
+  const bool is_first = failure.sequence == number && (failure.code == DSC_ERR_MISMATCH ||
+                                                       failure.operation == std::string_view(operation));
+  const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
+                             failure.sequence != 0 && !is_first;
+  if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))  // not named yet
     where.add("%s number %" PRIu64 " failed: ", failure.operation.c_str(), failure.sequence);
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
@@ -110,8 +113,11 @@ std::vector<std::shared_ptr<GroupEngine>> CommState::channels() const {
 }
 
 void CommState::fail_channels(const Failure& cause) noexcept {
+  Failure there = cause;  // a channel has not made the operation that failed
+  there.operation = {};
+  there.sequence = 0;
   call_out([&] {
-    for (const auto& channel : channels()) channel->learn_of(cause);
+    for (const auto& channel : channels()) channel->learn_of(there);
   });
 }
 

@@ -249,6 +249,7 @@ Failure Group::first_cause() const {
   cause.group = id_;
   cause.revoked = word != 0;
   cause.code = first_code();
+  if (word != 0 && !is_error(cause.code)) cause.code = DSC_ERR_PROTOCOL;
   return cause;
 }
 

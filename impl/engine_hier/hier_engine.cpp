@@ -169,7 +169,7 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 
 void HierEngine::leave_if_idle() noexcept {
   if (state.is_over()) return;
-  publish_failure_of_host();
+  if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
   if (revoked_.load()) return;
   leaving_.store(true);
   if (!has_running()) local_->leave_if_idle();

@@ -26,11 +26,14 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
 }
 
 // If another rank of this host has found the time-out or mismatch, in a step of its own, only that rank knows
-// which operation it was.
+// which operation it was. Messages and collectives run on threads of their own; steps on the host are
+// collectives.
 Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
-  const bool is_known = !host.revoked() || host.failed_here() ||
+  const std::string_view step = cause.operation;
+  const bool is_of_message = step == op_kind_name(OpKind::kSend) || step == op_kind_name(OpKind::kRecv);
+  const bool is_known = !host.revoked() || (host.failed_here() && is_of_message == is_message(call.kind)) ||
                         (cause.code != DSC_ERR_TIMEOUT && cause.code != DSC_ERR_MISMATCH);
   cause.group = id();
   cause.sequence = is_known ? number : 0;
@@ -66,7 +69,6 @@ void HierEngine::revoke(const Failure& cause) noexcept {
 // published it, for example, may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
   Failure known = cause;
-  known.ranks.bound_to(size());
   if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
     known = *told;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
@@ -76,6 +78,7 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
 // Keeps the cause, passes it to the ranks of this host, and ends all connections and channels.
 void HierEngine::take(const Failure& cause) noexcept {
   Failure kept = cause;
+  kept.ranks.bound_to(size());
   kept.revoked = true;
   kept.has_user_ranks = true;
   {
@@ -99,6 +102,8 @@ Failure HierEngine::failure() const {
   Failure report = local_->failure();
   if (report.code == DSC_OK) return unresponsive_hosts();
   report.group = id();
+  report.sequence = 0;  // that of a step on this host
+  report.operation = {};
   return report;
 }
 

@@ -15,6 +15,8 @@ constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
+constexpr int64_t kNextAnnounceMs =
+    5000;  // no departure is announced for so long if the store did not answer
 constexpr int64_t kUnresponsiveNs =
     kReportSilenceMs * kNsPerMs;  // silence before on_unresponsive() is called
 
@@ -109,11 +111,11 @@ bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   return false;
 }
 
-// A store that does not answer delays the end of one group, not that of all.
+// A store that does not answer delays the end of one group, not that of all that end with it.
 void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
   call_out([&] {
-    if (!cannot_announce_.load() && is_worth_telling(engine) && !control_->announce(left))
-      cannot_announce_.store(true);
+    if (now_ns() >= announces_from_ns_.load() && is_worth_telling(engine) && !control_->announce(left))
+      announces_from_ns_.store(now_ns() + kNextAnnounceMs * kNsPerMs);
   });
 }
 

@@ -96,7 +96,7 @@ class HierWorld final : private JobListener {
   const std::string address_;
   const std::shared_ptr<JobStore> job_;
   std::atomic<bool> ended_in_order_{false};
-  std::atomic<bool> cannot_announce_{false};  // the store has not answered once
+  std::atomic<int64_t> announces_from_ns_{0};  // later than now if the store has just not answered
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);

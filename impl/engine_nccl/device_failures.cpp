@@ -43,6 +43,7 @@ void DeviceFailures::refuse(const Call& call) {
     refusal.code = DSC_ERR_REVOKED;
   refusal.revoked = true;
   refusal.text = "the communicator failed before: " + refusal.text.str();
+  refusal.sequence = 0;  // the text names the operation that failed
   group_.host->state.name_operation(refusal, op_kind_name(call.kind),
                                     group_.published ? group_.latest_call() + 1 : 0);
   throw Error(refusal);

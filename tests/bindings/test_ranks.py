@@ -383,6 +383,25 @@ def test_an_error_names_the_operation_that_failed_first():
         assert text.endswith("last send number 1 to rank 1"), text
 
 
+def calls_differ(world):
+    """The two ends of a message differ, and then two operations; each is the first of its number."""
+    texts = []
+    for mine in (
+        lambda group: group.send(np.ones(3), 1) if world.rank == 0 else group.recv(np.ones(2), 0),
+        lambda group: group.all_reduce(np.ones(2)) if world.rank == 0 else group.broadcast(np.ones(2)),
+    ):
+        with pytest.raises(dsc.MismatchError) as caught:
+            mine(world.split(0))
+        texts.append(caught.value.message)
+    return texts
+
+
+def test_no_end_of_a_mismatch_came_first():
+    for texts in ranks(2, calls_differ):
+        assert not any("failed" in text for text in texts), texts
+        assert "the two ends of a message differ" in texts[0] and "ranks called different operations" in texts[1]
+
+
 def forks(world):
     child = os.fork()
     if child == 0:

@@ -18,6 +18,7 @@
 namespace dscrun {
 namespace {
 
+constexpr auto kStopping = std::chrono::minutes(1);  // ends within it follow from an INT or TERM
 constexpr auto kKillPatience =
     std::chrono::seconds(5);                  // a killed process ends at once unless a device holds it
 constexpr int kBeats = 4;                     // within the time after which a silent dscrun is lost
@@ -205,6 +206,7 @@ void Supervisor::on_signal(const ControlMessage& message) {
   if (stage_ == Stage::kDone) return stop ? output_.discard() : void();
   if (stop && (++stop_signals_ > 1 || !any_running())) return enter(Stage::kKilling);
   if (stop) {
+    stopped_ = Clock::now();
     output_.say(std::string("SIG") + sigabbrev_np(message.signal) + " passed on to " + list_running() +
                 "; once more to kill");
   }
@@ -277,8 +279,9 @@ void Supervisor::on_rank_end(Rank& rank, int wait_status) {
     return;
   }
   first_failed_ = static_cast<size_t>(&rank - ranks_.data());
-  // After INT or TERM a rank ends because it was asked to, and the others may take their time.
-  if (options_.keep_going || stage_ != Stage::kRunning || stop_signals_ > 0 || !any_running()) return;
+  if (options_.keep_going || stage_ != Stage::kRunning || !any_running()) return;
+  // Soon after INT or TERM a rank ends because it was asked to, and the others may take their time.
+  if (stop_signals_ > 0 && Clock::now() - stopped_ < kStopping) return;
   output_.say(rank.name + " " + describe(rank) + "; waiting up to " + format_limit(options_.grace) + " for " +
               list_running() + " to end");
   enter(Stage::kGrace);

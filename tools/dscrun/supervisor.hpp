@@ -97,6 +97,7 @@ class Supervisor {
   std::optional<size_t> first_failed_;  // beyond those that are allowed to
   int allowed_failures_ = 0;            // so far
   int stop_signals_ = 0;                // INT and TERM so far
+  Clock::time_point stopped_ = {};      // when the first of them came
   bool timed_out_ = false;
   bool front_gone_ = false;
   bool no_children_ = false;

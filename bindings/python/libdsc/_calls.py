@@ -149,8 +149,8 @@ class Calls:
             text += f"; before it, this rank refused a call that others may have made: {self._refused[1]}"
         if code in REMEMBERED and self._handle:
             info = self._error_info()
+            self._failure_told = self._failure_told or bool(info.revoked)
             if info.code < 0:
-                self._failure_told = True
                 known = error_of(info, self)
                 details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
             elif last_info().code == code:  # the group is another one than this, such as a reducer's of the same ranks

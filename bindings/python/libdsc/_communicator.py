@@ -508,6 +508,7 @@ class Communicator(Objects):
         """Releases the communicator; ranks that wait for this one get PeerLeftError. Closing twice is fine."""
         handle, self._handle = self._handle, 0
         if handle:
+            self._failure_told = True  # what it ends
             _nonfinite.forget(handle)
             lib.dsc_comm_destroy(handle)
 

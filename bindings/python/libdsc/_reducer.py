@@ -527,7 +527,7 @@ class BucketReducer:
 
     def _stop(self) -> None:
         """Makes finish() return on all ranks."""
-        lib.dsc_comm_abort(self._world._handle)
+        self._world._stop()
         lib.dsc_bucket_reducer_destroy(self._handle)
 
     def _check(self, code: int, op: str) -> None:

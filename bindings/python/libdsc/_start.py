@@ -14,7 +14,7 @@ from libdsc._store import Store
 from libdsc._types import BackendLike
 from libdsc._library import check, give_settings, last_message, last_ranks, lib, text_of
 from libdsc._communicator import Communicator, communicator_of
-from libdsc._work import reap_all
+from libdsc._work import reap_ended
 from libdsc.errors import from_code
 
 
@@ -247,6 +247,6 @@ def finalize() -> None:
         _nonfinite.forget(current._handle)
         _given_wheels.pop(current._handle, None)
         current._handle = 0
-        reap_all()  # no later call may look at dropped operations
+        reap_ended(current)  # no later call may look at dropped operations
     if code < 0:
         raise from_code(code, text, op="finalize", rank=ranks[0] if ranks else None, ranks=ranks)

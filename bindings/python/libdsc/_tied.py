@@ -132,7 +132,7 @@ class TiedLayers:
 
     def _stop(self) -> None:
         """Makes reduce() return on all ranks."""
-        lib.dsc_comm_abort(self._world._handle)
+        self._world._stop()
         lib.dsc_tied_layers_destroy(self._handle)
 
     def _check(self, code: int, op: str) -> None:

@@ -30,6 +30,7 @@ IN_PROGRESS = int(_raw.Result.IN_PROGRESS)
 FOREVER_MS = -1
 POLL_S = 0.001  # how often an awaited operation is driven where no thread does
 MISSES = 2  # dropped operations that one call may find running, so that many cost each call no more than few
+ENDING_S = 1.0  # how long operations of a communicator that has ended may take to end on other threads
 
 # What an operation that runs needs alive, and its communicator; by handle, or by an object of no meaning while it is
 # being started. A Work that is dropped leaves its entry to reap().
@@ -358,6 +359,17 @@ def reap(misses: int = MISSES) -> None:
 def reap_all() -> None:
     """Looks at all dropped operations once, so that a failure does not go unnoticed because others still run."""
     reap(len(_dropped) + 1)
+
+
+def reap_ended(comm: Calls) -> None:
+    """Looks at the dropped operations of a communicator that has ended, so that they end soon on other threads."""
+    end = time.monotonic() + ENDING_S
+    while True:
+        reap_all()
+        left = [handle for handle, _ in list(_dropped) if handle in _running and _running[handle][1] is comm]
+        if not left or time.monotonic() > end:
+            return
+        time.sleep(0.001)
 
 
 @atexit.register
