@@ -104,8 +104,8 @@ class HierWorld final : private JobListener {
   const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
   // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
-  // Who has left: of the groups of this rank, and of the other groups that were left last, because one of
-  // them may be a group that this rank is about to make.
+  // These hold the ranks that have left: by group for the groups of this rank, and for the latest other
+  // groups, because this rank may be about to make one of them.
   std::map<uint64_t, Departures> left_ DSC_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Departures>> left_elsewhere_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);

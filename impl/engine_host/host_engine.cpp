@@ -138,7 +138,7 @@ void HostEngine::run_locally(const Call& call) {
   stats.add(call.kind, transfer.send_bytes, 0, ticks_to_ns(end - start));
 }
 
-// As with more ranks, a user-defined operation that fails also fails the communicator.
+// A user-defined operation that fails also fails the communicator, as it does in a group of several ranks.
 void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, Failure failure) {
   const int64_t end = tick_now();
   record.end(end, failure.code);
