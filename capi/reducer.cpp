@@ -8,6 +8,7 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
+#include "give.hpp"
 #include "op_stats.hpp"
 #include "reducer/broadcast.hpp"
 #include "reducer/reducer.hpp"
@@ -25,6 +26,7 @@ dsc_bucket_reducer_options_t default_reducer_options() {
   options.average = defaults.average;
   options.sync = defaults.sync;
   options.single_first_bucket = defaults.single_first_bucket;
+  options.rebuild = defaults.rebuild;
   return options;
 }
 
@@ -36,6 +38,11 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
   result.average = options.average;
   result.sync = options.sync;
   result.single_first_bucket = options.single_first_bucket;
+  result.find_unused = options.find_unused;
+  result.static_graph = options.static_graph;
+  result.rebuild = options.rebuild;
+  result.small_bucket_first = options.small_bucket_first;
+  result.grad_dtype = options.grad_dtype;
   if (options.n_buckets == 0) {
     if (options.bucket_indices || options.bucket_starts)
       dsc::fail(DSC_ERR_INVALID_ARG, "options->n_buckets is 0, expected the number of the explicit buckets");
@@ -83,6 +90,33 @@ dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* par
     const auto tensors = dsc::read_tensors(params, n_params, "params");
     auto made = dsc::Reducer::create(*inside, tensors, read_options(options));
     *reducer = dsc::open_handle<dsc_bucket_reducer_t>(dsc::HandleKind::kBucketReducer, std::move(made));
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t sync) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    if (sync != 0 && sync != 1) dsc::fail(DSC_ERR_INVALID_ARG, "sync is %d, expected 0 or 1", sync);
+    pinned->set_sync(sync == 1);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices, size_t capacity,
+                                       size_t* count) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_room(indices, "indices", capacity, count);
+    const std::vector<size_t> unused = pinned->unused();
+    *count = unused.size();
+    std::copy_n(unused.begin(), std::min(unused.size(), capacity), indices);
+    return dsc::how_given(unused.size(), capacity);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* reducer, uint64_t* count) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::require(count, "count") = pinned->rebuilds();
   });
 }
 
@@ -145,7 +179,7 @@ dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, siz
     dsc::require(indices, "indices");
     dsc::require(starts, "starts");
     dsc::require(n_buckets, "n_buckets");
-    const dsc::BucketPlan& plan = pinned->plan();
+    const dsc::BucketPlan plan = pinned->plan();
     std::ranges::copy(plan.indices, indices);
     std::ranges::copy(plan.starts, starts);
     *n_buckets = plan.buckets();

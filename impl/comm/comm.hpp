@@ -30,6 +30,8 @@ class Comm final {
   const std::string& name() const noexcept { return state_.name(); }
   int global_rank(int group_rank) const;
   int group_rank(int global_rank) const noexcept { return state_.group_rank(global_rank); }
+  // The ranks that are on this host, this one among them.
+  const std::vector<int32_t>& local_ranks() const noexcept { return state_.local().ranks; }
   const WorldInfo& world_info() const noexcept { return *state_.info(); }  // any thread
 
   // What it can do.

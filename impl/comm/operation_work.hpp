@@ -19,6 +19,7 @@ class OperationWork : public Work {
   bool done() const noexcept final { return done_.load(std::memory_order_acquire); }
   bool wait(Deadline deadline) override;
   Failure failure() const override;
+  int64_t end_ticks() const noexcept final { return end_ticks_.load(std::memory_order_relaxed); }
   int event_fd() final;
   void close_event_fd() noexcept final;
   void notify(std::shared_ptr<Countdown> countdown) final;
@@ -37,6 +38,7 @@ class OperationWork : public Work {
   const Call call_;
   const uint64_t group_;
   std::atomic<bool> done_{false};
+  std::atomic<int64_t> end_ticks_{0};
   mutable Mutex mutex_;
   std::optional<Failure> failure_ DSC_GUARDED_BY(mutex_) = std::nullopt;  // empty after a success
   UniqueFd event_fd_ DSC_GUARDED_BY(mutex_);

@@ -31,6 +31,9 @@ class Work {
   // Returns the number of the operation, equal on all ranks of its communicator; 0 if it has none.
   virtual uint64_t number() const noexcept { return 0; }
 
+  // Returns the time stamp of tick_now() at which the operation ended; 0 if that is not known.
+  virtual int64_t end_ticks() const noexcept { return 0; }
+
   // Returns how the operation ended; the code is DSC_OK after success and DSC_IN_PROGRESS while it runs.
   virtual Failure failure() const = 0;
 

@@ -81,6 +81,7 @@ void check_starts(std::span<const size_t> starts) {
 
 BucketLayout make_bucket_layout(std::span<const Tensor> params, const BucketLayoutOptions& options) {
   BucketLayout layout;
+  layout.part_alignment = options.part_alignment;
   layout.plan = options.starts.empty() ? planned(params, options) : explicit_plan(params, options);
   layout.param_offsets.resize(params.size());
   layout.param_buckets.resize(params.size());

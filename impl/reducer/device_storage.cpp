@@ -26,16 +26,18 @@ class DeviceStorage final : public GradientStorage {
 
   std::byte* arena() const noexcept override { return arena_.get(); }
   void check(const void* gradient, const void* stream, const std::string& who) const override;
+  void* stream() const noexcept override { return stream_.get(); }
   void begin(void* stream) override;
+  void set_divisor(int divisor) noexcept override { divisor_ = divisor; }
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take_zeros(const GradientSlot& slot) override;
+  void gather(size_t bucket) override { fill_once(bucket, divides() ? 1.0 / divisor_ : 1); }
   std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
-  bool goes_on_alone() const noexcept override { return true; }
   Failure outcome(Work& work) override;
   std::optional<BadBucket> find_nonfinite() override;
   void begin_delivery(void* stream) override;
-  void deliver(Work& work, std::span<const Delivery> deliveries) override;
+  void deliver(Work* work, std::span<const Delivery> deliveries) override;
   void end(void* stream) override;
   bool wait_idle(Deadline deadline) noexcept override;
   void keep() noexcept override {
@@ -71,7 +73,9 @@ class DeviceStorage final : public GradientStorage {
   void has_followed(Bucket& bucket, DeviceStream* stream) DSC_REQUIRES(mutex_);
   void add(const GradientSlot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const;
   void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
+  void fill_once(size_t bucket, double scale);
   void fill(Bucket& bucket, double scale, DeviceAddress norm);
+  bool divides() const noexcept { return is_pytorch_ && divisor_ != 1; }
   BucketCopy copy_of(const Bucket& bucket) const;
   static size_t element_of(const Bucket& bucket, const GradientSlot& slot) {
     return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
@@ -80,7 +84,8 @@ class DeviceStorage final : public GradientStorage {
   const DeviceContext context_;
   Comm& group_;
   const Kernels& kernels_;
-  const bool divides_;  // as in PyTorch: multiplies a copied gradient by 1 / n, divides one in its view
+  const bool is_pytorch_;  // multiplies a copied gradient by 1 / divisor, divides one in its view
+  int divisor_;
   Stream stream_;
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
   BadElements bad_elements_;
@@ -94,7 +99,8 @@ DeviceStorage::DeviceStorage(Comm& group, const StorageOptions& options)
     : context_(*group.device_context()),
       group_(group),
       kernels_(context_.kernels->get()),
-      divides_(options.average == DSC_AVERAGE_PYTORCH),
+      is_pytorch_(options.average == DSC_AVERAGE_PYTORCH),
+      divisor_(group.size()),
       stream_(context_.device, 0),
       arena_(static_cast<std::byte*>(group.allocate_on_device(
           options.bytes + BucketLayout::kAlignment))),  // also for empty ones at the end
@@ -235,7 +241,7 @@ void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
       device().zero(address_of(slot->view), slot->bytes, stream_.get());
       continue;
     }
-    if (part == Part::kView && divides_) {
+    if (part == Part::kView && divides()) {
       if (norm != 0)
         kernels_.copy({.from = address_of(slot->view),
                        .to = address_of(slot->view),
@@ -249,7 +255,7 @@ void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
                           .count = slot->count,
                           .n_parts = 1,
                           .dtype = slot->dtype,
-                          .divisor = static_cast<double>(group_.size())},
+                          .divisor = static_cast<double>(divisor_)},
                          stream_.get());
       continue;
     }
@@ -264,6 +270,19 @@ void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
   kernels_.gather(copy, stream_.get());
 }
 
+void DeviceStorage::fill_once(size_t b, double scale) {
+  Bucket& bucket = buckets_[b];
+  if (bucket.fill == Fill::kBegun)  // a part may be scaled already
+    fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
+  if (bucket.fill == Fill::kDone) return;
+  const DeviceScope scope(device());
+  const MutexLock lock(mutex_);
+  bucket.fill = Fill::kBegun;
+  come_behind(bucket);
+  fill(bucket, scale, bad_elements_.norm_of(b, bucket.dtype));
+  bucket.fill = Fill::kDone;
+}
+
 // The device's engine scales its inputs, except for types that it cannot scale, which fill() scales.
 std::shared_ptr<Work> DeviceStorage::start(size_t b, const Call& call) {
   Call launched = call;
@@ -272,20 +291,10 @@ std::shared_ptr<Work> DeviceStorage::start(size_t b, const Call& call) {
   if (bad_elements_.looks())
     std::snprintf(launched.note, sizeof launched.note, "bucket %zu, non-finite check %d", b,
                   static_cast<int>(bad_elements_.check()));
-  double scale = divides_ ? 1.0 / group_.size() : 1;
+  double scale = divides() ? 1.0 / divisor_ : 1;
   if (dtype_bytes(call.dtype) == 1) scale *= std::exchange(launched.prescale, 1);
-  Bucket& bucket = buckets_[b];
-  if (bucket.fill == Fill::kBegun)  // a part may be scaled already
-    fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
-  if (bucket.fill == Fill::kNot) {
-    const DeviceScope scope(device());
-    const MutexLock lock(mutex_);
-    bucket.fill = Fill::kBegun;
-    come_behind(bucket);
-    fill(bucket, scale, bad_elements_.norm_of(b, call.dtype));
-    bucket.fill = Fill::kDone;
-  }
-  return bucket.work = group_.start(launched);
+  fill_once(b, scale);
+  return buckets_[b].work = group_.start(launched);
 }
 
 // Does not wait: an operation that is still running counts as a success.
@@ -299,10 +308,12 @@ std::optional<BadBucket> DeviceStorage::find_nonfinite() {
   if (!bad_elements_.looks()) return std::nullopt;
   return bad_elements_.find(stream_.get(), [&](size_t b) {
     const Bucket& bucket = buckets_[b];
-    bucket.work->wait_on(stream_.get(), Deadline::never());
     BadElements::Input input;
     input.dtype = bucket.dtype;
-    input.number = bucket.work->number();
+    if (bucket.work) {
+      bucket.work->wait_on(stream_.get(), Deadline::never());
+      input.number = bucket.work->number();
+    }
     const MutexLock lock(mutex_);
     for (const auto& [slot, gradient, part] : bucket.taken)
       input.parts.push_back(
@@ -315,8 +326,8 @@ void DeviceStorage::begin_delivery(void* stream) {
   order(device(), *context_.events, stream_of(stream), stream_.get());
 }
 
-void DeviceStorage::deliver(Work& work, std::span<const Delivery> deliveries) {
-  work.wait_on(stream_.get(), Deadline::never());
+void DeviceStorage::deliver(Work* work, std::span<const Delivery> deliveries) {
+  if (work) work->wait_on(stream_.get(), Deadline::never());
   if (deliveries.empty()) return;
   const DeviceScope scope(device());
   const Bucket& bucket = buckets_[deliveries.front().slot->bucket];
@@ -326,7 +337,15 @@ void DeviceStorage::deliver(Work& work, std::span<const Delivery> deliveries) {
   kernels_.scatter(copy_of(bucket), stream_.get());
 }
 
-void DeviceStorage::end(void* stream) { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
+// An iteration that is not reduced has put work on other streams that nobody has waited for yet.
+void DeviceStorage::end(void* stream) {
+  {
+    const MutexLock lock(mutex_);
+    for (Bucket& bucket : buckets_)
+      if (bucket.fill == Fill::kNot) come_behind(bucket);
+  }
+  order(device(), *context_.events, stream_.get(), stream_of(stream));
+}
 
 bool DeviceStorage::wait_idle(Deadline deadline) noexcept {
   bool idle = false;

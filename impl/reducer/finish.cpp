@@ -14,7 +14,6 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kNamesBytes = 200;  // length of the list of names in messages
 constexpr timespec kPollPeriod{0, 100'000};
 
 // Aborts the group unless done() was called, because after an error the contents of the buckets are unknown
@@ -47,16 +46,21 @@ std::string reduced_text(size_t launched) {
 }  // namespace
 
 void Reducer::finish(void* stream) {
-  storage_->check(nullptr, stream, {});
+  current_set()->storage->check(nullptr, stream, {});
   stop_marking();
+  runner_.timeline.finishing();
+  if (is_local()) return finish_local(stream);
   AbortUnlessDone guard(*group_, reported_);
+  take_deferred();
+  mark_frozen_unused();
+  mark_rest_unused();
   const std::vector<size_t> absent = [&] {
     const MutexLock lock(mutex_);
     return missing();
   }();
   if (!absent.empty()) {
     launch_unless_revoked();
-    const size_t launched = this->launched();
+    const size_t launched = runner_.launched();
     const Failure failure = end_incomplete(launched);
     if (failure.code == DSC_OK) {
       end_iteration();
@@ -65,9 +69,51 @@ void Reducer::finish(void* stream) {
     fail_incomplete(absent, launched, failure);
   }
   const Failure nonfinite = end_complete(stream);
+  agree_after();
   end_iteration();
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
+}
+
+// Ends an iteration that only added to what this rank collects.
+void Reducer::finish_local(void* stream) {
+  take_deferred();
+  storage().end(stream);
+  const MutexLock lock(mutex_);
+  carries_ = true;
+  runner_.timeline.finished();
+  phase_ = Phase::kIdle;
+}
+
+// Takes the gradients of an iteration in which marks were only counted, in the order of the parameters.
+void Reducer::take_deferred() {
+  std::vector<size_t> indices;
+  std::vector<size_t> unmarked;
+  {
+    const MutexLock lock(mutex_);
+    if (!is_deferred()) return;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      (usage_.marks(i) > 0 ? indices : unmarked).push_back(i);
+      states_[i].mark = Mark::kReady;
+    }
+  }
+  for (const size_t i : indices) {
+    collect(i, states_[i].gradient, states_[i].stream);
+    become_ready(i, true);
+  }
+  for (const size_t i : unmarked) mark_without_gradient(i);
+}
+
+// With find_unused, parameters that were not marked have no gradient on this rank.
+void Reducer::mark_rest_unused() {
+  if (options_.find_unused == 0 || options_.static_graph == 1) return;
+  const std::vector<size_t> rest = [&] {
+    const MutexLock lock(mutex_);
+    auto indices = missing();
+    for (const size_t i : indices) states_[i].mark = Mark::kReady;
+    return indices;
+  }();
+  for (const size_t i : rest) mark_without_gradient(i);
 }
 
 // Refuses further marks and waits for those that are running.
@@ -90,53 +136,38 @@ void Reducer::stop_marking() {
   }
 }
 
-size_t Reducer::launched() {
-  const MutexLock lock(launch_mutex_);
-  return launched_;
-}
-
 std::vector<size_t> Reducer::missing() const {
   std::vector<size_t> indices;
   for (size_t i = 0; i < params_.size(); ++i)
-    if (params_[i].mark != Mark::kReady) indices.push_back(i);
+    if (states_[i].mark != Mark::kReady) indices.push_back(i);
   return indices;
 }
 
 size_t Reducer::first_missing(size_t bucket) const {
-  const auto indices = layout_.plan.bucket(bucket);
-  return *std::ranges::find_if(indices, [&](size_t i) { return params_[i].mark != Mark::kReady; });
-}
-
-std::string Reducer::name_list(std::span<const size_t> indices) const {
-  std::string text;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const std::string& name = labels_[indices[i]];
-    if (i > 0 && text.size() + name.size() > kNamesBytes)
-      return text + " and " + std::to_string(indices.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + name;
-  }
-  return text;
+  const auto indices = set_->layout.plan.bucket(bucket);
+  return *std::ranges::find_if(indices, [&](size_t i) { return states_[i].mark != Mark::kReady; });
 }
 
 // Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
 // gradient that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
 Failure Reducer::end_complete(void* stream) {
   // Running buckets come first, because their failures say more than the refusal to start another one.
-  const size_t running = launched();
+  const size_t running = runner_.launched();
   std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {
-    Failure failure = storage_->outcome(*buckets_[b].work);
+    Failure failure = runner_.await(b);
     if (failure.code == DSC_OK) return;
     if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
     if (!bad) bad = {b, failure};
   };
   for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready(false);
-  for (size_t b = running; b < buckets_.size(); ++b) wait(b);
-  if (!bad) bad = storage_->find_nonfinite();
-  storage_->begin_delivery(stream);
-  for (size_t b = 0; b < buckets_.size(); ++b) deliver(b, !bad);
-  storage_->end(stream);
+  runner_.complete_hooks();
+  for (size_t b = running; b < set_->size(); ++b) wait(b);
+  if (!bad) bad = storage().find_nonfinite();
+  storage().begin_delivery(stream);
+  for (size_t b = 0; b < set_->size(); ++b) deliver(b, !bad);
+  storage().end(stream);
   if (!bad) return {};
   locate_nonfinite(bad->bucket, bad->failure);
   return bad->failure;
@@ -145,21 +176,21 @@ Failure Reducer::end_complete(void* stream) {
 // Waits for a bucket's results, and writes them to the callers' gradients if `writes` is set.
 void Reducer::deliver(size_t bucket, bool writes) {
   deliveries_.clear();
-  for (const size_t i : layout_.plan.bucket(bucket))
-    if (writes && params_[i].result && params_[i].slot.bytes > 0)
-      deliveries_.push_back({&params_[i].slot, params_[i].result});
-  storage_->deliver(*buckets_[bucket].work, deliveries_);
+  for (const size_t i : set_->layout.plan.bucket(bucket))
+    if (writes && states_[i].gradient && slot(i).bytes > 0)
+      deliveries_.push_back({&slot(i), states_[i].gradient});
+  storage().deliver(runner_.work(bucket), deliveries_);
 }
 
 // Translates the index of an element of a bucket to the parameter and the index in its gradient.
 void Reducer::locate_nonfinite(size_t bucket, Failure& failure) const {
-  const std::byte* const at = storage_->arena() + layout_.buckets[bucket].offset +
-                              failure.index * dtype_bytes(layout_.buckets[bucket].dtype);
+  const std::byte* const at =
+      set_->bucket(bucket) + failure.index * dtype_bytes(set_->layout.buckets[bucket].dtype);
   for (size_t i = 0; i < params_.size(); ++i) {
-    const GradientSlot& slot = params_[i].slot;
+    const GradientSlot& slot = this->slot(i);
     if (slot.bucket != bucket || at < slot.view || at >= slot.view + slot.bytes) continue;
     failure.index = static_cast<size_t>(at - slot.view) / dtype_bytes(slot.dtype);
-    failure.text = "the gradient of " + labels_[i] + " on rank " + std::to_string(failure.rank()) +
+    failure.text = "the gradient of " + label(i) + " on rank " + std::to_string(failure.rank()) +
                    " is a NaN or infinite at element " + std::to_string(failure.index) +
                    "; no gradient was written";
     return;
@@ -178,15 +209,13 @@ void Reducer::launch_unless_revoked() {
 // Tells the other ranks, in place of the next bucket, that this rank starts only `launched` buckets. If
 // they have started no more either, the iteration ends alike on all ranks.
 Failure Reducer::end_incomplete(size_t launched) {
-  for (size_t b = 0; b < launched; ++b) {
-    wait_ignoring_failure(*buckets_[b].work, Deadline::never());
-    if (Failure failure = buckets_[b].work->failure(); failure.code != DSC_OK) return failure;
-  }
+  for (size_t b = 0; b < launched; ++b)
+    if (Failure failure = runner_.await_end(b); failure.code != DSC_OK) return failure;
   if (group_->revoked()) return group_->failure();
   Call call;
   call.kind = OpKind::kReducerFinish;
   call.tag = launched;
-  std::snprintf(call.note, sizeof call.note, "no gradient: %s", labels_[first_missing(launched)].c_str());
+  std::snprintf(call.note, sizeof call.note, "no gradient: %s", label(first_missing(launched)).c_str());
   Failure failure;
   capture(
       [&] {
@@ -210,16 +239,40 @@ void Reducer::fail_incomplete(std::span<const size_t> absent, size_t launched, c
   fail(own_fault ? DSC_ERR_STATE : failure.code,
        "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
        "%d: %s; %s",
-       absent.size(), params_.size(), group_->rank(), name_list(absent).c_str(), outcome.c_str());
+       absent.size(), params_.size(), group_->rank(), params_.name_list(absent).c_str(), outcome.c_str());
+}
+
+// Collective, at the same place on all ranks whether gradients were finite or not. The lock is not held
+// meanwhile, because close() in another thread must be able to end the waiting.
+void Reducer::agree_after() {
+  bool was_counting = false;
+  bool pinned = false;
+  std::vector<int32_t> used;
+  std::vector<size_t> order;
+  {
+    const MutexLock lock(mutex_);
+    was_counting = usage_.is_counting();
+    usage_.end();
+    pinned = pinned_;
+    used = usage_.used();
+    order = usage_.ready_order();
+  }
+  if (was_counting || (options_.find_unused == 1 && options_.static_graph == 0)) {
+    std::vector<size_t> unused = find_unused(*group_, std::move(used));
+    const MutexLock lock(mutex_);
+    unused_ = std::move(unused);
+  }
+  if (was_counting) return;
+  auto proposed = rebuilder_.propose(*group_, params_, *set_, order, pinned);
+  const MutexLock lock(mutex_);
+  next_set_ = std::move(proposed);
 }
 
 void Reducer::end_iteration() {
-  {
-    const MutexLock lock(launch_mutex_);
-    for (Bucket& bucket : buckets_) bucket.work.reset();
-    launched_ = 0;
-  }
+  runner_.end();
   const MutexLock lock(mutex_);
+  carries_ = false;
+  runner_.timeline.finished();
   phase_ = Phase::kIdle;
 }
 

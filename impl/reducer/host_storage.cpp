@@ -12,11 +12,25 @@
 namespace dsc {
 namespace {
 
+constexpr size_t kChunk = 4096;  // elements that are converted at a time, in a buffer on the stack
+
+// Adds an array of another type.
+void add_converted(const GradientSlot& slot, const void* gradient) {
+  alignas(64) std::byte chunk[kChunk * sizeof(float)];
+  const auto* from = static_cast<const std::byte*>(gradient);
+  for (size_t at = 0; at < slot.count; at += kChunk) {
+    const size_t n = std::min(kChunk, slot.count - at);
+    cast(slot.dtype, chunk, slot.gradient_dtype, from + at * dtype_bytes(slot.gradient_dtype), n);
+    add(slot.dtype, slot.view + at * dtype_bytes(slot.dtype), chunk, n);
+  }
+}
+
 class HostStorage final : public GradientStorage {
  public:
   HostStorage(Comm& group, const StorageOptions& options)
       : group_(group),
-        scales_(options.average == DSC_AVERAGE_PYTORCH),
+        is_pytorch_(options.average == DSC_AVERAGE_PYTORCH),
+        divisor_(group.size()),
         arena_(static_cast<std::byte*>(
             group.allocate_memory(std::max(options.bytes, BucketLayout::kAlignment)))) {}
 
@@ -33,39 +47,45 @@ class HostStorage final : public GradientStorage {
            number);
   }
 
+  void* stream() const noexcept override { return nullptr; }
+
   void begin(void*) override {}
 
+  void set_divisor(int divisor) noexcept override { divisor_ = divisor; }
+
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void*) override {
-    if (accumulated) {
+    if (slot.count == 0) return;
+    if (!accumulated) {
+      cast(slot.dtype, slot.view, slot.gradient_dtype, gradient, slot.count);
+    } else if (slot.dtype == slot.gradient_dtype) {
       add(slot.dtype, slot.view, gradient, slot.count);
-    } else if (slot.bytes > 0) {
-      std::memcpy(slot.view, gradient, slot.bytes);
+    } else {
+      add_converted(slot, gradient);
     }
   }
 
   // PyTorch multiplies a gradient that it copies and divides one that it does not.
-  void take(const GradientSlot& slot, const void* gradient, bool accumulated, void*) override {
+  void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override {
+    const bool scales = is_pytorch_ && divisor_ != 1;
     if (!gradient) {
-      if (scales_) divide(slot.dtype, slot.view, slot.view, slot.count, group_.size());
-    } else if (accumulated) {
-      add(slot.dtype, slot.view, gradient, slot.count);
-      if (scales_) multiply(slot.dtype, slot.view, slot.view, slot.count, 1.0 / group_.size());
-    } else if (scales_) {
-      multiply(slot.dtype, slot.view, gradient, slot.count, 1.0 / group_.size());
+      if (scales) divide(slot.dtype, slot.view, slot.view, slot.count, divisor_);
+    } else if (scales && !accumulated && slot.dtype == slot.gradient_dtype) {
+      multiply(slot.dtype, slot.view, gradient, slot.count, 1.0 / divisor_);
     } else {
-      std::memcpy(slot.view, gradient, slot.bytes);
+      accumulate(slot, gradient, accumulated, stream);
+      if (scales) multiply(slot.dtype, slot.view, slot.view, slot.count, 1.0 / divisor_);
     }
   }
 
   void take_zeros(const GradientSlot& slot) override { std::memset(slot.view, 0, slot.bytes); }
+
+  void gather(size_t) override {}
 
   std::shared_ptr<Work> start(size_t, const Call& call) override {
     Call checked = call;
     checked.nonfinite = group_.nonfinite()->check_for(call.dtype);
     return group_.start(checked);
   }
-
-  bool goes_on_alone() const noexcept override { return false; }
 
   Failure outcome(Work& work) override {
     dsc::wait_ignoring_failure(work, Deadline::never());  // every operation has its own deadline
@@ -76,9 +96,9 @@ class HostStorage final : public GradientStorage {
 
   void begin_delivery(void*) override {}
 
-  void deliver(Work&, std::span<const Delivery> deliveries) override {
+  void deliver(Work*, std::span<const Delivery> deliveries) override {
     for (const auto& [slot, to] : deliveries)
-      if (slot->bytes > 0) std::memcpy(to, slot->view, slot->bytes);
+      cast(slot->gradient_dtype, to, slot->dtype, slot->view, slot->count);
   }
 
   void end(void*) override {}
@@ -93,7 +113,8 @@ class HostStorage final : public GradientStorage {
   };
 
   Comm& group_;
-  const bool scales_;
+  const bool is_pytorch_;
+  int divisor_;
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
 };
 

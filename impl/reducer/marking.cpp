@@ -31,23 +31,23 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexc
 void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  storage_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
-  Param& param = params_[index];
-  if (storage_->goes_on_alone() && !is_floating(param.slot.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
-         labels_[index].c_str(), dtype_name(param.slot.dtype));
-  const bool accumulated = [&] {
+  Param& param = states_[index];
+  {
     const MutexLock lock(mutex_);
+    const GradientSlot& slot = this->slot(index);
+    storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
+    if (is_on_device() && !is_floating(slot.dtype))
+      fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
+           label(index).c_str(), dtype_name(slot.dtype));
     expect_unmarked(index);
-    if (!gradient && param.slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
-    if (overlap(gradient, param.slot.bytes, storage_->arena(), layout_.bytes))
-      fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", labels_[index].c_str());
+    if (!gradient && slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
+    if (overlap(gradient, slot.gradient_bytes(), storage().arena(), set_->layout.bytes))
+      fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", label(index).c_str());
     param.mark = Mark::kAccumulating;
     marking_.fetch_add(1, std::memory_order_relaxed);
-    return param.accumulated;
-  }();
+  }
   const MarkScope scope(marking_);
-  take(param, [&] { storage_->accumulate(param.slot, gradient, accumulated, stream); });
+  take(param, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
   const MutexLock lock(mutex_);
   param.accumulated = true;
   param.mark = Mark::kNone;
@@ -56,40 +56,82 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
 void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  Param& param = params_[index];
-  if (gradient == param.slot.view) gradient = nullptr;
-  storage_->check(params_[index].slot.bytes > 0 ? gradient : nullptr, stream, labels_[index]);
+  Param& param = states_[index];
   {
     const MutexLock lock(mutex_);
-    expect_unmarked(index);
-    if (gradient) check_overlap(param, index, gradient);
+    if (gradient == slot(index).view) gradient = nullptr;
+    storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
+    if (!note_mark(index, gradient, stream)) return;
     param.mark = Mark::kReady;
-    param.result = gradient;
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take(param, [&] { storage_->take(param.slot, gradient, param.accumulated, stream); });
-  become_ready(param);
+  mark_frozen_unused();
+  collect(index, gradient, stream);
+  become_ready(index, true);
 }
 
 void Reducer::mark_unused(size_t index) {
   check_alive();
   check_index(index);
-  Param& param = params_[index];
   {
     const MutexLock lock(mutex_);
-    expect_unmarked(index);
-    if (param.accumulated) {
-      fail(DSC_ERR_STATE,
-           "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
-           labels_[index].c_str());
+    require_open();
+    if (options_.static_graph == 1 && !usage_.is_counting()) {
+      if (usage_.is_frozen_unused(index)) return;
+      fail_changed(index, "is unused");
     }
-    param.mark = Mark::kReady;
+    expect_unmarked(index);
+    expect_no_sum(index);
+    states_[index].mark = Mark::kReady;
+    if (is_deferred()) return;
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take(param, [&] { storage_->take_zeros(param.slot); });
-  become_ready(param);
+  mark_without_gradient(index);
+}
+
+// Checks and notes a mark. Returns true if the parameter's gradient is to be taken now.
+bool Reducer::note_mark(size_t index, void* gradient, void* stream) {
+  require_open();
+  Param& param = states_[index];
+  if (usage_.is_frozen_unused(index)) fail_changed(index, "has a gradient");
+  expect_unmarked(index);
+  expect_gradient(index, gradient);
+  param.gradient = gradient;
+  param.stream = stream;
+  return usage_.count_mark(index) && !is_deferred();
+}
+
+// A parameter that is used several times is marked several times, always with the same memory.
+void Reducer::expect_gradient(size_t index, void* gradient) {
+  if (usage_.marks(index) > 0) {
+    if (gradient == states_[index].gradient) return;
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient is not that of its marks before, expected the same memory at every mark "
+         "of an iteration", label(index).c_str());
+  }
+  if (!gradient) return;
+  const size_t bytes = slot(index).gradient_bytes();
+  if (overlap(gradient, bytes, storage().arena(), set_->layout.bytes))
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets, but not at the parameter's own view",
+         label(index).c_str());
+  if (const auto other = ranges_.add(index, gradient, bytes))
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", label(index).c_str(),
+         label(*other).c_str());
+}
+
+// What was collected without communication counts as a gradient.
+void Reducer::expect_no_sum(size_t index) const {
+  if (!states_[index].accumulated || carries_) return;
+  fail(DSC_ERR_STATE, "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
+       label(index).c_str());
+}
+
+void Reducer::fail_changed(size_t index, const char* what) const {
+  fail(DSC_ERR_STATE,
+       "the graph has changed, which is not compatible with static_graph: %s %s, expected %u marks as in the first "
+       "iteration",
+       label(index).c_str(), what, usage_.expected_marks(index));
 }
 
 // Runs a step that takes a gradient. If it throws, the parameter's mark is removed.
@@ -98,9 +140,53 @@ void Reducer::take(Param& param, const Step& step) {
   capture(step, [&](const Error& error) {
     const MutexLock lock(mutex_);
     param.mark = Mark::kNone;
-    param.result = nullptr;
+    param.gradient = nullptr;
     throw Error(error);
   });
+}
+
+// Takes a complete gradient: into its bucket, or in an iteration that is not reduced to what was collected.
+void Reducer::collect(size_t index, const void* gradient, void* stream) {
+  Param& param = states_[index];
+  if (!is_local()) {
+    take(param, [&] { storage().take(slot(index), gradient, param.accumulated, stream); });
+    return;
+  }
+  if (gradient) take(param, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
+  const MutexLock lock(mutex_);
+  param.accumulated = true;
+  param.gradient = nullptr;
+}
+
+void Reducer::mark_without_gradient(size_t index) {
+  Param& param = states_[index];
+  if (is_local()) return;
+  const bool used = param.accumulated;
+  take(param, [&] {
+    if (used) {
+      storage().take(slot(index), nullptr, true, nullptr);
+    } else {
+      storage().take_zeros(slot(index));
+    }
+  });
+  become_ready(index, used);
+}
+
+// Parameters that the first iteration of a static graph did not use are ready as soon as the first gradient
+// is there.
+void Reducer::mark_frozen_unused() {
+  std::vector<size_t> indices;
+  {
+    const MutexLock lock(mutex_);
+    if (options_.static_graph == 0 || usage_.is_counting() || local_ || frozen_marked_) return;
+    frozen_marked_ = true;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (!usage_.is_frozen_unused(i)) continue;
+      states_[i].mark = Mark::kReady;
+      indices.push_back(i);
+    }
+  }
+  for (const size_t i : indices) mark_without_gradient(i);
 }
 
 void Reducer::require_open() const {
@@ -110,53 +196,39 @@ void Reducer::require_open() const {
 
 void Reducer::expect_unmarked(size_t index) const {
   require_open();
-  const Param& param = params_[index];
+  const Param& param = states_[index];
   if (param.mark == Mark::kReady) {
     fail(DSC_ERR_STATE,
          "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
-         labels_[index].c_str());
+         label(index).c_str());
   }
   if (param.mark == Mark::kAccumulating)
-    fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
+    fail(DSC_ERR_STATE, "%s is being accumulated by another thread", label(index).c_str());
 }
 
-void Reducer::check_overlap(const Param& param, size_t index, const void* gradient) {
-  if (overlap(gradient, param.slot.bytes, storage_->arena(), layout_.bytes)) {
-    fail(DSC_ERR_INVALID_ARG,
-         "%s: gradient lies in the reducer's buckets, but not at the parameter's own view",
-         labels_[index].c_str());
+void Reducer::become_ready(size_t index, bool used) {
+  if (is_local()) return;
+  {
+    const MutexLock lock(mutex_);
+    usage_.note_ready(index, used);
   }
-  if (const auto other = ranges_.add(index, gradient, param.slot.bytes)) {
-    fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", labels_[index].c_str(),
-         labels_[*other].c_str());
-  }
-}
-
-void Reducer::become_ready(const Param& param) {
-  // acq_rel: the thread that completes a bucket sees in launch_ready() what the other threads have written.
-  if (buckets_[param.slot.bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready(true);
+  runner_.timeline.ready(index);
+  if (runner_.count_ready(slot(index).bucket)) launch_ready(true);
 }
 
 // Starts all buckets that are complete, in order. If one cannot be started, the next call or finish() tries
 // again. A mark that finds no bucket to start succeeds even if the group has failed meanwhile.
 void Reducer::launch_ready(bool marking) {
-  const MutexLock lock(launch_mutex_);
-  while (launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0) {
+  const auto before_each = [&] {
     if (marking) check_alive();
-    Bucket& bucket = buckets_[launched_];
-    const size_t number = launched_;
-    launching_.store(true);
-    capture([&] { bucket.work = storage_->start(number, bucket.call); },
-            [&](const Error& error) {
-              launching_.store(false);
-              // If the group fails between check_alive() and start(), check_alive() throws the full cause.
-              if (error.code() == DSC_ERR_REVOKED) check_alive();
-              if (group_->revoked()) reported_.store(true);
-              throw Error(error);
-            });
-    launching_.store(false);
-    ++launched_;
-  }
+  };
+  capture([&] { runner_.launch(before_each); },
+          [&](const Error& error) {
+            // If the group fails between check_alive() and start(), check_alive() throws the full cause.
+            if (error.code() == DSC_ERR_REVOKED) check_alive();
+            if (group_->revoked()) reported_.store(true);
+            throw Error(error);
+          });
 }
 
 }  // namespace dsc

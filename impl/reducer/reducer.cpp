@@ -34,6 +34,11 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
                             {"average", std::to_string(options.average)},
                             {"sync", std::to_string(options.sync)},
                             {"single_first_bucket", std::to_string(options.single_first_bucket)},
+                            {"find_unused", std::to_string(options.find_unused)},
+                            {"static_graph", std::to_string(options.static_graph)},
+                            {"rebuild", std::to_string(options.rebuild)},
+                            {"small_bucket_first", std::to_string(options.small_bucket_first)},
+                            {"grad_dtype", std::to_string(options.grad_dtype)},
                             {"the parameters' memory", on_device(params) ? "of a device" : "of the host"},
                             {"the first unusable parameter", problem ? problem->text : "none"},
                             {"n_buckets", std::to_string(buckets)}};
@@ -45,10 +50,29 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
   return list;
 }
 
-int32_t reduce_op(int32_t average) { return average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM; }
-
 void check_flag(int32_t value, const char* name) {
   if (value != 0 && value != 1) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+}
+
+bool is_small_float(int32_t dtype) { return is_floating(dtype) && dtype_bytes(dtype) < sizeof(float); }
+
+// Gradients of one type can be kept as another if one of the two is f32 and the other has fewer bits.
+void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who) {
+  if (grad_dtype == dtype || (grad_dtype == DSC_DTYPE_F32 && is_small_float(dtype)) ||
+      (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
+    return;
+  fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be kept as grad_dtype %s: one must be f32, the other f16, "
+       "bf16, f8e4m3 or f8e5m2", who.c_str(), dtype_name(dtype), dtype_name(grad_dtype));
+}
+
+void check_param(const ReducerOptions& options, const Tensor& param, const std::string& who) {
+  const int32_t dtype = options.grad_dtype == 0 ? param.dtype : options.grad_dtype;
+  if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
+  // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
+  // divides.
+  const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
+  if (const char* reason = op_unsupported_reason(op, dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", who.c_str(), op_name(op), dtype_name(dtype), reason);
 }
 
 void check_options(const ReducerOptions& options, std::span<const Tensor> params) {
@@ -56,17 +80,20 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   if (options.average < DSC_AVERAGE_PRE || options.average > DSC_AVERAGE_PYTORCH)
     fail(DSC_ERR_INVALID_ARG, "average is %d, expected 1 (pre), 2 (post), 3 (none) or 4 (pytorch)",
          options.average);
+  if (options.rebuild < DSC_REBUILD_NEVER || options.rebuild > DSC_REBUILD_REPEATED)
+    fail(DSC_ERR_INVALID_ARG, "rebuild is %d, expected 1 (never), 2 (once) or 3 (repeated)", options.rebuild);
   check_flag(options.sync, "sync");
   check_flag(options.single_first_bucket, "single_first_bucket");
-  for (size_t i = 0; i < params.size(); ++i) {
-    const int32_t dtype = params[i].dtype;
-    // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
-    // divides.
-    const int32_t op = options.average == DSC_AVERAGE_NONE ? DSC_OP_SUM : DSC_OP_AVG;
-    if (const char* reason = op_unsupported_reason(op, dtype))
-      fail(DSC_ERR_UNSUPPORTED, "%s: %s %s: %s", label(params[i].name, i).c_str(), op_name(op),
-           dtype_name(dtype), reason);
-  }
+  check_flag(options.find_unused, "find_unused");
+  check_flag(options.static_graph, "static_graph");
+  check_flag(options.small_bucket_first, "small_bucket_first");
+  if (options.grad_dtype != 0 && !is_dtype(options.grad_dtype))
+    fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
+         options.grad_dtype);
+  if (options.grad_dtype != 0 && on_device(params))
+    fail(DSC_ERR_UNSUPPORTED, "grad_dtype is %s, expected 0: gradients on a device keep the type of their parameters",
+         dtype_name(options.grad_dtype));
+  for (size_t i = 0; i < params.size(); ++i) check_param(options, params[i], label(params[i].name, i));
 }
 
 BucketLayoutOptions layout_options(const ReducerOptions& options, bool device) {
@@ -80,10 +107,11 @@ BucketLayoutOptions layout_options(const ReducerOptions& options, bool device) {
   return result;
 }
 
-std::vector<std::string> labels(std::span<const Tensor> params) {
-  std::vector<std::string> result;
-  for (size_t i = 0; i < params.size(); ++i) result.push_back(label(params[i].name, i));
-  return result;
+// The caller's lists of buckets are only valid during the call.
+ReducerOptions kept(ReducerOptions options) {
+  options.bucket_indices = nullptr;
+  options.bucket_starts = {};
+  return options;
 }
 
 }  // namespace
@@ -97,71 +125,75 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params);
-  const bool device = on_device(params);
-  BucketLayout layout = make_bucket_layout(params, layout_options(options, device));
+  const ParamList list(params, options.grad_dtype);
+  static_cast<void>(make_bucket_layout(list.tensors, layout_options(options, on_device(params))));
   const auto group = comm.split(0, comm.rank(), {"reducer", 0});
   group->share_nonfinite(comm);
-  auto storage = (device ? make_device_storage : make_host_storage)(
-      *group, {options.average, layout.buckets, layout.bytes});
-  auto reducer =
-      std::make_shared<Reducer>(group, params, std::move(layout), options.average, std::move(storage));
+  auto reducer = std::make_shared<Reducer>(group, params, options);
   if (options.sync == 1) broadcast_coalesced(*group, params, 0, 0);
   return reducer;
 }
 
-Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout,
-                 int32_t average, std::unique_ptr<GradientStorage> storage)
+Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, const ReducerOptions& options)
     : group_(std::move(group)),
-      layout_(std::move(layout)),
-      average_(average),
-      labels_(labels(params)),
-      storage_(std::move(storage)),
+      params_(params, options.grad_dtype),
+      options_(kept(options)),
       ranges_(params.size()),
-      params_(params.size()),
-      buckets_(layout_.buckets.size()) {
-  prepare_params(params);
-  prepare_buckets();
-}
+      states_(params.size()),
+      usage_(params.size(), options.static_graph == 1),
+      rebuilder_({options.rebuild, options.bucket_bytes, options.first_bucket_bytes,
+                  options.small_bucket_first == 1},
+                 options.bucket_starts.empty() && (options.find_unused == 0 || options.static_graph == 1)),
+      set_(std::make_shared<BucketSet>(
+          *group_, params_, make_bucket_layout(params_.tensors, layout_options(options, on_device(params))),
+          options.average)),
+      runner_(*group_, params_) {}
 
 Reducer::~Reducer() {
   close();
-  bool settled = true;
   const Deadline deadline = Deadline::after_ms(kWaitIdleMs);
-  for (Bucket& bucket : buckets_)
-    settled = (!bucket.work || wait_ignoring_failure(*bucket.work, deadline)) && settled;
-  if (settled && storage_->wait_idle(deadline)) return;
+  const bool idle = runner_.wait_idle(deadline);
+  if (set_->storage->wait_idle(deadline) && idle) return;
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
-      group_->name().c_str(), layout_.bytes, kWaitIdleMs);
-  storage_->keep();
+      group_->name().c_str(), set_->layout.bytes, kWaitIdleMs);
+  set_->storage->keep();
 }
 
-void Reducer::prepare_params(std::span<const Tensor> params) {
-  for (size_t i = 0; i < params.size(); ++i) {
-    params_[i].slot = {storage_->arena() + layout_.param_offsets[i], params[i].count, params[i].bytes(),
-                       layout_.param_buckets[i], params[i].dtype};
-  }
+void Reducer::expect_idle() const {
+  check_alive();
+  const MutexLock lock(mutex_);
+  require_idle();
 }
 
-void Reducer::prepare_buckets() {
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    buckets_[b].params = layout_.plan.bucket(b).size();
-    Call& call = buckets_[b].call;
-    call.kind = OpKind::kAllReduce;
-    call.dtype = layout_.buckets[b].dtype;
-    call.op = reduce_op(average_);
-    call.recv = storage_->arena() + layout_.buckets[b].offset;
-    call.send = call.recv;
-    call.count = layout_.buckets[b].count;
-    if (average_ == DSC_AVERAGE_PRE) call.prescale = 1.0 / group_->size();
-    std::snprintf(call.note, sizeof call.note, "bucket %zu", b);
-  }
+void Reducer::require_idle() const {
+  if (phase_ != Phase::kIdle)
+    fail(DSC_ERR_STATE, "an iteration runs; expected this call between finish and begin");
+}
+
+void Reducer::set_sync(bool sync) {
+  const MutexLock lock(mutex_);
+  require_idle();
+  sync_ = sync;
+}
+
+void Reducer::set_hook(std::shared_ptr<BucketHook> hook) {
+  const MutexLock lock(mutex_);
+  require_idle();
+  runner_.set_hook(std::move(hook));
+}
+
+BucketHook& Reducer::hook() {
+  const MutexLock lock(mutex_);
+  require_idle();
+  if (!runner_.hook()) fail(DSC_ERR_STATE, "the reducer has no hook");
+  return *runner_.hook();
 }
 
 void Reducer::begin(void* stream) {
   check_alive();
-  storage_->check(nullptr, stream, {});
   const MutexLock lock(mutex_);
+  storage().check(nullptr, stream, {});
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
     const auto indices = missing();
@@ -169,16 +201,24 @@ void Reducer::begin(void* stream) {
          "expected to have finished reduction in the prior iteration before starting a new one; %s",
          indices.empty() ? "all parameters are ready, call finish"
                          : ("parameters that did not receive a gradient on rank " +
-                            std::to_string(group_->rank()) + ": " + name_list(indices))
+                            std::to_string(group_->rank()) + ": " + params_.name_list(indices))
                                .c_str());
   }
-  storage_->begin(stream);
-  for (Param& param : params_) {
-    param.mark = Mark::kNone;
-    param.accumulated = false;
-    param.result = nullptr;
+  if (next_set_) {
+    if (pinned_) retired_.push_back(set_);
+    set_ = std::move(next_set_);
+    pinned_ = false;
   }
-  for (Bucket& bucket : buckets_) bucket.pending.store(bucket.params, std::memory_order_relaxed);
+  storage().begin(stream);
+  for (Param& param : states_) {
+    param.mark = Mark::kNone;
+    param.accumulated = param.accumulated && carries_;
+    param.gradient = nullptr;
+  }
+  local_ = !sync_;
+  frozen_marked_ = false;
+  runner_.begin(*set_, group_->size());
+  usage_.begin();
   ranges_.next_iteration();
   phase_ = Phase::kOpen;
 }
@@ -186,14 +226,28 @@ void Reducer::begin(void* stream) {
 // The failure is checked after the wait: a communicator that fails unblocks its streams, and is known to
 // have failed before that.
 bool Reducer::synchronize(Deadline deadline) {
-  const bool over = storage_->wait_idle(deadline);
+  const bool over = current_set()->storage->wait_idle(deadline);
   check_alive();
   return over;
 }
 
-void* Reducer::grad_view(size_t index) const {
+std::shared_ptr<BucketSet> Reducer::current_set() const {
+  const MutexLock lock(mutex_);
+  return set_;
+}
+
+void* Reducer::grad_view(size_t index) {
   check_index(index);
-  return params_[index].slot.view;
+  const MutexLock lock(mutex_);
+  pinned_ = true;
+  return slot(index).view;
+}
+
+BucketPlan Reducer::plan() const { return current_set()->layout.plan; }
+
+std::vector<size_t> Reducer::unused() const {
+  const MutexLock lock(mutex_);
+  return unused_;
 }
 
 void Reducer::close() noexcept {
@@ -201,19 +255,18 @@ void Reducer::close() noexcept {
     const MutexLock lock(mutex_);
     return phase_;
   }();
-  const bool finishing = phase == Phase::kFinishing;
+  const auto set = current_set();
   // On a device, finished iterations may still be running.
   if (phase == Phase::kIdle)
-    storage_->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
-  // A thread inside start() may be waiting for other ranks while it holds launch_mutex_.
-  if (launching_.load()) group_->abort();
-  const MutexLock lock(launch_mutex_);
+    set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
+  // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
+  if (runner_.is_starting()) group_->abort();
+  const bool running = runner_.is_running() || phase == Phase::kFinishing;
+  const MutexLock lock(mutex_);
   if (std::exchange(closed_, true)) return;
-  if (group_->revoked() && storage_->goes_on_alone() && !reported_.exchange(true))
+  if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());
-  bool running = finishing;
-  for (const Bucket& bucket : buckets_) running = running || (bucket.work && !bucket.work->done());
   if (running) {
     group_->abort();
   } else {
@@ -225,7 +278,7 @@ void Reducer::close() noexcept {
 void Reducer::check_alive() const {
   if (!group_->revoked()) return;
   const Failure failure = group_->failure();
-  const bool is_shared = storage_->goes_on_alone() || is_group_fatal(failure.code);
+  const bool is_shared = is_on_device() || is_group_fatal(failure.code);
   if (is_shared && !reported_.exchange(true)) throw Error(failure);
   fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }

@@ -11,9 +11,12 @@
 #include "base/mutex.hpp"
 #include "comm/comm.hpp"
 #include "comm/tensor.hpp"
-#include "reducer/bucket_layout.hpp"
+#include "reducer/bucket_set.hpp"
+#include "reducer/bucket_runner.hpp"
+#include "reducer/param_list.hpp"
 #include "reducer/range_set.hpp"
-#include "reducer/storage.hpp"
+#include "reducer/rebuild.hpp"
+#include "reducer/usage.hpp"
 
 namespace dsc {
 
@@ -25,6 +28,11 @@ struct ReducerOptions {
   int32_t average = DSC_AVERAGE_PRE;
   int32_t sync = 1;
   int32_t single_first_bucket = 0;
+  int32_t find_unused = 0;
+  int32_t static_graph = 0;
+  int32_t rebuild = DSC_REBUILD_ONCE;
+  int32_t small_bucket_first = 0;
+  int32_t grad_dtype = 0;  // 0: that of each parameter
 };
 
 class Reducer {
@@ -33,15 +41,22 @@ class Reducer {
   static std::shared_ptr<Reducer> create(Comm& comm, std::span<const Tensor> params,
                                          const ReducerOptions& options);
 
-  Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, BucketLayout layout, int32_t average,
-          std::unique_ptr<GradientStorage> storage);
+  Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, const ReducerOptions& options);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
+  // Between iterations: says whether the next ones are reduced, or only add to what this rank collects.
+  void set_sync(bool sync);
+  // Between iterations. Null: the reducer's own all-reduce.
+  void set_hook(std::shared_ptr<BucketHook> hook);
+  BucketHook& hook();  // throws STATE without one
+  void expect_idle() const;
+  const std::shared_ptr<Comm>& group() const noexcept { return group_; }
+
   // Streams belong to the device of the parameters; null means its default stream, or host memory.
   void begin(void* stream = nullptr);
-  void finish(void* stream = nullptr);  // collective
+  void finish(void* stream = nullptr);  // collective, unless set_sync(false) was called before begin()
 
   // Any thread, several at once.
   void accumulate(size_t index, const void* gradient, void* stream = nullptr);
@@ -53,8 +68,10 @@ class Reducer {
   bool synchronize(Deadline deadline);
 
   // Any thread.
-  void* grad_view(size_t index) const;
-  const BucketPlan& plan() const noexcept { return layout_.plan; }
+  void* grad_view(size_t index);
+  BucketPlan plan() const;
+  std::vector<size_t> unused() const;  // in the latest iteration, on any rank
+  uint64_t rebuilds() const noexcept { return rebuilder_.count(); }
   std::vector<OpStats> stats() const { return group_->stats(); }
   int timeout_ms() const noexcept { return group_->timeout_ms(); }
   void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
@@ -64,38 +81,48 @@ class Reducer {
   enum class Mark : uint8_t { kNone, kAccumulating, kReady };
 
   struct Param {
-    GradientSlot slot;
     Mark mark = Mark::kNone;
     bool accumulated = false;  // true if the view holds a sum
-    void* result = nullptr;    // finish() also writes the sum here
-  };
-  struct Bucket {
-    Call call;
-    size_t params = 0;
-    std::atomic<size_t> pending{0};
-    std::shared_ptr<Work> work;  // the operation of this iteration
+    void* gradient = nullptr;  // as it was marked; finish() also writes the sum there
+    void* stream = nullptr;
   };
 
-  void prepare_params(std::span<const Tensor> params);
-  void prepare_buckets();
   void check_alive() const;
   void check_index(size_t index) const;
+  // True if finish() returns before the reductions have ended, so that they may fail afterwards.
+  bool is_on_device() const noexcept { return params_.tensors[0].device >= 0; }
+  // Inside an iteration, where begin() cannot replace the buckets.
+  GradientStorage& storage() const { return *set_->storage; }
+  const GradientSlot& slot(size_t index) const { return set_->slots[index]; }
+  std::shared_ptr<BucketSet> current_set() const;
+  const std::string& label(size_t index) const { return params_.labels[index]; }
+
+  void require_idle() const DSC_REQUIRES(mutex_);
 
   // marking.cpp
   void require_open() const DSC_REQUIRES(mutex_);
   void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
-  void check_overlap(const Param& param, size_t index, const void* gradient) DSC_REQUIRES(mutex_);
+  void expect_gradient(size_t index, void* gradient) DSC_REQUIRES(mutex_);
+  void expect_no_sum(size_t index) const DSC_REQUIRES(mutex_);
+  bool is_deferred() const DSC_REQUIRES(mutex_) { return options_.static_graph == 1 && (local_ || usage_.is_counting()); }
+  bool note_mark(size_t index, void* gradient, void* stream) DSC_REQUIRES(mutex_);
+  [[noreturn]] void fail_changed(size_t index, const char* what) const DSC_REQUIRES(mutex_);
   template <typename Step>
   void take(Param& param, const Step& step);
-  void become_ready(const Param& param);
+  bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
+  void collect(size_t index, const void* gradient, void* stream);
+  void become_ready(size_t index, bool used);
+  void mark_frozen_unused();
+  void mark_without_gradient(size_t index);
   void launch_ready(bool marking);
-  void launch_unless_revoked();
 
   // finish.cpp
   void stop_marking();
-  size_t launched() DSC_EXCLUDES(launch_mutex_);
+  void finish_local(void* stream);
+  void take_deferred();
+  void mark_rest_unused();
   std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
-  std::string name_list(std::span<const size_t> indices) const;
+  void launch_unless_revoked();
   Failure end_complete(void* stream);
   void locate_nonfinite(size_t bucket, Failure& failure) const;
   void deliver(size_t bucket, bool writes);
@@ -103,27 +130,34 @@ class Reducer {
   Failure end_incomplete(size_t launched);
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,
                                     const Failure& failure) const;
+  void agree_after();
   void end_iteration();
 
   const std::shared_ptr<Comm> group_;
-  const BucketLayout layout_;
-  const int32_t average_;
-  const std::vector<std::string> labels_;  // names of the parameters for messages
-  const std::unique_ptr<GradientStorage> storage_;
+  const ParamList params_;
+  const ReducerOptions options_;  // without the caller's buckets
 
   mutable Mutex mutex_;
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
   RangeSet ranges_ DSC_GUARDED_BY(mutex_);
-  std::vector<Param> params_;                  // mutex_ guards mark, accumulated and result
+  std::vector<Param> states_;                  // mutex_ guards mark, accumulated and gradient
+  bool sync_ DSC_GUARDED_BY(mutex_) = true;    // of the next iteration
+  std::atomic<bool> local_{false};             // this iteration is not reduced; begin() sets it
+  bool carries_ DSC_GUARDED_BY(mutex_) = false;  // views hold sums of iterations that were not reduced
+  bool frozen_marked_ DSC_GUARDED_BY(mutex_) = false;
+  Usage usage_ DSC_GUARDED_BY(mutex_);
+  std::vector<size_t> unused_ DSC_GUARDED_BY(mutex_);
+  Rebuilder rebuilder_;                        // used by finish() alone, but for count()
   std::atomic<int> marking_{0};                // calls that have passed their checks
   mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
 
-  Mutex launch_mutex_;
-  std::vector<Bucket> buckets_;       // launch_mutex_ guards work
+  std::shared_ptr<BucketSet> set_;       // replaced by begin() under mutex_
+  std::unique_ptr<BucketSet> next_set_;  // takes its place with the next iteration
+  bool pinned_ DSC_GUARDED_BY(mutex_) = false;       // the caller has views of set_
+  std::vector<std::shared_ptr<BucketSet>> retired_;  // the caller may still have views of these
+  BucketRunner runner_;
   std::vector<Delivery> deliveries_;  // scratch for one bucket
-  size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  std::atomic<bool> launching_{false};  // a thread is inside the group's start()
-  bool closed_ DSC_GUARDED_BY(launch_mutex_) = false;
+  bool closed_ DSC_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace dsc

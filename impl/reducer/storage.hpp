@@ -6,6 +6,7 @@
 #include <span>
 
 #include "comm/comm.hpp"
+#include "dtype/dtype.hpp"
 #include "reducer/bucket_layout.hpp"
 
 namespace dsc {
@@ -17,6 +18,9 @@ struct GradientSlot {
   size_t bytes = 0;
   size_t bucket = 0;
   int32_t dtype = 0;
+  int32_t gradient_dtype = 0;  // of the memory that callers pass
+
+  size_t gradient_bytes() const noexcept { return count * dtype_bytes(gradient_dtype); }
 };
 
 // Memory that receives the sum of a slot in addition to the slot.
@@ -49,7 +53,13 @@ class GradientStorage {
   // Both may be null. Called before anything is changed.
   virtual void check(const void* gradient, const void* stream, const std::string& who) const = 0;
 
+  // Returns the stream of the reductions; null in host memory.
+  virtual void* stream() const noexcept = 0;
+
   virtual void begin(void* stream) = 0;
+
+  // Sets the number of ranks by which PyTorch's rule divides, from the next iteration on.
+  virtual void set_divisor(int divisor) noexcept = 0;
 
   // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
   virtual void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
@@ -58,12 +68,13 @@ class GradientStorage {
   virtual void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
   virtual void take_zeros(const GradientSlot& slot) = 0;
 
+  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at
+  // a time.
+  virtual void gather(size_t bucket) = 0;
+
   // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of
   // the buckets. After an error it may be called again.
   virtual std::shared_ptr<Work> start(size_t bucket, const Call& call) = 0;
-
-  // True if finish() returns before the reductions have ended, so that they may fail afterwards.
-  virtual bool goes_on_alone() const noexcept = 0;
 
   // Returns how an operation of start() has ended, as far as that is known before its results are
   // delivered.
@@ -73,7 +84,8 @@ class GradientStorage {
   virtual std::optional<BadBucket> find_nonfinite() = 0;
   // Orders deliver() after the work that is on `stream` now, which may still read the memory written there.
   virtual void begin_delivery(void* stream) = 0;
-  virtual void deliver(Work& work, std::span<const Delivery> deliveries) = 0;
+  // Writes results of one bucket, after its work; null if nothing is left to wait for.
+  virtual void deliver(Work* work, std::span<const Delivery> deliveries) = 0;
   // Ends the iteration: all its work is complete before work that is put on `stream` later.
   virtual void end(void* stream) = 0;
 

@@ -328,10 +328,10 @@ void refuses_bad_arguments(void**) {
                 "ndim of tensor 1 is -1");
     params[1].ndim = 0;
     auto options = options_with(1, 1, DSC_AVERAGE_PRE);
-    options.reserved = 1;
+    options.rebuild = 7;
     CHECK_FAILS(dsc_bucket_reducer_create(world, params.data(), 2, &options, &reducer), DSC_ERR_INVALID_ARG,
-                "reserved");
-    options.reserved = 0;
+                "rebuild is 7");
+    options.rebuild = DSC_REBUILD_ONCE;
     options.n_buckets = 1;
     CHECK_FAILS(dsc_bucket_reducer_create(world, params.data(), 2, &options, &reducer), DSC_ERR_INVALID_ARG,
                 "bucket_indices");

@@ -16,8 +16,9 @@ namespace {
 
 std::vector<std::vector<size_t>> buckets(const Reducer& reducer) {
   std::vector<std::vector<size_t>> result;
-  for (size_t b = 0; b < reducer.plan().buckets(); ++b) {
-    const auto bucket = reducer.plan().bucket(b);
+  const dsc::BucketPlan plan = reducer.plan();
+  for (size_t b = 0; b < plan.buckets(); ++b) {
+    const auto bucket = plan.bucket(b);
     result.emplace_back(bucket.begin(), bucket.end());
   }
   return result;

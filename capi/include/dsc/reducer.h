@@ -49,7 +49,20 @@ typedef struct dsc_bucket_reducer_options {
   int32_t sync;              /**< 1 (default): copy rank 0's parameters to all ranks at creation */
   int32_t
       single_first_bucket; /**< 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0 */
-  int32_t reserved;        /**< 0 */
+  int32_t find_unused;     /**< 1: parameters that are not marked before dsc_bucket_reducer_finish() have no
+                              gradient on this rank, and the ranks agree on those without one anywhere; 0
+                              (default): they are an error */
+  int32_t static_graph;    /**< 1: every iteration uses the same parameters equally often: the first one counts
+                              the marks and is reduced at its end, later ones take a parameter as ready after as
+                              many marks; default 0 */
+  dsc_rebuild_t rebuild;   /**< when the buckets are rebuilt in the order in which gradients become ready; default
+                              DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank
+                              has asked for a gradient view */
+  int32_t small_bucket_first; /**< 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is
+                                 launched first, as in PyTorch; 0 (default): of the one that is launched last */
+  dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
+                             gradients are converted as they are taken and the result is rounded once; 0
+                             (default): the parameters' type. Host memory only */
 } dsc_bucket_reducer_options_t;
 
 /**
@@ -126,6 +139,56 @@ DSC_API dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tenso
                                                dsc_bucket_reducer_t** reducer);
 
 /**
+ * @brief Says whether the following iterations are reduced.
+ *
+ * An iteration that begins with sync 0 communicates nothing: gradients that are marked are added to what this
+ * rank collects, without being changed, and dsc_bucket_reducer_finish() only ends it. The next one with sync 1
+ * reduces the sums (PyTorch's no_sync). A gradient that stands in its view stays there.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] sync 1 or 0; a new reducer has 1. The same on all ranks
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t sync);
+
+/**
+ * @brief Gives the parameters for which no rank had a gradient.
+ *
+ * Nothing was written for them. Known with find_unused for the latest iteration that was reduced, with
+ * static_graph for the first one, and so for all.
+ *
+ * @param[in] reducer reducer
+ * @param[out] indices parameters in ascending order; may be NULL with capacity 0
+ * @param[in] capacity entries of indices
+ * @param[out] count number of such parameters
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices,
+                                               size_t capacity, size_t* count);
+
+/**
+ * @brief Gives how often the buckets were rebuilt.
+ *
+ * When it has grown, the views of dsc_bucket_reducer_grad_view() stand elsewhere from the next
+ * dsc_bucket_reducer_begin() on. Views that were given before stay readable and writable until the reducer is
+ * destroyed, but hold nothing of later iterations.
+ *
+ * @param[in] reducer reducer
+ * @param[out] count rebuilds, 0 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* reducer, uint64_t* count);
+
+/**
  * @brief Starts an iteration.
  *
  * On a device everything that the iteration reads or writes comes behind the work that is on the stream now.
@@ -166,7 +229,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
 /**
  * @brief Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
  *
- * Buckets start strictly in their order, the same on all ranks. What was accumulated is added.
+ * Buckets start strictly in their order, the same on all ranks. What was accumulated is added. With static_graph
+ * a parameter is marked as often as in the first iteration, with the same memory, which is read at the last mark; in
+ * the first one it is read by finish.
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
@@ -191,7 +256,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
  *
- * The result stands in the parameter's view after finish. Collective: no. Blocking: no. Threads: any, several
+ * The result stands in the parameter's view after finish. What was collected in iterations that were not reduced
+ * counts as its gradient. Collective: no. Blocking: no. Threads: any, several
  * at once.
  * @return as dsc_bucket_reducer_mark_ready()
  * @since 0.1
@@ -202,7 +268,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reduce
  * @brief Gives the place of a parameter's gradient in its bucket.
  * @param[in] reducer reducer
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, of its type; the same address on every call
+ * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that was given. The
+ * address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()); they are not once a rank
+ * has asked for a view
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
  * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
@@ -256,7 +324,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reduce
  * @param[out] starts n_params + 1 entries, of which n_buckets + 1 are written
  * @param[out] n_buckets number of buckets
  *
- * Collective: no. Blocking: no. Threads: any.
+ * After a rebuild, from the next dsc_bucket_reducer_begin() on, they are the rebuilt ones. Collective: no.
+ * Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -193,6 +193,17 @@ enum dsc_average {
   DSC_AVERAGE_FORCE32 = 0x7fffffff
 };
 
+/** @brief When a reducer rebuilds its buckets in the order in which gradients become ready. */
+typedef int32_t dsc_rebuild_t;
+
+/** @brief Values of ::dsc_rebuild_t. */
+enum dsc_rebuild {
+  DSC_REBUILD_NEVER = 1,    /**< the buckets stay as they were planned */
+  DSC_REBUILD_ONCE = 2,     /**< once, after the first iteration that is reduced, as PyTorch */
+  DSC_REBUILD_REPEATED = 3, /**< also later, when three iterations in succession had another order */
+  DSC_REBUILD_FORCE32 = 0x7fffffff
+};
+
 /** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
 typedef struct dsc_setting {
   const char* name;  /**< such as "nccl.max_ctas" */

@@ -1,0 +1,140 @@
+#include "dsc/hook.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm/comm.hpp"
+#include "give.hpp"
+#include "hooks/registry.hpp"
+#include "reducer/reducer.hpp"
+#include "reducer/verify.hpp"
+
+namespace {
+
+using PinnedComm = dsc::Pinned<dsc::Comm>;
+using PinnedWork = dsc::Pinned<dsc::Work>;
+
+// A function of the caller's as a hook. It has a handle of the reducer's group for the function to use.
+class CallerHook final : public dsc::BucketHook {
+ public:
+  CallerHook(dsc_bucket_hook_fn function, void* context, std::string name, std::shared_ptr<dsc::Comm> group)
+      : function_(function),
+        context_(context),
+        name_(std::move(name)),
+        comm_(dsc::open_handle<dsc_comm_t>(dsc::HandleKind::kComm, std::move(group))) {}
+  ~CallerHook() override {
+    // The caller may have destroyed the handle.
+    dsc::capture([&] { PinnedComm(dsc::HandleKind::kComm, comm_).close(); }, [](const dsc::Error&) {});
+  }
+  CallerHook(const CallerHook&) = delete;
+  CallerHook& operator=(const CallerHook&) = delete;
+
+  const std::string& name() const noexcept override { return name_; }
+
+  void prepare(std::span<const dsc::Tensor>) override {}
+
+  std::shared_ptr<dsc::Work> step(const dsc::HookBucket& bucket, int step) override {
+    show(bucket, step);
+    dsc_work_t* handle = nullptr;
+    const int32_t code = function_(context_, &shown_, &handle);
+    std::shared_ptr<dsc::Work> work = handle ? take(handle) : nullptr;
+    if (code != 0)
+      dsc::fail(DSC_ERR_CALLBACK, "hook %s returned %d in step %d of bucket %zu", name_.c_str(), code, step,
+                bucket.index);
+    return work;
+  }
+
+ private:
+  void show(const dsc::HookBucket& bucket, int step) {
+    offsets_.clear();
+    counts_.clear();
+    for (const size_t i : bucket.params) {
+      const dsc::GradientSlot& slot = bucket.slots[i];
+      offsets_.push_back(static_cast<size_t>(slot.view - bucket.buffer) / dsc::dtype_bytes(slot.dtype));
+      counts_.push_back(slot.count);
+    }
+    shown_ = {.struct_size = sizeof(dsc_bucket_t),
+              .comm = comm_,
+              .buffer = bucket.buffer,
+              .stream = bucket.stream,
+              .params = bucket.params.data(),
+              .offsets = offsets_.data(),
+              .counts = counts_.data(),
+              .n_params = bucket.params.size(),
+              .index = bucket.index,
+              .count = bucket.count,
+              .dtype = bucket.dtype,
+              .is_last = bucket.is_last ? 1 : 0,
+              .divisor = bucket.divisor,
+              .step = step};
+  }
+
+  static std::shared_ptr<dsc::Work> take(dsc_work_t* handle) {
+    PinnedWork pinned(dsc::HandleKind::kWork, handle);
+    pinned.close();
+    return pinned.share();
+  }
+
+  const dsc_bucket_hook_fn function_;
+  void* const context_;
+  const std::string name_;
+  dsc_comm_t* const comm_;
+  dsc_bucket_t shown_{};
+  std::vector<size_t> offsets_, counts_;
+};
+
+dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
+  return dsc::Pinned<dsc::Reducer>(dsc::HandleKind::kBucketReducer, handle);
+}
+
+}  // namespace
+
+dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_bucket_hook_fn hook, void* context,
+                                         const char* name) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    if (!hook) return pinned->set_hook(nullptr);
+    pinned->set_hook(std::make_shared<CallerHook>(hook, context, name ? name : "hook", pinned->group()));
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const char* spec) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    pinned->expect_idle();
+    dsc::verify_settings(*pinned->group(), std::vector<dsc::Setting>{{"the hook", spec ? spec : "none"}});
+    pinned->set_hook(spec ? dsc::make_hook(spec, *pinned->group()) : nullptr);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* state, size_t capacity,
+                                          size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_room(static_cast<char*>(state), "state", capacity, bytes);
+    const std::string saved = pinned->hook().save();
+    *bytes = saved.size();
+    std::memcpy(state, saved.data(), std::min(saved.size(), capacity));
+    return dsc::how_given(saved.size(), capacity);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer, const void* state, size_t bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_reducer(reducer);
+    dsc::check_buffer("state", state, bytes);
+    pinned->hook().load({static_cast<const std::byte*>(state), bytes});
+  });
+}
+
+dsc_result_t dsc_bucket_hooks(char* text, size_t capacity, size_t* bytes) {
+  return dsc::guard_pure(__func__, [&] {
+    std::string lines;
+    for (const std::string& line : dsc::describe_hooks()) lines += line + "\n";
+    return dsc::give_text(lines, text, capacity, bytes);
+  });
+}

@@ -1,0 +1,251 @@
+// PowerSGD: every gradient that is a matrix is approximated by two thin ones, which are summed instead (Vogels,
+// Karimireddy and Jaggi 2019; steps and defaults as PyTorch's powerSGD_hook).
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "compress/powersgd.hpp"
+#include "dtype/reduce.hpp"
+#include "hooks/builtin.hpp"
+#include "hooks/state.hpp"
+#include "hooks/wire.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr std::array kOptions{
+    HookOption{"rank", "1", 1, 1024, true, "columns of the thin matrices"},
+    HookOption{"start_iteration", "1000", 0, 1e12, true, "iterations that are reduced as they are before the first compressed one"},
+    HookOption{"min_compression_rate", "2", 0, 1e6, false, "a matrix is compressed if that makes it so much smaller"},
+    HookOption{"error_feedback", "1", 0, 1, true, "1: what the approximation does not hold is added in the next iteration"},
+    HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the approximation before"},
+    HookOption{"epsilon", "0", 0, 1, false, "added to norms where columns are made orthogonal"},
+    HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
+};
+
+// A gradient of the bucket that is compressed.
+struct Matrix {
+  size_t at;  // element of the bucket
+  size_t rows;
+  size_t columns;
+  size_t rank;
+};
+
+// A gradient that is summed as it is.
+struct Rest {
+  size_t at;
+  size_t count;
+};
+
+class PowerSgdHook final : public BucketHook {
+ public:
+  PowerSgdHook(const HookMaking& making, const HookOptions& options)
+      : name_(making.name),
+        wire_dtype_(making.wire_dtype == 0 ? DSC_DTYPE_F32 : making.wire_dtype),
+        rank_(static_cast<size_t>(options.integer("rank"))),
+        start_iteration_(static_cast<uint64_t>(options.integer("start_iteration"))),
+        min_rate_(options.number("min_compression_rate")),
+        error_feedback_(options.flag("error_feedback")),
+        warm_start_(options.flag("warm_start")),
+        epsilon_(static_cast<float>(options.number("epsilon"))),
+        seed_(static_cast<uint64_t>(options.integer("seed"))) {}
+
+  const std::string& name() const noexcept override { return name_; }
+
+  void prepare(std::span<const Tensor> params) override {
+    expect_f32_on_host(name_, params);
+    buckets_.clear();
+  }
+
+  std::shared_ptr<Work> step(const HookBucket& bucket, int step) override;
+  std::string save() const override;
+  void load(std::span<const std::byte> state) override;
+
+ private:
+  struct Bucket {
+    bool compressed = false;  // this iteration
+    std::vector<Matrix> matrices;
+    std::vector<Rest> rests;
+    std::vector<float> error;
+    std::vector<float> input;  // gradients and error, before they are replaced
+    std::vector<float> p;      // of all matrices, followed by the rests
+    std::vector<float> q;
+    WireSum sum;
+  };
+
+  void set_up(const HookBucket& bucket, Bucket& own) const;
+  void start_q(const HookBucket& bucket, Bucket& own) const;
+  void add_error(const HookBucket& bucket, Bucket& own) const;
+  std::shared_ptr<Work> send(Bucket& own, const HookBucket& bucket, std::vector<float>& values, const char* what) const;
+  std::shared_ptr<Work> multiply_by_q(const HookBucket& bucket, Bucket& own);
+  std::shared_ptr<Work> multiply_by_p(const HookBucket& bucket, Bucket& own) const;
+  void expand(const HookBucket& bucket, Bucket& own);
+  void end(const HookBucket& bucket);
+
+  static float* elements(const HookBucket& bucket) { return reinterpret_cast<float*>(bucket.buffer); }
+
+  const std::string name_;
+  const int32_t wire_dtype_;
+  const size_t rank_;
+  const uint64_t start_iteration_;
+  const double min_rate_;
+  const bool error_feedback_;
+  const bool warm_start_;
+  const float epsilon_;
+  const uint64_t seed_;
+  uint64_t iteration_ = 0;
+  std::vector<Bucket> buckets_;
+};
+
+std::shared_ptr<Work> PowerSgdHook::step(const HookBucket& bucket, int step) {
+  if (buckets_.size() <= bucket.index) buckets_.resize(bucket.index + 1);
+  Bucket& own = buckets_[bucket.index];
+  if (step == 0) {
+    own.compressed = iteration_ >= start_iteration_;
+    if (own.compressed) return multiply_by_q(bucket, own);
+    own.sum.start(bucket.group, DSC_DTYPE_F32, bucket.buffer, bucket.count, wire_dtype_, bucket.divisor, "powersgd");
+    return own.sum.work();
+  }
+  own.sum.finish();
+  if (own.compressed && step == 1) return multiply_by_p(bucket, own);
+  if (own.compressed) expand(bucket, own);
+  end(bucket);
+  return nullptr;
+}
+
+void PowerSgdHook::end(const HookBucket& bucket) {
+  if (bucket.is_last) ++iteration_;
+}
+
+// Rows are the first dimension, columns all others, as PyTorch views a gradient.
+void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
+  size_t p = 0;
+  size_t q = 0;
+  size_t at = 0;
+  for (const size_t i : bucket.params) {
+    const Tensor& param = bucket.tensors[i];
+    at = static_cast<size_t>(bucket.slots[i].view - bucket.buffer) / sizeof(float);
+    const size_t rows = param.shape.empty() ? param.count : static_cast<size_t>(param.shape[0]);
+    const size_t columns = rows == 0 ? 0 : param.count / rows;
+    const size_t rank = std::min({rank_, rows, columns});
+    if (param.shape.size() > 1 && is_worth_compressing(rows, columns, rank, min_rate_)) {
+      own.matrices.push_back({at, rows, columns, rank});
+      p += rows * rank;
+      q += columns * rank;
+    } else {
+      own.rests.push_back({at, param.count});
+      p += param.count;
+    }
+  }
+  own.p.resize(p);
+  if (own.q.empty()) own.q.resize(q);
+  if (error_feedback_ && own.error.empty()) own.error.resize(bucket.count);
+  if (own.q.size() != q || (error_feedback_ && own.error.size() != bucket.count))
+    fail(DSC_ERR_INVALID_ARG, "the loaded state of hook %s does not fit bucket %zu: other parameters or buckets",
+         name_.c_str(), bucket.index);
+}
+
+// Without a warm start, and at first, random columns; all ranks draw the same ones.
+void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
+  const bool is_new = std::ranges::all_of(own.q, [](float value) { return value == 0; });
+  if (is_new || !warm_start_) fill_normal(seed_ + iteration_ * 1'000'003 + bucket.index, own.q);
+  float* q = own.q.data();
+  for (const Matrix& matrix : own.matrices) {
+    orthogonalise(q, matrix.columns, matrix.rank, epsilon_);
+    q += matrix.columns * matrix.rank;
+  }
+}
+
+void PowerSgdHook::add_error(const HookBucket& bucket, Bucket& own) const {
+  if (!error_feedback_) return;
+  add(DSC_DTYPE_F32, bucket.buffer, own.error.data(), bucket.count);
+  own.input.assign(elements(bucket), elements(bucket) + bucket.count);
+}
+
+std::shared_ptr<Work> PowerSgdHook::send(Bucket& own, const HookBucket& bucket, std::vector<float>& values,
+                                         const char* what) const {
+  char note[40];
+  std::snprintf(note, sizeof note, "bucket %zu, powersgd %s", bucket.index, what);
+  own.sum.start(bucket.group, DSC_DTYPE_F32, values.data(), values.size(), wire_dtype_, 1, note);
+  return own.sum.work();
+}
+
+std::shared_ptr<Work> PowerSgdHook::multiply_by_q(const HookBucket& bucket, Bucket& own) {
+  if (own.matrices.empty() && own.rests.empty()) set_up(bucket, own);
+  add_error(bucket, own);
+  start_q(bucket, own);
+  float* p = own.p.data();
+  const float* q = own.q.data();
+  for (const Matrix& m : own.matrices) {
+    multiply(elements(bucket) + m.at, q, p, m.rows, m.columns, m.rank);
+    p += m.rows * m.rank;
+    q += m.columns * m.rank;
+  }
+  for (const Rest& rest : own.rests) p = std::copy_n(elements(bucket) + rest.at, rest.count, p);
+  return send(own, bucket, own.p, "P");
+}
+
+std::shared_ptr<Work> PowerSgdHook::multiply_by_p(const HookBucket& bucket, Bucket& own) const {
+  float* p = own.p.data();
+  float* q = own.q.data();
+  for (const Matrix& m : own.matrices) {
+    orthogonalise(p, m.rows, m.rank, epsilon_);
+    multiply_transposed(elements(bucket) + m.at, p, q, m.rows, m.columns, m.rank);
+    p += m.rows * m.rank;
+    q += m.columns * m.rank;
+  }
+  return send(own, bucket, own.q, "Q");
+}
+
+void PowerSgdHook::expand(const HookBucket& bucket, Bucket& own) {
+  divide(DSC_DTYPE_F32, own.q.data(), own.q.data(), own.q.size(), bucket.divisor);
+  const float* p = own.p.data();
+  const float* q = own.q.data();
+  for (const Matrix& m : own.matrices) {
+    approximate(p, q, elements(bucket) + m.at, m.rows, m.columns, m.rank);
+    p += m.rows * m.rank;
+    q += m.columns * m.rank;
+  }
+  for (const Rest& rest : own.rests) {
+    divide(DSC_DTYPE_F32, elements(bucket) + rest.at, p, rest.count, bucket.divisor);
+    p += rest.count;
+  }
+  if (!error_feedback_) return;
+  for (size_t i = 0; i < bucket.count; ++i) own.error[i] = own.input[i] - elements(bucket)[i];
+}
+
+std::string PowerSgdHook::save() const {
+  StateWriter writer(name_);
+  writer.number(iteration_);
+  writer.number(buckets_.size());
+  for (const Bucket& bucket : buckets_) {
+    writer.floats(bucket.error);
+    writer.floats(bucket.q);
+  }
+  return writer.take();
+}
+
+void PowerSgdHook::load(std::span<const std::byte> state) {
+  StateReader reader(state, name_);
+  const uint64_t iteration = reader.number();
+  std::vector<Bucket> loaded(reader.items());
+  for (Bucket& bucket : loaded) {
+    bucket.error = reader.floats();
+    bucket.q = reader.floats();
+  }
+  reader.end();
+  iteration_ = iteration;
+  buckets_ = std::move(loaded);
+}
+
+}  // namespace
+
+std::span<const HookOption> powersgd_options() { return kOptions; }
+
+std::shared_ptr<BucketHook> make_powersgd_hook(const HookMaking& making, const HookOptions& options) {
+  return std::make_shared<PowerSgdHook>(making, options);
+}
+
+}  // namespace dsc

@@ -1,0 +1,99 @@
+#include "hooks/registry.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "hooks/builtin.hpp"
+#include "hooks/spec.hpp"
+
+namespace dsc {
+namespace {
+
+using Options = std::span<const HookOption>;
+
+// A hook that is made from options, or a wrapper that sets the type of what the hook inside sends.
+struct Entry {
+  const char* name;
+  Options options;
+  int32_t wire_dtype;  // of a wrapper; else 0
+  bool sends_wire;     // can be inside a wrapper
+  const char* meaning;
+  std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
+};
+
+std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) { return make_mean_hook(making); }
+std::shared_ptr<BucketHook> make_onebit(const HookMaking& making, const HookOptions&) {
+  return make_onebit_hook(making);
+}
+template <int kBits>
+std::shared_ptr<BucketHook> make_blocks(const HookMaking& making, const HookOptions& options) {
+  return make_block_hook(making, options, kBits);
+}
+
+std::span<const Entry> table() {
+  static const std::array entries{
+      Entry{"allreduce", {}, 0, true, "the mean, in the buckets' type", make_mean},
+      Entry{"fp16", {}, DSC_DTYPE_F16, false, "sends f16, alone or with a hook inside", make_mean},
+      Entry{"bf16", {}, DSC_DTYPE_BF16, false, "sends bf16, alone or with a hook inside", make_mean},
+      Entry{"fp8", fp8_options(), 0, false, "8-bit floats, with a scale for each block", make_fp8_hook},
+      Entry{"int8", block_options(), 0, false, "8-bit integers, with a scale for each block", make_blocks<8>},
+      Entry{"int4", block_options(), 0, false, "4-bit integers, with a scale for each block", make_blocks<4>},
+      Entry{"onebit", {}, 0, false, "signs, with error feedback", make_onebit},
+      Entry{"topk", topk_options(), 0, true, "the largest elements of every rank", make_topk_hook},
+      Entry{"powersgd", powersgd_options(), 0, true, "low-rank approximation", make_powersgd_hook},
+      Entry{"local_sgd", local_sgd_options(), 0, true, "averages within hosts after some iterations",
+            make_local_sgd_hook},
+  };
+  return entries;
+}
+
+const Entry& find(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Entry& entry : table()) {
+    if (name == entry.name) return entry;
+    names.emplace_back(entry.name);
+  }
+  std::string all;
+  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
+  fail(DSC_ERR_INVALID_ARG, "there is no hook %s%s; hooks are: %s", name.c_str(), did_you_mean(name, names).c_str(),
+       all.c_str());
+}
+
+std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
+  const Entry& entry = find(spec.name);
+  const HookOptions options(spec, entry.options);
+  if (!spec.inner) {
+    if (entry.wire_dtype != 0) making.wire_dtype = entry.wire_dtype;
+    return entry.make(making, options);
+  }
+  if (entry.wire_dtype == 0)
+    fail(DSC_ERR_INVALID_ARG, "hook %s takes no hook inside; fp16 and bf16 do", entry.name);
+  if (!find(spec.inner->name).sends_wire)
+    fail(DSC_ERR_INVALID_ARG, "hook %s cannot be inside %s, since it chooses its own type", spec.inner->name.c_str(),
+         entry.name);
+  making.wire_dtype = entry.wire_dtype;
+  return make(*spec.inner, making);
+}
+
+}  // namespace
+
+std::shared_ptr<BucketHook> make_hook(const std::string& spec, Comm& group) {
+  return make(parse_hook_spec(spec), {spec, 0, group});
+}
+
+std::vector<std::string> describe_hooks() {
+  std::vector<std::string> lines;
+  for (const Entry& entry : table()) {
+    std::string line = entry.name;
+    for (size_t i = 0; i < entry.options.size(); ++i) {
+      const HookOption& option = entry.options[i];
+      line += (i == 0 ? "(" : ", ") + std::string(option.key) + "=" + (option.fallback ? option.fallback : "...");
+    }
+    line += (entry.options.empty() ? ": " : "): ") + std::string(entry.meaning);
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace dsc

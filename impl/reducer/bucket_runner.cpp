@@ -1,0 +1,180 @@
+#include "reducer/bucket_runner.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "comm/wait_ignoring_failure.hpp"
+
+namespace dsc {
+namespace {
+
+// Says for its lifetime that a thread is inside a start.
+class StartScope {
+ public:
+  explicit StartScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
+  ~StartScope() { flag_.store(false); }
+  StartScope(const StartScope&) = delete;
+  StartScope& operator=(const StartScope&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
+}  // namespace
+
+void BucketHook::load(std::span<const std::byte> state) {
+  if (!state.empty())
+    fail(DSC_ERR_INVALID_ARG, "hook %s keeps no state, expected 0 bytes, got %zu", name().c_str(),
+         state.size());
+}
+
+void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
+  if (hook) hook->prepare(params_.tensors);
+  hook_ = std::move(hook);
+}
+
+void BucketRunner::begin(BucketSet& set, int divisor) {
+  const MutexLock lock(mutex_);
+  if (set_ != &set) {
+    if (set_ && hook_) hook_->prepare(params_.tensors);
+    set_ = &set;
+    buckets_ = std::vector<Bucket>(set.size());
+  }
+  divisor_ = divisor;
+  set.set_divisor(hook_ ? 1 : divisor);
+  launched_ = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    Bucket& bucket = buckets_[b];
+    bucket.pending.store(set.layout.plan.bucket(b).size(), std::memory_order_relaxed);
+    bucket.work.reset();
+    bucket.next_step = 0;
+    bucket.reduced = false;
+  }
+  timeline.begin(params_.size(), buckets_.size());
+}
+
+// acq_rel: the thread that completes a bucket sees what the other threads have written to it.
+bool BucketRunner::count_ready(size_t bucket) noexcept {
+  return buckets_[bucket].pending.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+bool BucketRunner::is_next_complete() const noexcept {
+  return launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0;
+}
+
+// With a hook, the buckets before move on by one step at this point, because a point in time would differ
+// between ranks.
+void BucketRunner::start_next() {
+  const StartScope scope(starting_);
+  const size_t number = launched_;
+  timeline.launched(number);
+  if (!hook_) {
+    buckets_[number].work = set_->storage->start(number, set_->calls[number]);
+  } else {
+    set_->storage->gather(number);
+    for (size_t b = 0; b < number; ++b) advance(b);
+    step(number);
+  }
+  ++launched_;
+}
+
+HookBucket BucketRunner::view_of(size_t b) const {
+  const BucketLayout::Bucket& bucket = set_->layout.buckets[b];
+  return {.index = b,
+          .is_last = b + 1 == buckets_.size(),
+          .divisor = divisor_,
+          .dtype = bucket.dtype,
+          .count = bucket.count,
+          .buffer = set_->bucket(b),
+          .stream = set_->storage->stream(),
+          .params = set_->layout.plan.bucket(b),
+          .tensors = params_.tensors,
+          .slots = set_->slots,
+          .group = group_};
+}
+
+// A hook that fails may have changed the buffer and called some of its operations, so that the reducer ends on
+// all ranks.
+void BucketRunner::step(size_t b) {
+  Bucket& bucket = buckets_[b];
+  capture([&] { bucket.work = hook_->step(view_of(b), bucket.next_step++); },
+          [&](const Error& error) {
+            Failure cause = error.failure();
+            cause.ranks = {group_.rank()};
+            cause.text = "hook " + hook_->name() + " failed on rank " + std::to_string(group_.rank()) + ": " +
+                         error.what();
+            group_.revoke(cause);
+            throw Error(error);
+          });
+  bucket.reduced = !bucket.work;
+  if (bucket.reduced) timeline.reduced(b, tick_now());
+}
+
+void BucketRunner::advance(size_t b) {
+  Bucket& bucket = buckets_[b];
+  if (bucket.reduced) return;
+  const Failure failure = set_->storage->outcome(*bucket.work);
+  if (failure.code != DSC_OK) throw Error(failure);
+  step(b);
+}
+
+void BucketRunner::complete_hooks() {
+  if (!hook_) return;
+  const MutexLock lock(mutex_);
+  const StartScope scope(starting_);
+  for (bool is_over = false; !is_over;) {
+    is_over = true;
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      advance(b);
+      is_over = is_over && buckets_[b].reduced;
+    }
+  }
+}
+
+size_t BucketRunner::launched() {
+  const MutexLock lock(mutex_);
+  return launched_;
+}
+
+std::shared_ptr<Work> BucketRunner::work_of(size_t bucket) {
+  const MutexLock lock(mutex_);
+  return buckets_[bucket].work;
+}
+
+Failure BucketRunner::await(size_t bucket) {
+  const auto work = work_of(bucket);
+  if (!work) return {};
+  const Failure failure = set_->storage->outcome(*work);
+  timeline.reduced(bucket, work->end_ticks());
+  return failure;
+}
+
+Failure BucketRunner::await_end(size_t bucket) {
+  const auto work = work_of(bucket);
+  if (!work) return {};
+  wait_ignoring_failure(*work, Deadline::never());
+  return work->failure();
+}
+
+void BucketRunner::end() {
+  const MutexLock lock(mutex_);
+  for (Bucket& bucket : buckets_) bucket.work.reset();
+  launched_ = 0;
+}
+
+bool BucketRunner::is_running() {
+  const MutexLock lock(mutex_);
+  for (const Bucket& bucket : buckets_)
+    if (bucket.work && !bucket.work->done()) return true;
+  return false;
+}
+
+bool BucketRunner::wait_idle(Deadline deadline) noexcept {
+  bool idle = true;
+  for (Bucket& bucket : buckets_)
+    idle = (!bucket.work || wait_ignoring_failure(*bucket.work, deadline)) && idle;
+  return idle;
+}
+
+}  // namespace dsc

@@ -1,0 +1,89 @@
+// Starts the reductions of complete buckets in launch order, the same on all ranks, and drives a hook through
+// its steps.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "comm/comm.hpp"
+#include "reducer/bucket_set.hpp"
+#include "reducer/hook.hpp"
+#include "reducer/timeline.hpp"
+
+namespace dsc {
+
+class BucketRunner {
+ public:
+  BucketRunner(Comm& group, const ParamList& params) : group_(group), params_(params) {}
+
+  // Between iterations.
+  void set_hook(std::shared_ptr<BucketHook> hook);
+  const std::shared_ptr<BucketHook>& hook() const noexcept { return hook_; }
+  void begin(BucketSet& set, int divisor);
+
+  // Any thread: says that another parameter of a bucket has its gradient. Returns true if it was the last.
+  bool count_ready(size_t bucket) noexcept;
+
+  // Any thread. Starts all buckets that are complete, in order. If one cannot be started, the next call
+  // tries again. `before_each` runs before each start and may throw.
+  template <typename Check>
+  void launch(const Check& before_each) DSC_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    while (is_next_complete()) {
+      before_each();
+      start_next();
+    }
+  }
+
+  // Number of buckets that were started.
+  size_t launched() DSC_EXCLUDES(mutex_);
+
+  // Waits until a bucket of which the first `launched` were started is reduced, and returns how that ended.
+  Failure await(size_t bucket) DSC_EXCLUDES(mutex_);
+  // The same on a device too, where await() does not wait.
+  Failure await_end(size_t bucket) DSC_EXCLUDES(mutex_);
+  // After all buckets were launched: drives the hook until every bucket is reduced. The order of steps is
+  // the same on all ranks.
+  void complete_hooks() DSC_EXCLUDES(mutex_);
+  Work* work(size_t bucket) const noexcept { return buckets_[bucket].work.get(); }
+
+  void end() DSC_EXCLUDES(mutex_);
+
+  // True while a thread is inside an engine's start or a hook, where it may wait for other ranks.
+  bool is_starting() const noexcept { return starting_.load(); }
+  bool is_running() DSC_EXCLUDES(mutex_);
+  // Waits for all operations that were started; returns false if one may still run at the deadline.
+  bool wait_idle(Deadline deadline) noexcept;
+
+  Timeline timeline;  // of the iteration
+
+ private:
+  struct Bucket {
+    std::atomic<size_t> pending{0};
+    std::shared_ptr<Work> work;  // of the reduction, or of the hook's latest step
+    int next_step = 0;
+    bool reduced = false;
+  };
+
+  bool is_next_complete() const noexcept DSC_REQUIRES(mutex_);
+  void start_next() DSC_REQUIRES(mutex_);
+  void step(size_t bucket) DSC_REQUIRES(mutex_);
+  void advance(size_t bucket) DSC_REQUIRES(mutex_);
+  HookBucket view_of(size_t bucket) const;
+  std::shared_ptr<Work> work_of(size_t bucket) DSC_EXCLUDES(mutex_);
+
+  Comm& group_;
+  const ParamList& params_;
+  std::shared_ptr<BucketHook> hook_;
+  bool prepares_hook_ = false;
+  BucketSet* set_ = nullptr;
+  int divisor_ = 1;
+  Mutex mutex_;
+  std::vector<Bucket> buckets_;  // mutex_ guards all but pending
+  size_t launched_ DSC_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> starting_{false};
+};
+
+}  // namespace dsc

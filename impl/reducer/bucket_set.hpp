@@ -1,0 +1,37 @@
+// One arrangement of the gradients in buckets: the layout, the memory and the operation of each bucket. A
+// reducer that rebuilds its buckets replaces it as a whole.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "reducer/bucket_layout.hpp"
+#include "reducer/param_list.hpp"
+#include "reducer/storage.hpp"
+
+namespace dsc {
+
+class BucketSet {
+ public:
+  // Collective: allocates the buckets.
+  BucketSet(Comm& group, const ParamList& params, BucketLayout chosen, int32_t average);
+  BucketSet(const BucketSet&) = delete;
+  BucketSet& operator=(const BucketSet&) = delete;
+
+  size_t size() const noexcept { return layout.buckets.size(); }
+  std::byte* bucket(size_t b) const { return storage->arena() + layout.buckets[b].offset; }
+  size_t bucket_bytes(size_t b) const;
+
+  // Sets by how much the sum of a bucket is divided from the next iteration on: the number of ranks that
+  // take part.
+  void set_divisor(int divisor);
+
+  const BucketLayout layout;
+  const int32_t average;
+  const std::unique_ptr<GradientStorage> storage;
+  std::vector<GradientSlot> slots;  // by parameter
+  std::vector<Call> calls;          // by bucket
+};
+
+}  // namespace dsc

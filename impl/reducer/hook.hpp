@@ -1,0 +1,51 @@
+// A communication hook reduces a bucket in place of the reducer, for instance in a compressed form.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "comm/comm.hpp"
+#include "comm/work.hpp"
+#include "reducer/storage.hpp"
+
+namespace dsc {
+
+// The bucket as a hook sees it. Its gradients are not divided: the hook makes the mean.
+struct HookBucket {
+  size_t index;
+  bool is_last;
+  int divisor;  // ranks that take part: the mean is the sum over it
+  int32_t dtype;
+  size_t count;
+  std::byte* buffer;
+  void* stream;                    // of a device: behind the gradients; null in host memory
+  std::span<const size_t> params;  // indices, in the order of the buffer
+  std::span<const Tensor> tensors;      // of all parameters
+  std::span<const GradientSlot> slots;  // of all parameters
+  Comm& group;
+};
+
+// One thread at a time calls a hook. All ranks call it for the same buckets and steps in the same order, so
+// it may use the group's operations.
+class BucketHook {
+ public:
+  virtual ~BucketHook() = default;
+
+  virtual const std::string& name() const noexcept = 0;
+
+  // Called once before the first bucket, and when the buckets were rebuilt: what it keeps of each bucket is
+  // void. Throws UNSUPPORTED for gradients that it cannot reduce.
+  virtual void prepare(std::span<const Tensor> params) = 0;
+
+  // Step 0 comes when the bucket is complete, in launch order; step s + 1 after the work that step s
+  // returned, at the latest before the end of the iteration. Returns null when the buffer holds the result.
+  virtual std::shared_ptr<Work> step(const HookBucket& bucket, int step) = 0;
+
+  // What the hook remembers between iterations, as bytes for a checkpoint of this rank. load() throws
+  // INVALID_ARG for bytes that are not of a hook of the same kind and the same parameters.
+  virtual std::string save() const { return {}; }
+  virtual void load(std::span<const std::byte> state);
+};
+
+}  // namespace dsc

@@ -1,0 +1,33 @@
+// The parameters of a reducer: what it keeps of the caller's description after creation.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/tensor.hpp"
+
+namespace dsc {
+
+// Owns names and shapes. The tensors describe gradients as they stand in buckets: without data, and of the
+// bucket's type.
+class ParamList {
+ public:
+  // grad_dtype is the element type of buckets; 0: that of each parameter.
+  ParamList(std::span<const Tensor> params, int32_t grad_dtype);
+  ParamList(const ParamList&) = delete;
+  ParamList& operator=(const ParamList&) = delete;
+
+  size_t size() const noexcept { return tensors.size(); }
+  std::string name_list(std::span<const size_t> indices) const;  // cut where it is long
+
+  std::vector<Tensor> tensors;
+  std::vector<int32_t> gradient_dtypes;  // of the gradients that callers pass
+  std::vector<std::string> labels;       // for messages
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<std::vector<int64_t>> shapes_;
+};
+
+}  // namespace dsc
