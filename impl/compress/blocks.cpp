@@ -6,13 +6,13 @@
 #include <cstring>
 #include <limits>
 
+#include "compress/scaled_fp8.hpp"
 #include "dtype/fp_mode.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/blocks.cpp"
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
-#include "compress/magnitude-inl.hpp"
 #include "compress/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -76,8 +76,6 @@ HWY_INLINE void unpack_halves(const uint8_t* packed, size_t pairs, int8_t* bytes
   }
 }
 
-uint32_t find_magnitude(const float* values, size_t count) { return max_magnitude_bits(values, count); }
-
 void quantise_8(const float* values, size_t count, float scale, uint8_t* packed) {
   for_each_vector(values, reinterpret_cast<int8_t*>(packed), count, Quantise<8>{scale});
 }
@@ -118,7 +116,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dsc {
 
-HWY_EXPORT(find_magnitude);
 HWY_EXPORT(quantise_8);
 HWY_EXPORT(quantise_4);
 HWY_EXPORT(store_dequantised);
@@ -137,7 +134,7 @@ void quantise_blocks(int bits, size_t block, std::span<const float> values, std:
   for (size_t at = 0, b = 0; at < values.size(); at += block, ++b) {
     const size_t count = std::min(block, values.size() - at);
     uint8_t* const bytes = packed.data() + block_bytes(bits, at);
-    const auto most = std::bit_cast<float>(HWY_DYNAMIC_DISPATCH(find_magnitude)(values.data() + at, count));
+    const float most = max_magnitude(values.subspan(at, count));
     if (!std::isfinite(most)) {
       scales[b] = Limits::quiet_NaN();
       std::memset(bytes, 0, block_bytes(bits, count));

@@ -1,6 +1,8 @@
 #include "compress/scaled_fp8.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 #include "dsc/types.h"
@@ -10,7 +12,6 @@
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
-#include "compress/magnitude-inl.hpp"
 #include "compress/vectors-inl.hpp"
 #include "dtype/float8-inl.hpp"
 
@@ -61,7 +62,31 @@ void f32_from_e5m2(const uint8_t* in, size_t count, float scale, float* out, boo
   to_f32<E5m2>(in, count, scale, out, add);
 }
 
-uint32_t find_magnitude(const float* values, size_t count) { return max_magnitude_bits(values, count); }
+// Returns the bits of the largest magnitude. Magnitudes are ordered as their bits are, and NaN is above
+// infinity, so that it is found without another look.
+uint32_t max_magnitude_bits(const float* values, size_t count) {
+  const I32 i;
+  const auto magnitude = hn::Set(i, 0x7fffffff);
+  const auto load = [&](size_t at) HWY_ATTR {
+    return hn::And(hn::BitCast(i, hn::LoadU(F32(), values + at)), magnitude);
+  };
+  auto a = hn::Zero(i), b = a, c = a, d = a;  // four at once, so that they need not wait for each other
+  size_t at = 0;
+  for (; count - at >= 4 * kF32Lanes; at += 4 * kF32Lanes) {
+    a = hn::Max(a, load(at));
+    b = hn::Max(b, load(at + kF32Lanes));
+    c = hn::Max(c, load(at + 2 * kF32Lanes));
+    d = hn::Max(d, load(at + 3 * kF32Lanes));
+  }
+  const auto both = hn::Max(hn::Max(a, b), hn::Max(c, d));
+  auto most = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(i, both)));
+  for (; at < count; ++at) {
+    uint32_t bits;
+    std::memcpy(&bits, values + at, sizeof bits);
+    most = std::max(most, bits & 0x7fffffff);
+  }
+  return most;
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace dsc
@@ -74,10 +99,10 @@ HWY_EXPORT(e4m3_from_f32);
 HWY_EXPORT(e5m2_from_f32);
 HWY_EXPORT(f32_from_e4m3);
 HWY_EXPORT(f32_from_e5m2);
-HWY_EXPORT(find_magnitude);
+HWY_EXPORT(max_magnitude_bits);
 
 float max_magnitude(std::span<const float> values) {
-  const uint32_t bits = HWY_DYNAMIC_DISPATCH(find_magnitude)(values.data(), values.size());
+  const uint32_t bits = HWY_DYNAMIC_DISPATCH(max_magnitude_bits)(values.data(), values.size());
   constexpr uint32_t kInfinity = 0x7f800000;
   return bits > kInfinity ? std::numeric_limits<float>::quiet_NaN() : std::bit_cast<float>(bits);
 }

@@ -109,7 +109,8 @@ void keeps_extremes_finite(void**) {
     for (const int bits : {8, 4}) {
       const Quantised q = quantise(bits, 4, {x, -x, 0, x / 2}, Floats(4));
       for (const float out : q.out) assert_true(std::isfinite(out));
-      if (x > 1e-38f) assert_true(std::fabs(q.out[1] / x + 1) < 1e-6f);
+      assert_true(std::fabs(q.out[1] + x) <=
+                  1e-6f * x + 1.5e-39f);  // where the scale is the largest, its step is 2.9e-39
     }
 }
 
