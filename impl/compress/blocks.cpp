@@ -52,25 +52,42 @@ struct Dequantise {
 // 4-bit elements pass through bytes, a part at a time.
 constexpr size_t kPart = 512;
 
+#if HWY_TARGET != HWY_SCALAR
+using U16 = hn::ScalableTag<uint16_t>;
+using LowerBytes = hn::Rebind<uint8_t, U16>;
+#endif
+
 // Packs pairs of bytes into one byte each, the first one in the high half.
 HWY_INLINE void pack_halves(const int8_t* bytes, size_t pairs, uint8_t* packed) {
   size_t at = 0;
-  for (; pairs - at >= 4; at += 4) {
-    uint64_t x;
-    std::memcpy(&x, bytes + 2 * at, sizeof x);
-    x &= 0x0f0f0f0f0f0f0f0f;
-    x = (x << 4 | x >> 8) & 0x00ff00ff00ff00ff;
-    x = (x | x >> 8) & 0x0000ffff0000ffff;
-    const auto four = static_cast<uint32_t>(x | x >> 16);
-    std::memcpy(packed + at, &four, sizeof four);
+#if HWY_TARGET != HWY_SCALAR
+  const U16 u;
+  const hn::RebindToSigned<U16> i;
+  const auto half = hn::Set(u, 15);
+  for (; pairs - at >= hn::Lanes(u); at += hn::Lanes(u)) {
+    const auto pair = hn::BitCast(u, hn::LoadU(hn::Repartition<int8_t, U16>(), bytes + 2 * at));
+    const auto both = hn::Or(hn::ShiftLeft<4>(hn::And(pair, half)), hn::And(hn::ShiftRight<8>(pair), half));
+    hn::StoreU(hn::DemoteTo(LowerBytes(), hn::BitCast(i, both)), LowerBytes(), packed + at);
   }
+#endif
   for (; at < pairs; ++at)
     packed[at] = static_cast<uint8_t>((bytes[2 * at] & 15) << 4 | (bytes[2 * at + 1] & 15));
 }
 
 // Undoes pack_halves(). (x ^ 8) - 8 extends the sign.
 HWY_INLINE void unpack_halves(const uint8_t* packed, size_t pairs, int8_t* bytes) {
-  for (size_t at = 0; at < pairs; ++at) {
+  size_t at = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const U16 u;
+  const hn::Repartition<int8_t, U16> i;
+  const auto eight = hn::Set(i, 8);
+  for (; pairs - at >= hn::Lanes(u); at += hn::Lanes(u)) {
+    const auto both = hn::PromoteTo(u, hn::LoadU(LowerBytes(), packed + at));
+    const auto pair = hn::Or(hn::ShiftRight<4>(both), hn::ShiftLeft<8>(hn::And(both, hn::Set(u, 15))));
+    hn::StoreU(hn::Xor(hn::BitCast(i, pair), eight) - eight, i, bytes + 2 * at);
+  }
+#endif
+  for (; at < pairs; ++at) {
     bytes[2 * at] = static_cast<int8_t>((packed[at] >> 4 ^ 8) - 8);
     bytes[2 * at + 1] = static_cast<int8_t>(((packed[at] & 15) ^ 8) - 8);
   }
@@ -84,7 +101,7 @@ void quantise_4(const float* values, size_t count, float scale, uint8_t* packed)
   for (size_t at = 0; at < count; at += kPart) {
     const size_t n = std::min(kPart, count - at);
     int8_t bytes[kPart];
-    bytes[n - 1 | 1] = 0;  // the other half of the last byte
+    bytes[(n - 1) | 1] = 0;  // the other half of the last byte
     for_each_vector(values + at, bytes, n, Quantise<4>{scale});
     pack_halves(bytes, (n + 1) / 2, packed + at / 2);
   }
@@ -121,7 +138,7 @@ HWY_EXPORT(quantise_4);
 HWY_EXPORT(store_dequantised);
 HWY_EXPORT(add_dequantised);
 
-static_assert(std::endian::native == std::endian::little, "halves of bytes are packed in words of 64 bits");
+static_assert(std::endian::native == std::endian::little, "pairs of bytes are packed in words of 16 bits");
 
 size_t block_bytes(int bits, size_t count) { return bits == 8 ? count : count / 2 + count % 2; }
 

@@ -41,36 +41,73 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Adds the dot products of one row with kRanks rows of the thin matrix to p.
-template <size_t kRanks>
-HWY_INLINE void add_dots(const float* row, const float* thin, size_t width, float* p) {
-  Sums<float> sums[kRanks];
-  const auto add_sixteen = [&](const float* x, size_t at) HWY_ATTR __attribute__((always_inline)) {
+// Adds sixteen products each of kRows rows and kRanks rows of the thin matrix. The rows are `stride` apart.
+template <size_t kRows, size_t kRanks>
+HWY_INLINE void add_sixteen(const float* rows, size_t stride, const float* thin,
+                            Sums<float> (&sums)[kRows][kRanks]) {
+  const F32 f;
 #pragma GCC unroll 16
-    for (size_t v = 0; v < Sums<float>::kVectors; ++v) {
-      const auto element = hn::LoadU(F32(), x + v * kF32Lanes);
+  for (size_t v = 0; v < Sums<float>::kVectors; ++v) {
 #pragma GCC unroll 4
-      for (size_t k = 0; k < kRanks; ++k)
-        sums[k].add(v, element * hn::LoadU(F32(), thin + k * kStride + at + v * kF32Lanes));
+    for (size_t k = 0; k < kRanks; ++k) {
+      const auto q = hn::LoadU(f, thin + k * kStride + v * kF32Lanes);
+#pragma GCC unroll 4
+      for (size_t r = 0; r < kRows; ++r) {
+        sums[r][k].add(v, hn::LoadU(f, rows + r * stride + v * kF32Lanes) * q);
+      }
     }
-  };
-  size_t at = 0;
-  for (; width - at >= kSums; at += kSums) add_sixteen(row + at, at);
-  if (at < width) {
-    float rest[kSums] = {};
-    std::memcpy(rest, row + at, (width - at) * sizeof(float));
-    add_sixteen(rest, at);
   }
-#pragma GCC unroll 4
-  for (size_t k = 0; k < kRanks; ++k) p[k] += sums[k].total();
 }
 
-void add_product(const Panel& panel, const float* m, float* p) {
-  for (size_t row = 0; row < panel.rows; ++row, m += panel.columns, p += panel.rank) {
-    size_t k = 0;
-    for (; panel.rank - k >= 4; k += 4) add_dots<4>(m, panel.thin + k * kStride, panel.width, p + k);
-    for (; k < panel.rank; ++k) add_dots<1>(m, panel.thin + k * kStride, panel.width, p + k);
+// Adds the dot products of kRows rows with kRanks rows of the thin matrix to p.
+template <size_t kRows, size_t kRanks>
+HWY_INLINE void add_dots(const Panel& panel, const float* m, const float* thin, float* p) {
+  Sums<float> sums[kRows][kRanks];
+  size_t at = 0;
+  for (; panel.width - at >= kSums; at += kSums) add_sixteen(m + at, panel.columns, thin + at, sums);
+  if (at < panel.width) {
+    float rest[kRows][kSums] = {};
+    for (size_t r = 0; r < kRows; ++r)
+      std::memcpy(rest[r], m + r * panel.columns + at, (panel.width - at) * sizeof(float));
+    add_sixteen(rest[0], kSums, thin + at, sums);
   }
+#pragma GCC unroll 4
+  for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (size_t k = 0; k < kRanks; ++k) p[r * panel.rank + k] += sums[r][k].total();
+  }
+}
+
+// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, four rows at a time and two
+// ranks. Several rows at once keep more of the memory busy than one, and each is read for all ranks while it
+// is in the cache.
+template <class Body>
+HWY_INLINE void for_rows_and_ranks(const Panel& panel, const Body& body) {
+  size_t row = 0, k = 0;
+  for (; panel.rows - row >= 4; row += 4) {
+    for (k = 0; panel.rank - k >= 2; k += 2) body.template run<4, 2>(row, k);
+    if (k < panel.rank) body.template run<4, 1>(row, k);
+  }
+  for (; row < panel.rows; ++row) {
+    for (k = 0; panel.rank - k >= 2; k += 2) body.template run<1, 2>(row, k);
+    if (k < panel.rank) body.template run<1, 1>(row, k);
+  }
+}
+
+struct AddDots {
+  const Panel& panel;
+  const float* m;
+  float* p;
+
+  template <size_t kRows, size_t kRanks>
+  HWY_INLINE void run(size_t row, size_t k) const {
+    add_dots<kRows, kRanks>(panel, m + row * panel.columns, panel.thin + k * kStride,
+                            p + row * panel.rank + k);
+  }
+};
+
+void add_product(const Panel& panel, const float* m, float* p) {
+  for_rows_and_ranks(panel, AddDots{panel, m, p});
 }
 
 // Adds kRows rows, times their elements of kRanks columns of p, to kRanks rows of the thin matrix.
@@ -99,19 +136,20 @@ HWY_INLINE void add_rows(const Panel& panel, const float* m, const float* p, flo
   }
 }
 
-template <size_t kRows>
-HWY_INLINE void add_rows_of_all_ranks(const Panel& panel, const float* m, const float* p) {
-  size_t k = 0;
-  for (; panel.rank - k >= 4; k += 4) add_rows<kRows, 4>(panel, m, p + k, panel.thin + k * kStride);
-  for (; k < panel.rank; ++k) add_rows<kRows, 1>(panel, m, p + k, panel.thin + k * kStride);
-}
+struct AddRows {
+  const Panel& panel;
+  const float* m;
+  const float* p;
+
+  template <size_t kRows, size_t kRanks>
+  HWY_INLINE void run(size_t row, size_t k) const {
+    add_rows<kRows, kRanks>(panel, m + row * panel.columns, p + row * panel.rank + k,
+                            panel.thin + k * kStride);
+  }
+};
 
 void add_transposed_product(const Panel& panel, const float* m, const float* p) {
-  size_t row = 0;
-  for (; panel.rows - row >= 4; row += 4)
-    add_rows_of_all_ranks<4>(panel, m + row * panel.columns, p + row * panel.rank);
-  for (; row < panel.rows; ++row)
-    add_rows_of_all_ranks<1>(panel, m + row * panel.columns, p + row * panel.rank);
+  for_rows_and_ranks(panel, AddRows{panel, m, p});
 }
 
 template <size_t kRows>

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <numeric>
+#include <vector>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
@@ -101,8 +103,11 @@ HWY_INLINE void visit_keys(std::span<const float> values, uint32_t low, uint32_t
 void count_keys(std::span<const float> values, uint32_t low, uint32_t high, CountKeys visit) {
   visit_keys(values, low, high, visit);
 }
-void take_indices(std::span<const float> values, TakeIndices visit) {
+// Returns how many were taken.
+size_t take_indices(std::span<const float> values, TakeIndices visit) {
+  const size_t room = visit.free.size();
   visit_keys(values, visit.threshold, kNanKey, visit);
+  return room - visit.free.size();
 }
 
 }  // namespace HWY_NAMESPACE
@@ -140,11 +145,8 @@ uint32_t find_digit(std::span<const uint32_t> counts, size_t& wanted) {
   return digit;
 }
 
-}  // namespace
-
-void select_top_k(std::span<const float> values, std::span<uint32_t> indices) {
-  if (indices.size() == values.size()) return std::iota(indices.begin(), indices.end(), 0u);
-  if (indices.empty()) return;
+// Selects by looking at all values four times.
+void select_exactly(std::span<const float> values, std::span<uint32_t> indices) {
   uint32_t counts[1 << kHighBits] = {};
   count_high(values, counts);
   size_t wanted = indices.size();
@@ -158,6 +160,39 @@ void select_top_k(std::span<const float> values, std::span<uint32_t> indices) {
     threshold |= find_digit(low_counts, wanted) << shift;
   }
   HWY_DYNAMIC_DISPATCH(take_indices)(values, {threshold, wanted, indices});
+}
+
+constexpr size_t kSamples = 4096;
+constexpr size_t kManyValues = 16 * kSamples;  // from where on a look at samples pays
+
+// Selects among the values above a threshold that is guessed from samples, such that about twice as many as
+// wanted are expected there. Returns false if they are too few or more than there is room for; then nothing
+// has been selected.
+bool select_among_large(std::span<const float> values, std::span<uint32_t> indices) {
+  const size_t step = values.size() / kSamples;
+  uint32_t samples[kSamples];
+  for (size_t i = 0; i < kSamples; ++i) samples[i] = key_of(values[i * step]);
+  const size_t rank = 2 * indices.size() / step + 16;
+  if (rank >= kSamples / 4) return false;
+  std::ranges::nth_element(samples, samples + rank, std::greater());
+  std::vector<uint32_t> candidates(2 * rank * step);
+  const TakeIndices all{samples[rank], values.size(), candidates};
+  candidates.resize(HWY_DYNAMIC_DISPATCH(take_indices)(values, all));
+  if (candidates.size() < indices.size() || candidates.size() == all.free.size()) return false;
+  std::vector<float> large(candidates.size());
+  std::ranges::transform(candidates, large.begin(), [&](uint32_t index) { return values[index]; });
+  select_exactly(large, indices);
+  for (uint32_t& index : indices) index = candidates[index];
+  return true;
+}
+
+}  // namespace
+
+void select_top_k(std::span<const float> values, std::span<uint32_t> indices) {
+  if (indices.size() == values.size()) return std::iota(indices.begin(), indices.end(), 0u);
+  if (indices.empty()) return;
+  if (values.size() >= kManyValues && select_among_large(values, indices)) return;
+  select_exactly(values, indices);
 }
 
 }  // namespace dsc

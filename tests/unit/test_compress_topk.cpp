@@ -58,6 +58,21 @@ void selects_among_close_values(void**) {
   }
 }
 
+// Large arrays, of which samples are looked at first: those that say the truth, and those that mislead.
+void selects_from_many(void**) {
+  std::mt19937_64 random(3);
+  constexpr size_t kCount = 70000, kSampleStep = kCount / 4096;
+  for (const Kind kind : {Kind::kNormal, Kind::kFew, Kind::kZeros, Kind::kSpecial}) {
+    const Floats values = support::random_floats(kCount, kind, random);
+    for (const size_t k : {1, 70, 700, 7000, 40000}) check(values, k);
+  }
+  for (const float sampled : {0.0f, 9.0f}) {
+    Floats values = support::random_floats(kCount, Kind::kNormal, random);
+    for (size_t i = 0; i < kCount; i += kSampleStep) values[i] = sampled;
+    for (const size_t k : {1, 700, 7000}) check(values, k);
+  }
+}
+
 void ties_go_to_the_lower_index(void**) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();
@@ -87,6 +102,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(selects_like_sorting),
       cmocka_unit_test(selects_among_close_values),
+      cmocka_unit_test(selects_from_many),
       cmocka_unit_test(ties_go_to_the_lower_index),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
