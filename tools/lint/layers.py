@@ -12,7 +12,7 @@ import source
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
     {"dtype"},
-    {"device", "topology", "bucket_plan", "partition", "pipeline"},
+    {"device", "topology", "bucket_plan", "compress", "partition", "pipeline"},
     {"store"},
     {"bootstrap"},
     {"control"},
@@ -28,6 +28,7 @@ LOOK_INSIDE = (
     "tests/engine_loopback/",
     "tests/fuzz/",
     "tests/support/fake_gpu/",
+    "bench/bench_compress.cpp",
     "bench/bench_gpu_calls.cpp",
     "bench/bench_gpu_kernels.cpp",
     "bench/bench_kernels.cpp",

@@ -1,0 +1,36 @@
+// Compression to one bit per element with error feedback, as in 1-bit Adam (Tang et al., "1-bit Adam:
+// Communication Efficient Large-Scale Training with Adam's Convergence Speed", 2021). Layout of the bits and
+// padding are those of DeepSpeed's compressed_allreduce.
+//
+// The same numbers give the same bits on every processor, except for the sign and payload of NaN: the scale
+// is computed in f64 with sixteen running sums, everything else element by element. The caller's
+// floating-point mode does not matter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace dsc {
+
+// Returns `count` rounded up such that every rank has an equal part, whose signs fill whole bytes. `ranks`
+// must not be 0.
+size_t onebit_padded(size_t count, size_t ranks);
+
+// Adds `error` to `values` and writes the signs of the results, one bit per element, the first element in the
+// highest bit of a byte; a bit is 1 if the sign bit of the result is 0, so that +0 is positive and -0
+// negative. Leaves in `error` what scale and signs do not hold, and returns the scale, which is the root mean
+// square of the results (0 if there are none).
+//
+// `error` has a multiple of 8 elements, eight times as many as `bits`, and at least as many as `values`; the
+// values that are missing are zeros. A NaN or infinity in `values` makes the scale NaN or infinite, and
+// `error` has to be cleared then, since it keeps NaN for ever.
+float compress_signs(std::span<const float> values, std::span<float> error, std::span<uint8_t> bits);
+
+// Computes sum += scale * sign. `sum` may have fewer elements than there are bits.
+void add_signs(std::span<const uint8_t> bits, float scale, std::span<float> sum);
+
+// Computes out = scale * sign. `out` may have fewer elements than there are bits.
+void expand_signs(std::span<const uint8_t> bits, float scale, std::span<float> out);
+
+}  // namespace dsc
