@@ -10,8 +10,8 @@
 #include "comm/comm.hpp"
 #include "give.hpp"
 #include "hooks/registry.hpp"
-#include "reducer/reducer.hpp"
 #include "reducer/verify.hpp"
+#include "reducer_handle.hpp"
 
 namespace {
 
@@ -87,16 +87,12 @@ class CallerHook final : public dsc::BucketHook {
   std::vector<size_t> offsets_, counts_;
 };
 
-dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
-  return dsc::Pinned<dsc::Reducer>(dsc::HandleKind::kBucketReducer, handle);
-}
-
 }  // namespace
 
 dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_bucket_hook_fn hook, void* context,
                                          const char* name) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     if (!hook) return pinned->set_hook(nullptr);
     pinned->set_hook(std::make_shared<CallerHook>(hook, context, name ? name : "hook", pinned->group()));
   });
@@ -104,7 +100,7 @@ dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_buck
 
 dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const char* spec) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     pinned->expect_idle();
     dsc::verify_settings(*pinned->group(), std::vector<dsc::Setting>{{"the hook", spec ? spec : "none"}});
     pinned->set_hook(spec ? dsc::make_hook(spec, *pinned->group()) : nullptr);
@@ -114,7 +110,7 @@ dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const ch
 dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* state, size_t capacity,
                                           size_t* bytes) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::check_room(static_cast<char*>(state), "state", capacity, bytes);
     const std::string saved = pinned->hook().save();
     *bytes = saved.size();
@@ -125,7 +121,7 @@ dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* s
 
 dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer, const void* state, size_t bytes) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::check_buffer("state", state, bytes);
     pinned->hook().load({static_cast<const std::byte*>(state), bytes});
   });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/guard.hpp"
@@ -11,8 +13,8 @@
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "reducer/broadcast.hpp"
-#include "reducer/reducer.hpp"
 #include "reducer/verify.hpp"
+#include "reducer_handle.hpp"
 #include "tensors.hpp"
 
 namespace {
@@ -27,6 +29,15 @@ dsc_bucket_reducer_options_t default_reducer_options() {
   options.sync = defaults.sync;
   options.single_first_bucket = defaults.single_first_bucket;
   options.rebuild = defaults.rebuild;
+  return options;
+}
+
+dsc_clip_options_t default_clip_options() {
+  dsc_clip_options_t options{};
+  options.struct_size = sizeof options;
+  options.max_norm = std::numeric_limits<double>::infinity();
+  options.scale = 1;
+  options.norm = DSC_NORM_TWO;
   return options;
 }
 
@@ -52,10 +63,6 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
   result.bucket_starts = {&dsc::require(options.bucket_starts, "options->bucket_starts"),
                           options.n_buckets + 1};
   return result;
-}
-
-dsc::Pinned<dsc::Reducer> pin_reducer(const void* handle) {
-  return dsc::Pinned<dsc::Reducer>(dsc::HandleKind::kBucketReducer, handle);
 }
 
 }  // namespace
@@ -95,7 +102,7 @@ dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tensor_t* par
 
 dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t sync) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     if (sync != 0 && sync != 1) dsc::fail(DSC_ERR_INVALID_ARG, "sync is %d, expected 0 or 1", sync);
     pinned->set_sync(sync == 1);
   });
@@ -104,7 +111,7 @@ dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t 
 dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices, size_t capacity,
                                        size_t* count) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::check_room(indices, "indices", capacity, count);
     const std::vector<size_t> unused = pinned->unused();
     *count = unused.size();
@@ -115,14 +122,14 @@ dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size
 
 dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* reducer, uint64_t* count) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(count, "count") = pinned->rebuilds();
   });
 }
 
 dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     pinned->begin(stream);
   });
 }
@@ -130,7 +137,7 @@ dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* strea
 dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t index, const void* gradient,
                                            void* stream) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     pinned->accumulate(index, gradient, stream);
   });
 }
@@ -138,18 +145,18 @@ dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer, size_t
 dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t index, void* gradient,
                                            void* stream) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     pinned->mark_ready(index, gradient, stream);
   });
 }
 
 dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index) {
-  return dsc::guard(__func__, [&] { pin_reducer(reducer)->mark_unused(index); });
+  return dsc::guard(__func__, [&] { dsc::pin_reducer(reducer)->mark_unused(index); });
 }
 
 dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(view, "view");
     *view = pinned->grad_view(index);
   });
@@ -157,14 +164,14 @@ dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t 
 
 dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     pinned->finish(stream);
   });
 }
 
 dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     if (timeout_ms < -1)
       dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected -1, or 0 or more", timeout_ms);
     const int patience_ms = timeout_ms < 0 ? pinned->timeout_ms() : timeout_ms;
@@ -175,7 +182,7 @@ dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32
 dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, size_t* indices, size_t* starts,
                                         size_t* n_buckets) {
   return dsc::guard(__func__, [&] {
-    const auto pinned = pin_reducer(reducer);
+    const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(indices, "indices");
     dsc::require(starts, "starts");
     dsc::require(n_buckets, "n_buckets");
@@ -186,16 +193,69 @@ dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, siz
   });
 }
 
-dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
-                                      size_t capacity, size_t* count) {
-  return dsc::guard(
-      __func__, [&] { return dsc::write_op_stats(pin_reducer(reducer)->stats(), stats, capacity, count); });
+dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                      size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    return dsc::give_text(pinned->report_json(), text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                     size_t* bytes) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    return dsc::give_text(pinned->picture(), text, capacity, bytes);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                         size_t capacity, size_t* count) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    return dsc::write_op_stats(pinned->op_stats(), stats, capacity, count);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reducer, const dsc_tensor_t* buffers,
+                                            size_t n_buffers) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    pinned->set_buffers(dsc::read_tensors(buffers, n_buffers, "buffers"));
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_buffer_sync_t how) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    if (how != DSC_BUFFER_SYNC_BROADCAST && how != DSC_BUFFER_SYNC_MEAN)
+      dsc::fail(DSC_ERR_INVALID_ARG, "how is %d, expected 1 (broadcast) or 2 (mean)", how);
+    pinned->sync_buffers(how);
+  });
+}
+
+dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_clip_options(), "options"); });
+}
+
+dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options, double* norm) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    dsc::require(norm, "norm");
+    const auto wanted = dsc::read_sized(options, default_clip_options(), "options");
+    std::optional<dsc::CommCall> shards;
+    if (wanted.shards) shards.emplace(wanted.shards);
+    dsc::ClipRequest request{wanted.max_norm, wanted.scale, wanted.norm, shards ? &**shards : nullptr, {}};
+    if (wanted.counted) request.counted = {wanted.counted, pinned->size()};
+    *norm = pinned->clip(request);
+  });
 }
 
 dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {
   return dsc::guard(__func__, [&] {
     if (!reducer) return;
-    auto pinned = pin_reducer(reducer);
+    auto pinned = dsc::pin_reducer(reducer);
     pinned.close();
     pinned->close();
   });

@@ -13,7 +13,7 @@
 namespace dsc {
 namespace {
 
-constexpr std::array kOptions{
+constexpr std::array kLocalSgdOptions{
     HookOption{"start_iteration", nullptr, 0, 1e12, true, "iterations that are averaged over all ranks first"},
     HookOption{"within_host", "1", 0, 1, true, "afterwards 1: the mean of the ranks of each host, 0: of none"},
 };
@@ -76,7 +76,7 @@ class LocalSgdHook final : public BucketHook {
 
 }  // namespace
 
-std::span<const HookOption> local_sgd_options() { return kOptions; }
+std::span<const HookOption> local_sgd_options() { return kLocalSgdOptions; }
 
 std::shared_ptr<BucketHook> make_local_sgd_hook(const HookMaking& making, const HookOptions& options) {
   return std::make_shared<LocalSgdHook>(making, options);

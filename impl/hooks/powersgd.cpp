@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-constexpr std::array kOptions{
+constexpr std::array kPowerSgdOptions{
     HookOption{"rank", "1", 1, 1024, true, "columns of the thin matrices"},
     HookOption{"start_iteration", "1000", 0, 1e12, true, "iterations that are reduced as they are before the first compressed one"},
     HookOption{"min_compression_rate", "2", 0, 1e6, false, "a matrix is compressed if that makes it so much smaller"},
@@ -242,7 +242,7 @@ void PowerSgdHook::load(std::span<const std::byte> state) {
 
 }  // namespace
 
-std::span<const HookOption> powersgd_options() { return kOptions; }
+std::span<const HookOption> powersgd_options() { return kPowerSgdOptions; }
 
 std::shared_ptr<BucketHook> make_powersgd_hook(const HookMaking& making, const HookOptions& options) {
   return std::make_shared<PowerSgdHook>(making, options);

@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-constexpr std::array kOptions{
+constexpr std::array kTopKOptions{
     HookOption{"ratio", "0.01", 1e-6, 1, false, "part of the elements that each rank sends"},
     HookOption{"error_feedback", "1", 0, 1, true, "1: what was not sent is added in the next iteration"},
 };
@@ -133,7 +133,7 @@ class TopKHook final : public BucketHook {
 
 }  // namespace
 
-std::span<const HookOption> topk_options() { return kOptions; }
+std::span<const HookOption> topk_options() { return kTopKOptions; }
 
 std::shared_ptr<BucketHook> make_topk_hook(const HookMaking& making, const HookOptions& options) {
   return std::make_shared<TopKHook>(making, options);

@@ -17,9 +17,9 @@ namespace {
 
 constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
-constexpr int kBroadcastWaitMs = 2000;
+constexpr int kFlightWaitMs = 2000;
 
-// One running broadcast of some tensors. A tensor that travels alone needs no buffer.
+// One running operation on some tensors. A tensor that travels alone needs no buffer.
 class Flight {
  public:
   Flight(std::span<const Tensor> tensors, std::span<const size_t> indices)
@@ -30,28 +30,28 @@ class Flight {
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !wait_ignoring_failure(*work_, Deadline::after_ms(kBroadcastWaitMs)))
+    if (work_ && !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
       static_cast<void>(buffer_.release());
   }
 
-  void depart(Comm& comm, int root) {
-    if (buffer_ && comm.rank() == root) {
-      copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(in_buffer, data, bytes); });
-    }
-    Call call;
-    call.kind = OpKind::kBroadcast;
+  void depart(Comm& comm, const ListOperation& operation) {
+    Call call = operation.call;
     call.dtype = tensors_[indices_[0]].dtype;
-    call.root = root;
     call.recv = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
     call.send = call.recv;
     call.count = count_;
     call.tag = list_fingerprint(tensors_, indices_);
+    if (!operation.sends && call.kind == OpKind::kAllReduce) {
+      std::memset(call.recv, 0, bytes());
+    } else if (buffer_ && operation.sends) {
+      copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(in_buffer, data, bytes); });
+    }
     work_ = comm.start(call);
   }
 
-  void land(bool is_root) {
+  void land(bool receives) {
     work_->wait(Deadline::never());  // the operation has a deadline of its own
-    if (is_root || !buffer_) return;
+    if (!receives || !buffer_) return;
     copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(data, in_buffer, bytes); });
   }
 
@@ -92,9 +92,9 @@ uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_
   return fnv1a(counts);
 }
 
-void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes) {
-  if (root < 0 || root >= comm.size())
-    fail(DSC_ERR_INVALID_ARG, "root is %d, expected 0 to %d", root, comm.size() - 1);
+namespace {
+
+void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, const ListOperation& operation) {
   check_tensors(tensors);
   if (const auto problem = first_problem(comm, tensors, true)) {
     if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
@@ -102,17 +102,36 @@ void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, 
   }
   if (tensors.empty() || comm.size() == 1) return;
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
-  if (tensors[0].device >= 0) return broadcast_on_device(comm, tensors, plan, root);
-  const bool is_root = comm.rank() == root;
+  if (tensors[0].device >= 0) return run_list_on_device(comm, tensors, plan, operation);
   std::deque<Flight> flights;
   for (size_t b = 0; b < plan.buckets(); ++b) {
     if (flights.size() == kMostInFlight) {
-      flights.front().land(is_root);
+      flights.front().land(operation.receives);
       flights.pop_front();
     }
-    flights.emplace_back(tensors, plan.bucket(b)).depart(comm, root);
+    flights.emplace_back(tensors, plan.bucket(b)).depart(comm, operation);
   }
-  for (Flight& flight : flights) flight.land(is_root);
+  for (Flight& flight : flights) flight.land(operation.receives);
+}
+
+}  // namespace
+
+void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes) {
+  if (root < 0 || root >= comm.size())
+    fail(DSC_ERR_INVALID_ARG, "root is %d, expected 0 to %d", root, comm.size() - 1);
+  const bool is_root = comm.rank() == root;
+  ListOperation operation{{}, is_root, !is_root};
+  operation.call.kind = OpKind::kBroadcast;
+  operation.call.root = root;
+  run_list(comm, tensors, buffer_bytes, operation);
+}
+
+void mean_coalesced(Comm& comm, std::span<const Tensor> tensors, int active, bool contributes) {
+  ListOperation operation{{}, contributes, true};
+  operation.call.kind = OpKind::kAllReduce;
+  operation.call.op = DSC_OP_SUM;
+  operation.call.prescale = 1.0 / active;
+  run_list(comm, tensors, 0, operation);
 }
 
 }  // namespace dsc

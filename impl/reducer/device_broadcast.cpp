@@ -18,14 +18,14 @@ constexpr size_t kAlignment = 16;  // in bytes; the kernels are fast at such add
 
 DeviceAddress address(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 
-// Packs tensors, broadcasts them and unpacks them, one plan bucket after the other.
-class DeviceBroadcast {
+// Packs tensors, runs the operation on them and unpacks them, one plan bucket after the other.
+class DeviceList {
  public:
-  DeviceBroadcast(Comm& comm, std::span<const Tensor> tensors, int root)
+  DeviceList(Comm& comm, std::span<const Tensor> tensors, const ListOperation& operation)
       : context_(*comm.device_context()),
         comm_(comm),
         tensors_(tensors),
-        root_(root),
+        operation_(operation),
         kernels_(context_.kernels->get()),
         stream_(context_.device, 0) {
     order(*context_.device, *context_.events, nullptr, stream_.get());
@@ -35,6 +35,7 @@ class DeviceBroadcast {
     const DeviceScope scope(*context_.device);
     if (indices.size() == 1) {
       const Tensor& only = tensors_[indices[0]];
+      if (needs_zeros()) context_.device->zero(address(only.data), only.bytes(), stream_.get());
       return start(indices, only.data, only.count);
     }
     const size_t count = lay_out(indices);
@@ -44,10 +45,11 @@ class DeviceBroadcast {
                           .tensor_dtype = tensors_[indices[0]].dtype,
                           .bucket = buffer.address(),
                           .bucket_dtype = tensors_[indices[0]].dtype};
-    if (comm_.rank() == root_) kernels_.gather(copy, stream_.get());
+    if (operation_.sends) kernels_.gather(copy, stream_.get());
+    if (needs_zeros()) context_.device->zero(buffer.address(), count * element_bytes(indices), stream_.get());
     start(indices, buffer.data(), count);
     works_.back()->wait_on(stream_.get(), Deadline::never());
-    if (comm_.rank() != root_) kernels_.scatter(copy, stream_.get());
+    if (operation_.receives) kernels_.scatter(copy, stream_.get());
   }
 
   // Waits for all operations, each of which has its own deadline, and then for the copies behind them,
@@ -68,6 +70,8 @@ class DeviceBroadcast {
   }
 
  private:
+  bool needs_zeros() const noexcept { return !operation_.sends && operation_.call.kind == OpKind::kAllReduce; }
+
   size_t element_bytes(std::span<const size_t> indices) const {
     return dtype_bytes(tensors_[indices[0]].dtype);
   }
@@ -86,10 +90,8 @@ class DeviceBroadcast {
   }
 
   void start(std::span<const size_t> indices, void* memory, size_t count) {
-    Call call;
-    call.kind = OpKind::kBroadcast;
+    Call call = operation_.call;
     call.dtype = tensors_[indices[0]].dtype;
-    call.root = root_;
     call.recv = memory;
     call.send = memory;
     call.count = count;
@@ -101,7 +103,7 @@ class DeviceBroadcast {
   const DeviceContext context_;
   Comm& comm_;
   const std::span<const Tensor> tensors_;
-  const int root_;
+  const ListOperation& operation_;
   const Kernels& kernels_;
   Stream stream_;
   std::vector<BucketPart> parts_;
@@ -110,10 +112,11 @@ class DeviceBroadcast {
 
 }  // namespace
 
-void broadcast_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan, int root) {
-  DeviceBroadcast broadcast(comm, tensors, root);
-  for (size_t b = 0; b < plan.buckets(); ++b) broadcast.run(plan.bucket(b));
-  broadcast.finish();
+void run_list_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan,
+                        const ListOperation& operation) {
+  DeviceList list(comm, tensors, operation);
+  for (size_t b = 0; b < plan.buckets(); ++b) list.run(plan.bucket(b));
+  list.finish();
 }
 
 }  // namespace dsc

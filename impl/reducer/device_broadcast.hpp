@@ -1,4 +1,4 @@
-// broadcast_coalesced() for tensors on a device.
+// The operations of broadcast.hpp for tensors on a device.
 #pragma once
 
 #include <span>
@@ -9,10 +9,18 @@
 
 namespace dsc {
 
+// What happens to the tensors of a list.
+struct ListOperation {
+  Call call;      // kind, and what else is the same for all packed buffers
+  bool sends;     // this rank's elements take part; else zeros, or nothing
+  bool receives;  // this rank's elements are replaced
+};
+
 // Returns a fingerprint of the counts of some tensors, which differs if their counts differ.
 uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices);
 
 // Collective: runs after the work on the device's default stream, and waits for the end.
-void broadcast_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan, int root);
+void run_list_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan,
+                        const ListOperation& operation);
 
 }  // namespace dsc

@@ -72,6 +72,7 @@ void Reducer::finish(void* stream) {
   agree_after();
   end_iteration();
   guard.done();
+  has_results(nonfinite.code == DSC_OK);
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
 
@@ -268,12 +269,63 @@ void Reducer::agree_after() {
   next_set_ = std::move(proposed);
 }
 
+void Reducer::has_results(bool good) {
+  const MutexLock lock(mutex_);
+  has_results_ = good;
+}
+
 void Reducer::end_iteration() {
   runner_.end();
   const MutexLock lock(mutex_);
   carries_ = false;
   runner_.timeline.finished();
+  note_iteration();
   phase_ = Phase::kIdle;
+}
+
+// Times are converted in the iterations that are sampled; others are when somebody asks.
+void Reducer::note_iteration() {
+  if (PhaseSampler::is_sampled(iterations_)) phases_.add(runner_.timeline.read());
+  ++iterations_;
+}
+
+ReducerReport Reducer::report() const {
+  ReducerReport report{};
+  report.group = group_.get();
+  report.params = &params_;
+  report.first_layout = &first_layout_;
+  report.layout = next_set_ ? &next_set_->layout : &set_->layout;
+  report.bucket_bytes = options_.bucket_bytes;
+  report.first_bucket_bytes = options_.first_bucket_bytes;
+  report.find_unused = options_.find_unused == 1;
+  report.static_graph = options_.static_graph == 1;
+  report.joined = !join_.expired();
+  report.has_buffers = buffers_.any();
+  report.iterations = iterations_;
+  report.rebuilds = rebuilder_.count();
+  if (runner_.hook()) report.hook = runner_.hook()->name();
+  report.ready_order.assign(usage_.order().begin(), usage_.order().end());
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (iterations_ > 0 && usage_.used()[i] == 0) report.unused.push_back(i);
+  report.unused_everywhere = unused_;
+  report.times = runner_.timeline.read();
+  report.phases = phases_;
+  if (group_->revoked()) report.failure = group_->failure().text.str();
+  return report;
+}
+
+std::string Reducer::report_json() const {
+  const MutexLock lock(mutex_);
+  require_idle();
+  return to_json(report());
+}
+
+std::string Reducer::picture() const {
+  const MutexLock lock(mutex_);
+  require_idle();
+  ReducerReport drawn = report();
+  drawn.layout = &set_->layout;
+  return to_svg(drawn);
 }
 
 }  // namespace dsc

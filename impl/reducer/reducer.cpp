@@ -147,7 +147,8 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, co
       set_(std::make_shared<BucketSet>(
           *group_, params_, make_bucket_layout(params_.tensors, layout_options(options, on_device(params))),
           options.average)),
-      runner_(*group_, params_) {}
+      runner_(*group_, params_),
+      first_layout_(set_->layout) {}
 
 Reducer::~Reducer() {
   close();
@@ -192,18 +193,28 @@ BucketHook& Reducer::hook() {
 
 void Reducer::begin(void* stream) {
   check_alive();
+  current_set()->storage->check(nullptr, stream, {});
+  expect_finished();
+  const auto turn = announce(JoinStep::kIteration);
+  begin_iteration(stream, turn ? turn->divisor : group_->size());
+}
+
+void Reducer::expect_finished() const {
   const MutexLock lock(mutex_);
-  storage().check(nullptr, stream, {});
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
-  if (phase_ == Phase::kOpen) {
-    const auto indices = missing();
-    fail(DSC_ERR_STATE,
-         "expected to have finished reduction in the prior iteration before starting a new one; %s",
-         indices.empty() ? "all parameters are ready, call finish"
-                         : ("parameters that did not receive a gradient on rank " +
-                            std::to_string(group_->rank()) + ": " + params_.name_list(indices))
-                               .c_str());
-  }
+  if (phase_ == Phase::kIdle) return;
+  const auto indices = missing();
+  fail(DSC_ERR_STATE,
+       "expected to have finished reduction in the prior iteration before starting a new one; %s",
+       indices.empty() ? "all parameters are ready, call finish"
+                       : ("parameters that did not receive a gradient on rank " +
+                          std::to_string(group_->rank()) + ": " + params_.name_list(indices))
+                             .c_str());
+}
+
+void Reducer::begin_iteration(void* stream, int divisor) {
+  const MutexLock lock(mutex_);
+  require_idle();
   if (next_set_) {
     if (pinned_) retired_.push_back(set_);
     set_ = std::move(next_set_);
@@ -217,7 +228,8 @@ void Reducer::begin(void* stream) {
   }
   local_ = !sync_;
   frozen_marked_ = false;
-  runner_.begin(*set_, group_->size());
+  has_results_ = false;
+  runner_.begin(*set_, divisor);
   usage_.begin();
   ranges_.next_iteration();
   phase_ = Phase::kOpen;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,10 +13,13 @@
 #include "comm/comm.hpp"
 #include "comm/tensor.hpp"
 #include "reducer/bucket_set.hpp"
+#include "reducer/buffers.hpp"
 #include "reducer/bucket_runner.hpp"
+#include "reducer/join_gate.hpp"
 #include "reducer/param_list.hpp"
 #include "reducer/range_set.hpp"
 #include "reducer/rebuild.hpp"
+#include "reducer/report.hpp"
 #include "reducer/usage.hpp"
 
 namespace dsc {
@@ -33,6 +37,14 @@ struct ReducerOptions {
   int32_t rebuild = DSC_REBUILD_ONCE;
   int32_t small_bucket_first = 0;
   int32_t grad_dtype = 0;  // 0: that of each parameter
+};
+
+struct ClipRequest {
+  double max_norm;         // infinity: gradients are only scaled
+  double scale;            // of the gradients, before the norm is limited
+  int32_t norm;            // dsc_norm_t
+  Comm* shards;            // other parts of the same model; null: none
+  std::span<const uint8_t> counted;  // by parameter: 0 if another rank of `shards` counts it; empty: all
 };
 
 class Reducer {
@@ -54,6 +66,22 @@ class Reducer {
   void expect_idle() const;
   const std::shared_ptr<Comm>& group() const noexcept { return group_; }
 
+  // Collective: sets tensors that are no parameters, such as running means, and must be equal on all ranks.
+  void set_buffers(std::span<const Tensor> buffers);
+  // Collective, between iterations: makes the buffers equal.
+  void sync_buffers(int32_t how);
+
+  // Between iterations: scales gradients, and those of this rank's latest iteration to a norm.
+  double clip(const ClipRequest& request);
+
+  // Under a join begin() and sync_buffers() are collective: they tell the ranks that have run out of batches,
+  // which then call shadow_iteration() or shadow_buffers().
+  void expect_no_join() const;
+  void set_join(std::weak_ptr<JoinGate> join);
+  void shadow_iteration(const Turn& turn);
+  void shadow_buffers(const Turn& turn, JoinStep step);
+  bool counts_marks() const;  // the next iteration counts the marks of a static graph
+
   // Streams belong to the device of the parameters; null means its default stream, or host memory.
   void begin(void* stream = nullptr);
   void finish(void* stream = nullptr);  // collective, unless set_sync(false) was called before begin()
@@ -69,10 +97,13 @@ class Reducer {
 
   // Any thread.
   void* grad_view(size_t index);
+  size_t size() const noexcept { return params_.size(); }
   BucketPlan plan() const;
   std::vector<size_t> unused() const;  // in the latest iteration, on any rank
   uint64_t rebuilds() const noexcept { return rebuilder_.count(); }
-  std::vector<OpStats> stats() const { return group_->stats(); }
+  std::string report_json() const;
+  std::string picture() const;  // of the latest iteration, as SVG
+  std::vector<OpStats> op_stats() const { return group_->stats(); }
   int timeout_ms() const noexcept { return group_->timeout_ms(); }
   void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
 
@@ -98,6 +129,13 @@ class Reducer {
   const std::string& label(size_t index) const { return params_.labels[index]; }
 
   void require_idle() const DSC_REQUIRES(mutex_);
+  void expect_finished() const;
+  void expect_results() const;
+  double norm_of_gradients(const ClipRequest& request);
+  void note_iteration();
+  ReducerReport report() const DSC_REQUIRES(mutex_);
+  std::optional<Turn> announce(JoinStep step);
+  void begin_iteration(void* stream, int divisor);
 
   // marking.cpp
   void require_open() const DSC_REQUIRES(mutex_);
@@ -131,6 +169,7 @@ class Reducer {
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched,
                                     const Failure& failure) const;
   void agree_after();
+  void has_results(bool good);
   void end_iteration();
 
   const std::shared_ptr<Comm> group_;
@@ -157,6 +196,13 @@ class Reducer {
   std::vector<std::shared_ptr<BucketSet>> retired_;  // the caller may still have views of these
   BucketRunner runner_;
   std::vector<Delivery> deliveries_;  // scratch for one bucket
+  Buffers buffers_;
+  const BucketLayout first_layout_;
+  uint64_t iterations_ DSC_GUARDED_BY(mutex_) = 0;  // that were reduced
+  IterationTimes latest_ DSC_GUARDED_BY(mutex_);
+  PhaseSampler phases_ DSC_GUARDED_BY(mutex_);
+  std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(mutex_);
+  bool has_results_ DSC_GUARDED_BY(mutex_) = false;  // the latest iteration ended well
   bool closed_ DSC_GUARDED_BY(mutex_) = false;
 };
 

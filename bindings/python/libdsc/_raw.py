@@ -138,6 +138,14 @@ class Average(IntEnum):
     PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
 
 
+class Rebuild(IntEnum):
+    """Values of ::dsc_rebuild_t."""
+
+    NEVER = 1  # the buckets stay as they were planned
+    ONCE = 2  # once, after the first iteration that is reduced, as PyTorch
+    REPEATED = 3  # also later, when three iterations in succession had another order
+
+
 class RngRegion(IntEnum):
     """Values of ::dsc_rng_region_t."""
 
@@ -326,6 +334,110 @@ class NonfiniteInfo(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("operation", ctypes.c_char * 32),
     ]
+
+
+class Tensor(ctypes.Structure):
+    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
+    the same value."""
+
+    struct_size: int  # size of this struct as the caller compiled it; needed in every element
+    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
+    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
+    name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
+    count: int  # number of elements
+    dtype: int  # element type
+    ndim: int  # entries of shape, 0 or more
+    device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
+    expect_sparse: int  # must be 0: gradients that are sparse are not offered
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("name", ctypes.c_char_p),
+        ("count", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("expect_sparse", ctypes.c_int32),
+    ]
+
+
+class BucketReducerOptions(ctypes.Structure):
+    """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
+    n_buckets: int  # number of explicit buckets; 0: planned
+    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
+    average: int  # default DSC_AVERAGE_PRE
+    sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
+    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    find_unused: int  # 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
+    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
+    small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
+    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type. Host memory only
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("bucket_indices", ctypes.POINTER(ctypes.c_size_t)),
+        ("bucket_starts", ctypes.POINTER(ctypes.c_size_t)),
+        ("n_buckets", ctypes.c_size_t),
+        ("bucket_bytes", ctypes.c_size_t),
+        ("first_bucket_bytes", ctypes.c_size_t),
+        ("average", ctypes.c_int32),
+        ("sync", ctypes.c_int32),
+        ("single_first_bucket", ctypes.c_int32),
+        ("find_unused", ctypes.c_int32),
+        ("static_graph", ctypes.c_int32),
+        ("rebuild", ctypes.c_int32),
+        ("small_bucket_first", ctypes.c_int32),
+        ("grad_dtype", ctypes.c_int32),
+    ]
+
+
+class Bucket(ctypes.Structure):
+    """A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer until
+    dsc_bucket_reducer_finish() has returned."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
+    buffer: int | None  # count elements: the gradients one after another, undivided. The hook leaves the mean here
+    stream: int | None  # of a device: the gradients are there behind it, and what is put on it comes before the end of the iteration; NULL in host memory
+    params: Any  # n_params indices of parameters
+    offsets: Any  # element of buffer at which each of them starts
+    counts: Any  # elements of each of them
+    n_params: int  # parameters in the bucket
+    index: int  # number of the bucket, from 0 in launch order
+    count: int  # elements of buffer, on a device also those between parameters
+    dtype: int  # element type
+    is_last: int  # 1: the last bucket of the iteration
+    divisor: int  # ranks that take part: the mean is the sum over it
+    step: int  # 0: the bucket has just become complete; s + 1: the work of step s is done
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("comm", ctypes.c_void_p),
+        ("buffer", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+        ("params", ctypes.POINTER(ctypes.c_size_t)),
+        ("offsets", ctypes.POINTER(ctypes.c_size_t)),
+        ("counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("n_params", ctypes.c_size_t),
+        ("index", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("is_last", ctypes.c_int32),
+        ("divisor", ctypes.c_int32),
+        ("step", ctypes.c_int32),
+    ]
+
+
+# Does one step of reducing a bucket.
+BucketHookFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Bucket), ctypes.POINTER(ctypes.c_void_p))
 
 
 class StoreOptions(ctypes.Structure):
@@ -597,61 +709,6 @@ class PipeCompute(ctypes.Structure):
         ("chunk", ctypes.c_int32),
         ("micro_batch", ctypes.c_int32),
         ("overlaps", ctypes.c_int32),
-    ]
-
-
-class Tensor(ctypes.Structure):
-    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
-    the same value."""
-
-    struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
-    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
-    name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
-    count: int  # number of elements
-    dtype: int  # element type
-    ndim: int  # entries of shape, 0 or more
-    device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
-    expect_sparse: int  # must be 0: gradients that are sparse are not offered
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("name", ctypes.c_char_p),
-        ("count", ctypes.c_size_t),
-        ("dtype", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("expect_sparse", ctypes.c_int32),
-    ]
-
-
-class BucketReducerOptions(ctypes.Structure):
-    """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
-    bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
-    n_buckets: int  # number of explicit buckets; 0: planned
-    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
-    average: int  # default DSC_AVERAGE_PRE
-    sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
-    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    reserved: int  # 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("bucket_indices", ctypes.POINTER(ctypes.c_size_t)),
-        ("bucket_starts", ctypes.POINTER(ctypes.c_size_t)),
-        ("n_buckets", ctypes.c_size_t),
-        ("bucket_bytes", ctypes.c_size_t),
-        ("first_bucket_bytes", ctypes.c_size_t),
-        ("average", ctypes.c_int32),
-        ("sync", ctypes.c_int32),
-        ("single_first_bucket", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -1279,6 +1336,141 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
+    "dsc_comm_verify_params": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
+        ],
+    ),
+    "dsc_broadcast_coalesced": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(BucketReducerOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(BucketReducerOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_bucket_reducer_set_sync": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_bucket_reducer_unused": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_rebuilds": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_bucket_reducer_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_accumulate": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_mark_ready": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_mark_unused": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_grad_view": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_bucket_reducer_finish": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_bucket_reducer_buckets": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_stats": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_set_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, BucketHookFn, ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_bucket_reducer_use_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_bucket_reducer_save_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_load_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_hooks": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
     "dsc_store_options_init": (
         ctypes.c_int32,
         [
@@ -1690,92 +1882,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "dsc_pipe_schedule_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_comm_verify_params": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
-        ],
-    ),
-    "dsc_broadcast_coalesced": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(BucketReducerOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_create": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(BucketReducerOptions),
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_bucket_reducer_begin": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_accumulate": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_mark_ready": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_mark_unused": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_grad_view": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_bucket_reducer_finish": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_synchronize": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_bucket_reducer_buckets": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_stats": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_destroy": (
         ctypes.c_int32,
         [
             ctypes.c_void_p

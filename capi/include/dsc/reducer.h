@@ -189,6 +189,82 @@ DSC_API dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reduc
 DSC_API dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* reducer, uint64_t* count);
 
 /**
+ * @brief Names the tensors of a model that are no parameters, such as the running means of a normalisation.
+ * @param[in] reducer reducer
+ * @param[in] buffers tensors in host memory, on the communicator's device, or some of both; the same counts and
+ * types on all ranks
+ * @param[in] n_buffers number of buffers, 0 or more
+ *
+ * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data must stay valid as long
+ * as buffers are synchronised. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reducer, const dsc_tensor_t* buffers,
+                                                    size_t n_buffers);
+
+/**
+ * @brief Makes the buffers equal on all ranks, to be called before a forward pass.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] how DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank that has batches;
+ * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches
+ *
+ * Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_buffer_sync_t how);
+
+/** @brief Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init(). */
+typedef struct dsc_clip_options {
+  size_t struct_size;     /**< size of this struct as the caller compiled it */
+  dsc_comm_t* shards;     /**< ranks that hold other parts of the same model, as in tensor or pipeline parallelism:
+                             the norm is over all of them; NULL (default): this rank holds the whole model */
+  const uint8_t* counted; /**< by parameter: 0 leaves it out of the norm, because another rank of shards counts it,
+                             as for tied parameters; it is scaled all the same. NULL (default): all count */
+  double max_norm;        /**< gradients are scaled down so that their norm is at most this; infinity (default): not
+                             limited */
+  double scale;           /**< factor for all gradients, applied first, such as 1 / loss scale; default 1 */
+  dsc_norm_t norm;        /**< default DSC_NORM_TWO */
+  int32_t reserved;       /**< 0 */
+} dsc_clip_options_t;
+
+/**
+ * @brief Fills options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_clip_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_size);
+
+/**
+ * @brief Scales the gradients of the latest iteration, and limits their norm.
+ *
+ * The norm is computed in f64 from the reduced gradients, of which each rank reads its share, so that all ranks get
+ * the same number. If it is a NaN or infinite, no gradient is changed on any rank: with loss scaling, skip the
+ * step then. Otherwise each gradient is multiplied by scale * min(1, max_norm / (norm + 1e-6)), in its view and in the
+ * memory that was marked ready, which must still be valid. As PyTorch's clip_grad_norm_.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
+ * @param[out] norm the norm after scale and before the limit
+ *
+ * Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came. Threads: one at a time per
+ * reducer.
+ * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_UNSUPPORTED for integers and for gradients on a device; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures
+ * of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options,
+                                             double* norm);
+
+/**
  * @brief Starts an iteration.
  *
  * On a device everything that the iteration reads or writes comes behind the work that is on the stream now.
@@ -333,6 +409,44 @@ DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* redu
                                                 size_t* starts, size_t* n_buckets);
 
 /**
+ * @brief Tells about the reducer and its latest iterations, as a JSON object.
+ *
+ * The fields have the names of PyTorch's DDP logging data and describe the iterations that were finished:
+ * bucket_sizes, rebuilt_bucket_sizes, rebuilt_per_bucket_param_indices,
+ * prev_iteration_grad_ready_order_indices, unused_parameter_size, comm_hook, the times of forward, backward and
+ * communication in nanoseconds and their means over sampled iterations (1 to 10, then every hundredth), and more;
+ * docs/buckets.md lists them.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[out] text the object, ended by a zero; may be NULL with capacity 0
+ * @param[in] capacity bytes at text
+ * @param[out] bytes needed size with the zero
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                              size_t* bytes);
+
+/**
+ * @brief Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much
+ * of that no computation hid.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[out] text the picture, ended by a zero; may be NULL with capacity 0
+ * @param[in] capacity bytes at text
+ * @param[out] bytes needed size with the zero
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                             size_t* bytes);
+
+/**
  * @brief Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
  * @param[in] reducer reducer
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
@@ -343,8 +457,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* redu
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
-                                              size_t capacity, size_t* count);
+DSC_API dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                                 size_t capacity, size_t* count);
 
 /**
  * @brief Releases a reducer.

@@ -204,6 +204,27 @@ enum dsc_rebuild {
   DSC_REBUILD_FORCE32 = 0x7fffffff
 };
 
+/** @brief How the ranks make buffers of a model, such as running means, equal. */
+typedef int32_t dsc_buffer_sync_t;
+
+/** @brief Values of ::dsc_buffer_sync_t. */
+enum dsc_buffer_sync {
+  DSC_BUFFER_SYNC_BROADCAST = 1, /**< all get those of rank 0 */
+  DSC_BUFFER_SYNC_MEAN = 2,      /**< floats become their mean over all ranks; others as with
+                                    DSC_BUFFER_SYNC_BROADCAST */
+  DSC_BUFFER_SYNC_FORCE32 = 0x7fffffff
+};
+
+/** @brief Which norm of gradients is limited. */
+typedef int32_t dsc_norm_t;
+
+/** @brief Values of ::dsc_norm_t. */
+enum dsc_norm {
+  DSC_NORM_TWO = 1, /**< square root of the sum of squares */
+  DSC_NORM_MAX = 2, /**< largest magnitude */
+  DSC_NORM_FORCE32 = 0x7fffffff
+};
+
 /** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
 typedef struct dsc_setting {
   const char* name;  /**< such as "nccl.max_ctas" */

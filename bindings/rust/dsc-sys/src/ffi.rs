@@ -43,6 +43,9 @@ pub type dsc_log_level_t = i32;
 /// How the reducer averages gradients.
 pub type dsc_average_t = i32;
 
+/// When a reducer rebuilds its buckets in the order in which gradients become ready.
+pub type dsc_rebuild_t = i32;
+
 /// A region of a model, by which ranks share its random numbers.
 pub type dsc_rng_region_t = i32;
 
@@ -226,6 +229,13 @@ pub const DSC_AVERAGE_NONE: dsc_average_t = 3;
 /// by n
 pub const DSC_AVERAGE_PYTORCH: dsc_average_t = 4;
 
+/// the buckets stay as they were planned
+pub const DSC_REBUILD_NEVER: dsc_rebuild_t = 1;
+/// once, after the first iteration that is reduced, as PyTorch
+pub const DSC_REBUILD_ONCE: dsc_rebuild_t = 2;
+/// also later, when three iterations in succession had another order
+pub const DSC_REBUILD_REPEATED: dsc_rebuild_t = 3;
+
 /// the same on all ranks of a tensor-parallel group
 pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
@@ -366,6 +376,13 @@ pub struct dsc_tied_layers_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
+
+/// Does one step of reducing a bucket.
+pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
+    context: *mut c_void,
+    bucket: *const dsc_bucket_t,
+    work: *mut *mut dsc_work_t,
+) -> i32>;
 
 /// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
@@ -512,6 +529,112 @@ pub struct dsc_nonfinite_info_t {
     pub reserved: i32,
     /// such as "all_reduce"; empty: there was none
     pub operation: [c_char; 32],
+}
+
+/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
+/// all to the same value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_tensor_t {
+    /// size of this struct as the caller compiled it; needed in every element
+    pub struct_size: usize,
+    /// first element; the elements are contiguous. May be NULL where only the description is used
+    pub data: *mut c_void,
+    /// ndim sizes, whose product is count; NULL: only count is known
+    pub shape: *const i64,
+    /// shown in error messages; NULL: "parameter INDEX"
+    pub name: *const c_char,
+    /// number of elements
+    pub count: usize,
+    /// element type
+    pub dtype: dsc_dtype_t,
+    /// entries of shape, 0 or more
+    pub ndim: i32,
+    /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
+    /// to
+    pub device: i32,
+    /// must be 0: gradients that are sparse are not offered
+    pub expect_sparse: i32,
+}
+
+/// Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_bucket_reducer_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    pub bucket_indices: *const usize,
+    /// n_buckets + 1 entries; NULL: planned
+    pub bucket_starts: *const usize,
+    /// number of explicit buckets; 0: planned
+    pub n_buckets: usize,
+    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    pub bucket_bytes: usize,
+    /// the same for the bucket of the parameters that are declared first, which is launched last;
+    /// default 1,048,576 (1 MiB)
+    pub first_bucket_bytes: usize,
+    /// default DSC_AVERAGE_PRE
+    pub average: dsc_average_t,
+    /// 1 (default): copy rank 0's parameters to all ranks at creation
+    pub sync: i32,
+    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    pub single_first_bucket: i32,
+    /// 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on
+    /// this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    pub find_unused: i32,
+    /// 1: every iteration uses the same parameters equally often: the first one counts the marks
+    /// and is reduced at its end, later ones take a parameter as ready after as many marks; default
+    /// 0
+    pub static_graph: i32,
+    /// when the buckets are rebuilt in the order in which gradients become ready; default
+    /// DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked
+    /// for a gradient view
+    pub rebuild: dsc_rebuild_t,
+    /// 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first,
+    /// as in PyTorch; 0 (default): of the one that is launched last
+    pub small_bucket_first: i32,
+    /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
+    /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
+    /// parameters' type. Host memory only
+    pub grad_dtype: dsc_dtype_t,
+}
+
+/// A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer
+/// until dsc_bucket_reducer_finish() has returned.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_bucket_t {
+    /// size of this struct as the library compiled it
+    pub struct_size: usize,
+    /// the reducer's group: the hook's operations go here, in the order of its calls; valid until
+    /// the hook is removed
+    pub comm: *mut dsc_comm_t,
+    /// count elements: the gradients one after another, undivided. The hook leaves the mean here
+    pub buffer: *mut c_void,
+    /// of a device: the gradients are there behind it, and what is put on it comes before the end
+    /// of the iteration; NULL in host memory
+    pub stream: *mut c_void,
+    /// n_params indices of parameters
+    pub params: *const usize,
+    /// element of buffer at which each of them starts
+    pub offsets: *const usize,
+    /// elements of each of them
+    pub counts: *const usize,
+    /// parameters in the bucket
+    pub n_params: usize,
+    /// number of the bucket, from 0 in launch order
+    pub index: usize,
+    /// elements of buffer, on a device also those between parameters
+    pub count: usize,
+    /// element type
+    pub dtype: dsc_dtype_t,
+    /// 1: the last bucket of the iteration
+    pub is_last: i32,
+    /// ranks that take part: the mean is the sum over it
+    pub divisor: i32,
+    /// 0: the bucket has just become complete; s + 1: the work of step s is done
+    pub step: i32,
 }
 
 /// Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed.
@@ -781,59 +904,6 @@ pub struct dsc_pipe_compute_t {
     pub micro_batch: i32,
     /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
     pub overlaps: i32,
-}
-
-/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
-/// all to the same value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_tensor_t {
-    /// size of this struct as the caller compiled it; needed in every element
-    pub struct_size: usize,
-    /// first element; the elements are contiguous. May be NULL where only the description is used
-    pub data: *mut c_void,
-    /// ndim sizes, whose product is count; NULL: only count is known
-    pub shape: *const i64,
-    /// shown in error messages; NULL: "parameter INDEX"
-    pub name: *const c_char,
-    /// number of elements
-    pub count: usize,
-    /// element type
-    pub dtype: dsc_dtype_t,
-    /// entries of shape, 0 or more
-    pub ndim: i32,
-    /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
-    /// to
-    pub device: i32,
-    /// must be 0: gradients that are sparse are not offered
-    pub expect_sparse: i32,
-}
-
-/// Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_bucket_reducer_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
-    pub bucket_indices: *const usize,
-    /// n_buckets + 1 entries; NULL: planned
-    pub bucket_starts: *const usize,
-    /// number of explicit buckets; 0: planned
-    pub n_buckets: usize,
-    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    pub bucket_bytes: usize,
-    /// the same for the bucket of the parameters that are declared first, which is launched last;
-    /// default 1,048,576 (1 MiB)
-    pub first_bucket_bytes: usize,
-    /// default DSC_AVERAGE_PRE
-    pub average: dsc_average_t,
-    /// 1 (default): copy rank 0's parameters to all ranks at creation
-    pub sync: i32,
-    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    pub single_first_bucket: i32,
-    /// 0
-    pub reserved: i32,
 }
 
 /// What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
@@ -2115,6 +2185,389 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
+    /// Checks that all ranks have the same parameters: number, types, counts and shapes.
+    ///
+    /// - `comm` (in): communicator
+    /// - `params` (in): parameters; data is not used
+    /// - `n_params` (in): number of parameters, 0 or more
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
+    /// a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on
+    /// all ranks (the communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an
+    /// operation. Since 0.1.
+    pub fn dsc_comm_verify_params(
+        comm: *mut dsc_comm_t,
+        params: *const dsc_tensor_t,
+        n_params: usize,
+    ) -> dsc_result_t;
+
+    /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
+    ///
+    /// - `comm` (in): communicator
+    /// - `tensors` (in): same counts and types on all ranks; data is written on the other ranks
+    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `root` (in): rank whose tensors are copied
+    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
+    ///   (250 MiB), as PyTorch
+    ///
+    /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an
+    /// operation. Since 0.1.
+    pub fn dsc_broadcast_coalesced(
+        comm: *mut dsc_comm_t,
+        tensors: *const dsc_tensor_t,
+        n_tensors: usize,
+        root: i32,
+        buffer_bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Fills reducer options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_bucket_reducer_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_bucket_reducer_options_init(
+        options: *mut dsc_bucket_reducer_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
+    /// 0's parameters.
+    ///
+    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
+    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
+    ///   than 0), else unused
+    /// - `n_params` (in): 1 or more
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `reducer` (out): the new reducer; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
+    /// used during the call only. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
+    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
+    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
+    /// operation. Since 0.1.
+    pub fn dsc_bucket_reducer_create(
+        comm: *mut dsc_comm_t,
+        params: *const dsc_tensor_t,
+        n_params: usize,
+        options: *const dsc_bucket_reducer_options_t,
+        reducer: *mut *mut dsc_bucket_reducer_t,
+    ) -> dsc_result_t;
+
+    /// Says whether the following iterations are reduced.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `sync` (in): 1 or 0; a new reducer has 1. The same on all ranks
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_set_sync(
+        reducer: *mut dsc_bucket_reducer_t,
+        sync: i32,
+    ) -> dsc_result_t;
+
+    /// Gives the parameters for which no rank had a gradient.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
+    /// - `capacity` (in): entries of indices
+    /// - `count` (out): number of such parameters
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_bucket_reducer_unused(
+        reducer: *const dsc_bucket_reducer_t,
+        indices: *mut usize,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives how often the buckets were rebuilt.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `count` (out): rebuilds, 0 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_rebuilds(
+        reducer: *const dsc_bucket_reducer_t,
+        count: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Starts an iteration.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
+    /// that miss a gradient are named), or in the capture of a graph while non-finite gradients are
+    /// looked for; DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED, or once its cause when an iteration on a device failed after it was
+    /// finished; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_begin(
+        reducer: *mut dsc_bucket_reducer_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
+    ///   own view
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
+    /// device when its stream gets there. Threads: any, different parameters at once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_accumulate(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *const c_void,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
+    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
+    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a
+    /// device NCCL may wait for the other ranks the first time, at most the communicator's time-
+    /// out. Ownership: gradient must stay valid and, on a device, unchanged until finish, its
+    /// stream valid as well. Threads: any, several at once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index,
+    /// or memory that overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_mark_ready(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *mut c_void,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    ///
+    /// Collective: no. Blocking: no. Threads: any, several at once.
+    ///
+    /// Returns as dsc_bucket_reducer_mark_ready(). Since 0.1.
+    pub fn dsc_bucket_reducer_mark_unused(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+    ) -> dsc_result_t;
+
+    /// Gives the place of a parameter's gradient in its bucket.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `index` (in): parameter
+    /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
+    ///   was given. The address stays the same unless the buckets are rebuilt
+    ///   (dsc_bucket_reducer_rebuilds()); they are not once a rank has asked for a view
+    ///
+    /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_grad_view(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        view: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits for all buckets and writes the results into the gradients that were marked ready.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
+    /// time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
+    /// that was passed in is written, the message says which buckets' views hold results already,
+    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
+    /// rank and parameter, and then the reducer is revoked; DSC_ERR_BAD_HANDLE; and the failures of
+    /// an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_finish(
+        reducer: *mut dsc_bucket_reducer_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits until all iterations that were finished are over on the device, and says whether one
+    /// has failed.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
+    ///
+    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
+    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_synchronize(
+        reducer: *mut dsc_bucket_reducer_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
+    ///
+    /// - `reducer` (in): reducer
+    /// - `indices` (out): n_params entries
+    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
+    /// - `n_buckets` (out): number of buckets
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_buckets(
+        reducer: *const dsc_bucket_reducer_t,
+        indices: *mut usize,
+        starts: *mut usize,
+        n_buckets: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
+    ///
+    /// - `reducer` (in): reducer
+    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of stats
+    /// - `count` (out): number of totals there are
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_bucket_reducer_stats(
+        reducer: *const dsc_bucket_reducer_t,
+        stats: *mut dsc_op_stats_t,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Releases a reducer.
+    ///
+    /// - `reducer` (in): reducer; NULL does nothing
+    ///
+    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
+    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Views are invalid afterwards. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Sets a function of the caller's as the hook of a reducer.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `hook` (in): function; NULL: no hook, the reducer's own all-reduce
+    /// - `context` (in): passed to the function
+    /// - `name` (in): for messages and statistics; NULL: "hook"
+    ///
+    /// Collective: no, but the hook must be the same on all ranks. Blocking: no. Ownership: context
+    /// must stay valid until the hook is removed or the reducer destroyed. Threads: one at a time
+    /// per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since
+    /// 0.1.
+    pub fn dsc_bucket_reducer_set_hook(
+        reducer: *mut dsc_bucket_reducer_t,
+        hook: dsc_bucket_hook_fn,
+        context: *mut c_void,
+        name: *const c_char,
+    ) -> dsc_result_t;
+
+    /// Chooses a built-in hook by name.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `spec` (in): a name, with options in parentheses as key=value, and for fp16 and bf16 a
+    ///   hook inside; the same on all ranks. NULL: no hook
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what
+    /// exists is named); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
+    /// the hook cannot reduce; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_use_hook(
+        reducer: *mut dsc_bucket_reducer_t,
+        spec: *const c_char,
+    ) -> dsc_result_t;
+
+    /// Gives what the built-in hook of a reducer remembers on this rank: errors to feed back,
+    /// approximations, the number of iterations.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `state` (out): the bytes; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at state
+    /// - `bytes` (out): how many there are; 0: the hook remembers nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration or without a hook;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_save_hook(
+        reducer: *mut dsc_bucket_reducer_t,
+        state: *mut c_void,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Makes the built-in hook of a reducer go on from a saved state.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin, with the hook of the saved state
+    /// - `state` (in): bytes of dsc_bucket_reducer_save_hook()
+    /// - `bytes` (in): their number
+    ///
+    /// Collective: no, but every rank loads its own state. Blocking: no. Ownership: state is read
+    /// during the call. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for bytes of another hook, or damaged ones;
+    /// DSC_ERR_STATE inside an iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_bucket_reducer_load_hook(
+        reducer: *mut dsc_bucket_reducer_t,
+        state: *const c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
+    ///
+    /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at text
+    /// - `bytes` (out): needed size with the zero
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_bucket_hooks(
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
     /// Fills options with their defaults.
     ///
     /// - `options` (out): the struct to fill
@@ -3281,254 +3734,6 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_destroy(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
-
-    /// Checks that all ranks have the same parameters: number, types, counts and shapes.
-    ///
-    /// - `comm` (in): communicator
-    /// - `params` (in): parameters; data is not used
-    /// - `n_params` (in): number of parameters, 0 or more
-    ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
-    /// a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on
-    /// all ranks (the communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an
-    /// operation. Since 0.1.
-    pub fn dsc_comm_verify_params(
-        comm: *mut dsc_comm_t,
-        params: *const dsc_tensor_t,
-        n_params: usize,
-    ) -> dsc_result_t;
-
-    /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
-    ///
-    /// - `comm` (in): communicator
-    /// - `tensors` (in): same counts and types on all ranks; data is written on the other ranks
-    /// - `n_tensors` (in): number of tensors, 0 or more
-    /// - `root` (in): rank whose tensors are copied
-    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch
-    ///
-    /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
-    /// Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an
-    /// operation. Since 0.1.
-    pub fn dsc_broadcast_coalesced(
-        comm: *mut dsc_comm_t,
-        tensors: *const dsc_tensor_t,
-        n_tensors: usize,
-        root: i32,
-        buffer_bytes: usize,
-    ) -> dsc_result_t;
-
-    /// Fills reducer options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_bucket_reducer_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_bucket_reducer_options_init(
-        options: *mut dsc_bucket_reducer_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
-    /// 0's parameters.
-    ///
-    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
-    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
-    ///   than 0), else unused
-    /// - `n_params` (in): 1 or more
-    /// - `options` (in): NULL: defaults; the same on all ranks
-    /// - `reducer` (out): the new reducer; NULL on failure
-    ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
-    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
-    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
-    /// operation. Since 0.1.
-    pub fn dsc_bucket_reducer_create(
-        comm: *mut dsc_comm_t,
-        params: *const dsc_tensor_t,
-        n_params: usize,
-        options: *const dsc_bucket_reducer_options_t,
-        reducer: *mut *mut dsc_bucket_reducer_t,
-    ) -> dsc_result_t;
-
-    /// Starts an iteration.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), or in the capture of a graph while non-finite gradients are
-    /// looked for; DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_REVOKED, or once its cause when an iteration on a device failed after it was
-    /// finished; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_begin(
-        reducer: *mut dsc_bucket_reducer_t,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
-    ///   own view
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
-    /// device when its stream gets there. Threads: any, different parameters at once.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_accumulate(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        gradient: *const c_void,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
-    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
-    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a
-    /// device NCCL may wait for the other ranks the first time, at most the communicator's time-
-    /// out. Ownership: gradient must stay valid and, on a device, unchanged until finish, its
-    /// stream valid as well. Threads: any, several at once.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index,
-    /// or memory that overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_mark_ready(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        gradient: *mut c_void,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    ///
-    /// Collective: no. Blocking: no. Threads: any, several at once.
-    ///
-    /// Returns as dsc_bucket_reducer_mark_ready(). Since 0.1.
-    pub fn dsc_bucket_reducer_mark_unused(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-    ) -> dsc_result_t;
-
-    /// Gives the place of a parameter's gradient in its bucket.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `index` (in): parameter
-    /// - `view` (out): as many elements as the parameter has, of its type; the same address on
-    ///   every call
-    ///
-    /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_grad_view(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        view: *mut *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Waits for all buckets and writes the results into the gradients that were marked ready.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
-    /// time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
-    /// that was passed in is written, the message says which buckets' views hold results already,
-    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; DSC_ERR_BAD_HANDLE; and the failures of
-    /// an operation. Since 0.1.
-    pub fn dsc_bucket_reducer_finish(
-        reducer: *mut dsc_bucket_reducer_t,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Waits until all iterations that were finished are over on the device, and says whether one
-    /// has failed.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
-    ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
-    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_synchronize(
-        reducer: *mut dsc_bucket_reducer_t,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
-    ///
-    /// - `reducer` (in): reducer
-    /// - `indices` (out): n_params entries
-    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
-    /// - `n_buckets` (out): number of buckets
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_buckets(
-        reducer: *const dsc_bucket_reducer_t,
-        indices: *mut usize,
-        starts: *mut usize,
-        n_buckets: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
-    /// - `capacity` (in): entries of stats
-    /// - `count` (out): number of totals there are
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_bucket_reducer_stats(
-        reducer: *const dsc_bucket_reducer_t,
-        stats: *mut dsc_op_stats_t,
-        capacity: usize,
-        count: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Releases a reducer.
-    ///
-    /// - `reducer` (in): reducer; NULL does nothing
-    ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
-    /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Views are invalid afterwards. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
     /// Fills a table of callbacks with NULL.
     ///

@@ -1,0 +1,54 @@
+// Uneven inputs: ranks that have run out of batches take part in the collectives of the others with zeros, until
+// all have run out (PyTorch's Join).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "comm/tensor.hpp"
+#include "reducer/join_gate.hpp"
+#include "reducer/reducer.hpp"
+
+namespace dsc {
+
+struct JoinOptions {
+  bool divide_by_initial = true;  // false: means are over the ranks that still have batches
+  bool throw_on_early_end = false;
+};
+
+class Join final : public JoinGate {
+ public:
+  // Collective. Throws STATE for a reducer that is inside an iteration or under another join, and INVALID_ARG
+  // for one of other ranks than comm has.
+  static std::shared_ptr<Join> create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
+                                      const JoinOptions& options);
+  Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options);
+  ~Join() override;
+
+  // Collective, when this rank has no more batches: takes part in what the others do until all have come
+  // here, then copies the tensors of the rank that came last, the highest of several. Returns that rank.
+  int finish(std::span<const Tensor> params);
+
+  Turn announce(const Reducer& reducer, JoinStep step) override;
+
+  void close() noexcept;
+
+ private:
+  struct Word;
+  static bool is_active(const Word& word) noexcept;
+  std::vector<Word> exchange(int32_t reducer, JoinStep step);
+  void check_early_end(const std::vector<Word>& words) const;
+  void shadow(const std::vector<Word>& words);
+  Turn turn_of(const std::vector<Word>& words) const;
+  void detach() noexcept;
+
+  const std::shared_ptr<Comm> group_;
+  const std::vector<std::shared_ptr<Reducer>> reducers_;
+  const JoinOptions options_;
+  std::vector<bool> active_;  // in the latest step, by rank
+  bool is_over_ = false;
+};
+
+}  // namespace dsc

@@ -1,0 +1,26 @@
+// What a reducer under a join asks before each of its collectives.
+#pragma once
+
+#include <cstdint>
+
+namespace dsc {
+
+class Reducer;
+
+enum class JoinStep : int32_t { kEnded = 0, kIteration = 1, kBroadcastBuffers = 2, kMeanBuffers = 3 };
+
+// The ranks that take part in a step with data of their own.
+struct Turn {
+  int active;      // how many they are
+  int divisor;     // of the means of gradients
+  int first_rank;  // the lowest of them
+};
+
+class JoinGate {
+ public:
+  virtual ~JoinGate() = default;
+  // Collective with the ranks that have run out of batches: tells them what comes.
+  virtual Turn announce(const Reducer& reducer, JoinStep step) = 0;
+};
+
+}  // namespace dsc
