@@ -47,7 +47,7 @@ SineCosine of_small_angle(double angle) {
 // Returns sine and cosine of `turns` turns, from 0 to 1: those of the distance to the nearest quarter,
 // turned.
 SineCosine of_turns(double turns) {
-  const auto quarter = static_cast<int>(turns * 4 + 0.5);
+  const auto quarter = (static_cast<int>(turns * 8) + 1) / 2;
   const auto [s, c] = of_small_angle((turns - quarter * 0.25) * (2 * std::numbers::pi));
   switch (quarter % 4) {
     case 0:

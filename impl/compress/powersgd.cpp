@@ -23,13 +23,11 @@ namespace {
 constexpr size_t kPanel = 2048;          // columns
 constexpr size_t kStride = kPanel + 16;  // not a power of two, so that rows do not share sets of the cache
 
-// One panel of a product. `thin` is the panel's part of q, transposed: rank rows of `width` elements, kStride
-// apart, with zeros up to the next multiple of 16.
+// One panel of a product: `width` of the columns. `thin` is its part of q, transposed: rank rows of `width`
+// elements, kStride apart, with zeros up to the next multiple of 16.
 struct Panel {
-  size_t rows;
-  size_t columns;  // of the whole large matrix
-  size_t rank;
-  size_t width;  // columns of the panel
+  size_t rows, columns, rank;
+  size_t width;
   float* thin;
 };
 
@@ -52,9 +50,8 @@ HWY_INLINE void add_sixteen(const float* rows, size_t stride, const float* thin,
     for (size_t k = 0; k < kRanks; ++k) {
       const auto q = hn::LoadU(f, thin + k * kStride + v * kF32Lanes);
 #pragma GCC unroll 4
-      for (size_t r = 0; r < kRows; ++r) {
+      for (size_t r = 0; r < kRows; ++r)
         sums[r][k].add(v, hn::LoadU(f, rows + r * stride + v * kF32Lanes) * q);
-      }
     }
   }
 }
@@ -81,17 +78,17 @@ HWY_INLINE void add_dots(const Panel& panel, const float* m, const float* thin, 
 // Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, four rows at a time and two
 // ranks. Several rows at once keep more of the memory busy than one, and each is read for all ranks while it
 // is in the cache.
+template <size_t kRows, class Body>
+HWY_INLINE void for_ranks(const Panel& panel, size_t row, const Body& body) {
+  size_t k = 0;
+  for (; panel.rank - k >= 2; k += 2) body.template run<kRows, 2>(row, k);
+  if (k < panel.rank) body.template run<kRows, 1>(row, k);
+}
 template <class Body>
 HWY_INLINE void for_rows_and_ranks(const Panel& panel, const Body& body) {
-  size_t row = 0, k = 0;
-  for (; panel.rows - row >= 4; row += 4) {
-    for (k = 0; panel.rank - k >= 2; k += 2) body.template run<4, 2>(row, k);
-    if (k < panel.rank) body.template run<4, 1>(row, k);
-  }
-  for (; row < panel.rows; ++row) {
-    for (k = 0; panel.rank - k >= 2; k += 2) body.template run<1, 2>(row, k);
-    if (k < panel.rank) body.template run<1, 1>(row, k);
-  }
+  size_t row = 0;
+  for (; panel.rows - row >= 4; row += 4) for_ranks<4>(panel, row, body);
+  for (; row < panel.rows; ++row) for_ranks<1>(panel, row, body);
 }
 
 struct AddDots {
@@ -138,8 +135,7 @@ HWY_INLINE void add_rows(const Panel& panel, const float* m, const float* p, flo
 
 struct AddRows {
   const Panel& panel;
-  const float* m;
-  const float* p;
+  const float *m, *p;
 
   template <size_t kRows, size_t kRanks>
   HWY_INLINE void run(size_t row, size_t k) const {
@@ -223,11 +219,6 @@ void for_each_panel(size_t rows, size_t columns, size_t rank, Body body) {
 }
 
 }  // namespace
-
-bool is_worth_compressing(size_t rows, size_t columns, size_t rank, double min_rate) {
-  const auto height = static_cast<double>(rows), width = static_cast<double>(columns);
-  return (height + width) * static_cast<double>(rank) * min_rate < height * width;
-}
 
 void multiply(const float* m, const float* q, float* p, size_t rows, size_t columns, size_t rank) {
   std::fill_n(p, rows * rank, 0.0f);

@@ -20,7 +20,10 @@ namespace dsc {
 
 // Returns whether two matrices of the rank are smaller than the matrix by the given factor at least:
 // (rows + columns) * rank * min_rate < rows * columns.
-bool is_worth_compressing(size_t rows, size_t columns, size_t rank, double min_rate);
+inline bool is_worth_compressing(size_t rows, size_t columns, size_t rank, double min_rate) {
+  const auto height = static_cast<double>(rows), width = static_cast<double>(columns);
+  return (height + width) * static_cast<double>(rank) * min_rate < height * width;
+}
 
 // Fills the array with standard normal numbers by SplitMix64 and the transform of Box and Muller (1958). The
 // logarithm, sine and cosine are computed here from additions, multiplications and divisions, because those

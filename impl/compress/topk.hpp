@@ -10,7 +10,7 @@ namespace dsc {
 
 // Writes the indices, ascending, of the indices.size() elements of largest magnitude. Among equal magnitudes
 // the lower index is chosen; every NaN counts as equal and larger than infinity. The result is the same on
-// every processor. Takes time in proportion to the number of values, and memory for at most half as many.
+// every processor. Takes time in proportion to the number of values, and memory for at most as many numbers.
 //
 // Requires at most as many indices as values, and fewer than 2^32 values.
 void select_top_k(std::span<const float> values, std::span<uint32_t> indices);

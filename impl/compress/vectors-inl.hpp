@@ -58,13 +58,19 @@ HWY_INLINE uint64_t bits_of(D tag, hn::Mask<D> mask) {
   return bits;
 }
 
-// Adds the upper half of the numbers to the lower half until one is left.
+// Adds the upper half of the numbers to the lower half until one is left. Without loops at run time, which
+// would take long beside the sums of a short row.
 inline constexpr size_t kSums = 16;
-template <typename T>
-HWY_INLINE T folded(T (&sums)[kSums]) {
-  for (size_t half = kSums / 2; half > 0; half /= 2)
-    for (size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
-  return sums[0];
+template <typename T, size_t kCount>
+HWY_INLINE T folded(const T (&sums)[kCount]) {
+  if constexpr (kCount == 1) {
+    return sums[0];
+  } else {
+    T lower[kCount / 2];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kCount / 2; ++i) lower[i] = sums[i] + sums[i + kCount / 2];
+    return folded(lower);
+  }
 }
 
 // Sixteen running sums, whatever the width of the vectors: element i of an array belongs to sum i % 16. So

@@ -4,8 +4,9 @@
 #include <string>
 
 #include "compress/onebit.hpp"
-#include "compress_support.hpp"  // before json.hpp, for fail() is a macro from here on
 #include "json.hpp"
+
+#include "compress_support.hpp"  // last: its cmocka defines fail() as a macro
 
 namespace {
 

@@ -88,6 +88,13 @@ void a_nan_stays_visible(void**) {
   for (size_t i = 0; i < 20; ++i) assert_int_equal(std::isnan(out[i]), i == 7);
   dsc::multiply_transposed(m.data(), p.data(), out.data(), 20, 20, 1);
   for (size_t i = 0; i < 20; ++i) assert_int_equal(std::isnan(out[i]), i == 3);
+
+  // An infinity of one panel does not reach the next one, which is narrower.
+  m.assign(2053, 1);
+  q.assign(2053, 0);
+  q[10] = std::numeric_limits<float>::infinity();
+  dsc::multiply(m.data(), q.data(), out.data(), 1, 2053, 1);
+  assert_true(out[0] == q[10]);
 }
 
 void multiplies_nothing(void**) {
@@ -182,13 +189,14 @@ void normal_numbers_are_the_same_everywhere(void**) {
                {uint64_t{1} << 63, {0x3e311e2c, 0xbfca89d2, 0xbf4df052, 0x3f90d6f8, 0xbf4c78cf, 0x4014a997}}};
   for (const auto& numbers : known)
     for (size_t count = 0; count <= 6; ++count) {
-      Floats values(count, 7);
+      Floats values(count + 1, 7);
       support::same_everywhere([&] {
-        dsc::fill_normal(numbers.seed, values);
+        dsc::fill_normal(numbers.seed, std::span(values).first(count));
         return support::bits(values);
       });
       for (size_t i = 0; i < count; ++i)
         assert_int_equal(std::bit_cast<uint32_t>(values[i]), numbers.bits[i]);
+      assert_true(values[count] == 7);
     }
 }
 

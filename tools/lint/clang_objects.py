@@ -21,7 +21,7 @@ def commands(folder: str) -> dict[str, str]:
 
 
 def looked_at(file: str) -> bool:
-    return file.endswith((".c", ".cpp")) and not re.match(r"\.\./(impl/(?!dtype/)|capi/)", file)
+    return file.endswith((".c", ".cpp")) and not re.match(r"\.\./(impl/(?!(?:compress|dtype)/)|capi/)", file)
 
 
 def warnings(command: str) -> set[str]:

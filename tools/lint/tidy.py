@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 TOGETHER = 6
 # Read by themselves: what includes itself, once for each instruction set, and what has a name of its own for which
 # others know something else.
-ALONE = re.compile(r"impl/(dtype/|comm/device_(engine_watch|start)\.)")
+ALONE = re.compile(r"impl/(compress/|dtype/|comm/device_(engine_watch|start)\.)")
 # Clang's warning about reserved names says what bugprone-reserved-identifier says, in a tenth of the time.
 TIDY = ["clang-tidy-14", "--quiet", "--extra-arg=-Wreserved-identifier"]
 
