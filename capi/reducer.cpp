@@ -162,6 +162,13 @@ dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t 
   });
 }
 
+dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* reducer, size_t index, void* gradient) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    pinned->read_gradient(index, gradient);
+  });
+}
+
 dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);

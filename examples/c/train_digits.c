@@ -130,7 +130,7 @@ static void read_records(const trainer* self, double* times) {
   CHECK(dsc_comm_stats(self->world, records, MOST_STATS, &count));
   add_records(records, count, times);
   records[0].struct_size = sizeof records[0];
-  CHECK(dsc_bucket_reducer_stats(self->reducer, records, MOST_STATS, &count));
+  CHECK(dsc_bucket_reducer_op_stats(self->reducer, records, MOST_STATS, &count));
   add_records(records, count, times);
 }
 

@@ -80,7 +80,7 @@ class Trainer:
 
 def waited_and_moved(world, reducer):
     """Returns the library's own totals: nanoseconds waiting for other ranks, and nanoseconds moving data."""
-    records = [*world.stats(), *reducer.stats()]
+    records = [*world.stats(), *reducer.op_stats()]
     return np.array([sum(r.waiting_ns for r in records), sum(r.moving_ns for r in records)], dtype=np.float64)
 
 

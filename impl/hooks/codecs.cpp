@@ -39,7 +39,7 @@ class BlockCodec : public Codec {
  public:
   explicit BlockCodec(size_t block) : block_(block) {}
 
-  size_t alignment() const override { return block_; }
+  size_t alignment(size_t) const override { return block_; }
   size_t bytes(size_t count) const override { return scales(count) * sizeof(float) + packed_bytes(count); }
 
   void encode(std::span<const float> values, std::span<float> error, size_t parts,
@@ -151,7 +151,8 @@ class Fp8Codec final : public BlockCodec {
 // One scale for all chunks of a rank, as in DeepSpeed, and one for the mean of a chunk.
 class OnebitCodec final : public Codec {
  public:
-  size_t alignment() const override { return 8; }
+  // The scales are over all elements, padding included, which therefore has to be that of DeepSpeed.
+  size_t alignment(size_t ranks) const override { return onebit_padded(1, ranks) / ranks; }
   size_t bytes(size_t count) const override { return sizeof(float) + count / 8; }
 
   void encode(std::span<const float> values, std::span<float> error, size_t parts,

@@ -59,7 +59,7 @@ class TwoPhaseHook final : public BucketHook {
 
 void TwoPhaseHook::set_up(const HookBucket& bucket, Bucket& own) const {
   const auto ranks = static_cast<size_t>(bucket.group.size());
-  const size_t unit = codec_->alignment();
+  const size_t unit = codec_->alignment(ranks);
   own.chunk = (bucket.count + ranks * unit - 1) / (ranks * unit) * unit;
   own.values.assign(own.chunk * ranks, 0);
   own.sum.resize(own.chunk);

@@ -15,8 +15,8 @@ class Codec {
  public:
   virtual ~Codec() = default;
 
-  // A chunk has a multiple of so many elements.
-  virtual size_t alignment() const = 0;
+  // A chunk of a bucket for so many ranks has a multiple of so many elements.
+  virtual size_t alignment(size_t ranks) const = 0;
   virtual size_t bytes(size_t count) const = 0;
 
   // Encodes `parts` equal parts one after another. If `error` is not empty it has as many elements as

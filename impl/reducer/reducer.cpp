@@ -1,7 +1,7 @@
 #include "reducer/reducer.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -253,6 +253,16 @@ void* Reducer::grad_view(size_t index) {
   const MutexLock lock(mutex_);
   pinned_ = true;
   return slot(index).view;
+}
+
+void Reducer::read_gradient(size_t index, void* gradient) const {
+  check_index(index);
+  if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
+  const MutexLock lock(mutex_);
+  require_idle();
+  const GradientSlot& slot = this->slot(index);
+  if (!gradient && slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL, expected %zu bytes", slot.bytes);
+  if (slot.bytes > 0) std::memcpy(gradient, slot.view, slot.bytes);
 }
 
 BucketPlan Reducer::plan() const { return current_set()->layout.plan; }

@@ -97,6 +97,7 @@ class Reducer {
 
   // Any thread.
   void* grad_view(size_t index);
+  void read_gradient(size_t index, void* gradient) const;  // host memory, between iterations
   size_t size() const noexcept { return params_.size(); }
   BucketPlan plan() const;
   std::vector<size_t> unused() const;  // in the latest iteration, on any rank

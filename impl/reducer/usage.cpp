@@ -19,12 +19,15 @@ void Usage::begin() {
 
 bool Usage::count_mark(size_t index) {
   ++marks_[index];
-  if (is_counting()) return false;
-  return marks_[index] == expected_[index];
+  if (!is_counting()) return marks_[index] == expected_[index];
+  if (marks_[index] == 1) order_.push_back(index);
+  return false;
 }
 
+// Where marks are only counted, gradients are taken later, and the marks have the order.
 void Usage::note_ready(size_t index, bool used) {
-  (used ? order_ : empty_).push_back(index);
+  if (!used) empty_.push_back(index);
+  if (used && !is_counting()) order_.push_back(index);
   used_[index] = used ? 1 : 0;
 }
 

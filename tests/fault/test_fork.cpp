@@ -72,6 +72,9 @@ const char* call_everything(const Objects& objects) {
   char text[512];
   size_t count = 0;
   size_t starts[4];
+  uint64_t rebuilds = 0;
+  double norm = 0;
+  dsc_join_t* join = nullptr;
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
@@ -119,7 +122,21 @@ const char* call_everything(const Objects& objects) {
       {"bucket_reducer_grad_view", dsc_bucket_reducer_grad_view(objects.reducer, 0, &memory)},
       {"bucket_reducer_finish", dsc_bucket_reducer_finish(objects.reducer, nullptr)},
       {"bucket_reducer_buckets", dsc_bucket_reducer_buckets(objects.reducer, starts, starts, &count)},
+      {"bucket_reducer_op_stats", dsc_bucket_reducer_op_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_set_sync", dsc_bucket_reducer_set_sync(objects.reducer, 0)},
+      {"bucket_reducer_unused", dsc_bucket_reducer_unused(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_rebuilds", dsc_bucket_reducer_rebuilds(objects.reducer, &rebuilds)},
+      {"bucket_reducer_read_grad", dsc_bucket_reducer_read_grad(objects.reducer, 0, out)},
+      {"bucket_reducer_set_buffers", dsc_bucket_reducer_set_buffers(objects.reducer, nullptr, 0)},
+      {"bucket_reducer_sync_buffers", dsc_bucket_reducer_sync_buffers(objects.reducer, DSC_BUFFER_SYNC_MEAN)},
+      {"bucket_reducer_clip", dsc_bucket_reducer_clip(objects.reducer, nullptr, &norm)},
       {"bucket_reducer_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_draw", dsc_bucket_reducer_draw(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_set_hook", dsc_bucket_reducer_set_hook(objects.reducer, nullptr, nullptr, nullptr)},
+      {"bucket_reducer_use_hook", dsc_bucket_reducer_use_hook(objects.reducer, "fp16")},
+      {"bucket_reducer_save_hook", dsc_bucket_reducer_save_hook(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_load_hook", dsc_bucket_reducer_load_hook(objects.reducer, in, 4)},
+      {"join_create", dsc_join_create(comm, &objects.reducer, 1, nullptr, &join)},
       {"bucket_reducer_destroy", dsc_bucket_reducer_destroy(objects.reducer)},
       {"comm_abort", dsc_comm_abort(comm)},
       {"comm_finalize", dsc_comm_finalize(comm)},

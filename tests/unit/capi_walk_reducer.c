@@ -174,15 +174,15 @@ static void synchronize(void) {
   WALK(DSC_OK, dsc_bucket_reducer_synchronize(R, -1));
 }
 
-static void stats(void) {
+static void op_stats(void) {
   dsc_op_stats_t totals = {.struct_size = 0};
   size_t n = 99;
-  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_stats(bad, NULL, 0, &n));
-  WALK_INVALID(dsc_bucket_reducer_stats(R, NULL, 1, &n));
-  WALK_INVALID(dsc_bucket_reducer_stats(R, &totals, 1, &n));
-  WALK_INVALID(dsc_bucket_reducer_stats(R, NULL, 0, NULL));
+  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_op_stats(bad, NULL, 0, &n));
+  WALK_INVALID(dsc_bucket_reducer_op_stats(R, NULL, 1, &n));
+  WALK_INVALID(dsc_bucket_reducer_op_stats(R, &totals, 1, &n));
+  WALK_INVALID(dsc_bucket_reducer_op_stats(R, NULL, 0, NULL));
   EXPECT(n == 99);
-  WALK(DSC_OK, dsc_bucket_reducer_stats(R, NULL, 0, &n));
+  WALK(DSC_OK, dsc_bucket_reducer_op_stats(R, NULL, 0, &n));
 }
 
 static void destroy(void) {
@@ -205,7 +205,7 @@ const walk_step_t walk_reducer[] = {
     {"dsc_bucket_reducer_finish", finish},
     {"dsc_bucket_reducer_buckets", buckets},
     {"dsc_bucket_reducer_synchronize", synchronize},
-    {"dsc_bucket_reducer_stats", stats},
+    {"dsc_bucket_reducer_op_stats", op_stats},
     {"dsc_bucket_reducer_destroy", destroy},
     {NULL, NULL},
 };

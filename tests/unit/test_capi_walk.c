@@ -59,6 +59,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_MESH) return walk_world.mesh;
   if (kind == WALK_STORE) return walk_world.store;
   if (kind == WALK_TIED) return walk_world.tied;
+  if (kind == WALK_JOIN) return walk_world.join;
   if (kind == WALK_REPORT) return walk_world.report;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
@@ -69,6 +70,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_MESH) return stale_mesh;
   if (kind == WALK_STORE) return stale_store;
   if (kind == WALK_TIED) return stale_tied;
+  if (kind == WALK_JOIN) return walk_world.stale_join;
   if (kind == WALK_REPORT) return stale_report;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
@@ -256,7 +258,7 @@ static int tear_down(void** state) {
 /* ---- the walk ---- */
 
 static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm,  walk_operations,
-                                           walk_recovery, walk_reducer, walk_tied,  walk_pipe,
+                                           walk_recovery, walk_reducer, walk_features, walk_tied, walk_pipe,
                                            walk_mesh,     walk_store,   walk_trace, walk_simulate};
 enum { LISTS = sizeof lists / sizeof *lists };
 
@@ -295,6 +297,7 @@ static void recovery(void** state) {
 static void reducers(void** state) {
   (void)state;
   walk_all(walk_reducer);
+  walk_all(walk_features);
 }
 
 static void tied_layers(void** state) {

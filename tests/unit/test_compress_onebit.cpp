@@ -75,7 +75,7 @@ void reduces_like_deepspeed(void**) {
       check_close(ranks.server_errors, round["server_error"]);
     }
   }
-  assert_int_equal(cases, 6);
+  assert_int_equal(cases, 5);
 }
 
 void pads_to_whole_bytes_of_every_rank(void**) {

@@ -58,7 +58,10 @@ from libdsc._pipe_arrays import Outputs as _Outputs
 from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
-from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
+from libdsc._hooks import Bucket, hooks
+from libdsc._join import Join
+from libdsc._reducer import BucketReducer
+from libdsc._tensors import broadcast_coalesced, verify_params
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
@@ -78,6 +81,7 @@ __all__ = [
     "BackendStuckError",
     "BadHandleError",
     "Batch",
+    "Bucket",
     "BucketReducer",
     "BusyError",
     "CallbackError",
@@ -90,6 +94,7 @@ __all__ = [
     "InternalError",
     "InvalidArgError",
     "FoundSchedule",
+    "Join",
     "Mesh",
     "MeshGroup",
     "MismatchError",
@@ -135,6 +140,7 @@ __all__ = [
     "finalize",
     "find_schedule",
     "gather_object",
+    "hooks",
     "init_distributed",
     "is_initialized",
     "launch_report",
@@ -159,4 +165,4 @@ __all__ = [
     "world",
 ]
 
-_tracebacks.bind(globals(), (BucketReducer, Mesh, PipeSchedule, Store, TiedLayers), (_Outputs,))
+_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, PipeSchedule, Store, TiedLayers), (_Outputs,))

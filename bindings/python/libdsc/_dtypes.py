@@ -8,7 +8,7 @@ import sys
 from typing import Any, Optional
 
 from libdsc._arguments import integer
-from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op
+from libdsc._raw import Average, Backend, BufferSync, Dtype, LogLevel, NonfiniteCheck, Norm, Op, Rebuild
 
 BYTES = {
     Dtype.I8: 1,
@@ -128,6 +128,21 @@ def backend_code(backend: Any) -> int:
 def average_code(average: Any) -> int:
     """The number of an averaging rule: "pre", "post", "none" or "pytorch"."""
     return _choice("average", Average, average)
+
+
+def rebuild_code(rebuild: Any) -> int:
+    """The number of when buckets are rebuilt: "never", "once" or "repeated"."""
+    return _choice("rebuild", Rebuild, rebuild)
+
+
+def buffer_sync_code(how: Any) -> int:
+    """The number of how buffers are made equal: "broadcast" or "mean"."""
+    return _choice("how", BufferSync, how)
+
+
+def norm_code(norm: Any) -> int:
+    """The number of a norm: "two" or "max"."""
+    return _choice("norm", Norm, norm)
 
 
 def nonfinite_code(check: Any) -> int:

@@ -146,6 +146,20 @@ class Rebuild(IntEnum):
     REPEATED = 3  # also later, when three iterations in succession had another order
 
 
+class BufferSync(IntEnum):
+    """Values of ::dsc_buffer_sync_t."""
+
+    BROADCAST = 1  # all get those of rank 0
+    MEAN = 2  # floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+
+
+class Norm(IntEnum):
+    """Values of ::dsc_norm_t."""
+
+    TWO = 1  # square root of the sum of squares
+    MAX = 2  # largest magnitude
+
+
 class RngRegion(IntEnum):
     """Values of ::dsc_rng_region_t."""
 
@@ -399,6 +413,28 @@ class BucketReducerOptions(ctypes.Structure):
     ]
 
 
+class ClipOptions(ctypes.Structure):
+    """Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    shards: int | None  # ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of them; NULL (default): this rank holds the whole model
+    counted: Any  # by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for tied parameters; it is scaled all the same. NULL (default): all count
+    max_norm: float  # gradients are scaled down so that their norm is at most this; infinity (default): not limited
+    scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
+    norm: int  # default DSC_NORM_TWO
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("shards", ctypes.c_void_p),
+        ("counted", ctypes.POINTER(ctypes.c_uint8)),
+        ("max_norm", ctypes.c_double),
+        ("scale", ctypes.c_double),
+        ("norm", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
 class Bucket(ctypes.Structure):
     """A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer until
     dsc_bucket_reducer_finish() has returned."""
@@ -529,6 +565,20 @@ class InitOptions(ctypes.Structure):
         ("rank_per_thread", ctypes.c_int32),
         ("require_existing", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+    ]
+
+
+class JoinOptions(ctypes.Structure):
+    """Options of dsc_join_create(). Fill with dsc_join_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    divide_by_initial: int  # 1 (default): means are over all ranks, of which those without batches give zeros; 0: over the ranks that still have batches
+    throw_on_early_end: int  # 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("divide_by_initial", ctypes.c_int32),
+        ("throw_on_early_end", ctypes.c_int32),
     ]
 
 
@@ -1380,6 +1430,30 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)
         ],
     ),
+    "dsc_bucket_reducer_set_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_sync_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_clip_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ClipOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_clip": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ClipOptions), ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
     "dsc_bucket_reducer_begin": (
         ctypes.c_int32,
         [
@@ -1410,6 +1484,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_bucket_reducer_read_grad": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+        ],
+    ),
     "dsc_bucket_reducer_finish": (
         ctypes.c_int32,
         [
@@ -1430,6 +1510,18 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "dsc_bucket_reducer_stats": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_draw": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_op_stats": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
@@ -1597,6 +1689,31 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_finalize": (
         ctypes.c_int32,
         [
+        ],
+    ),
+    "dsc_join_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(JoinOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_join_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.POINTER(JoinOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_join_finish": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_join_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_log_set_callback": (

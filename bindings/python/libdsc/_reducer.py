@@ -1,149 +1,25 @@
-"""Gradients reduced in buckets while they are being computed, and what is done once with all parameters."""
+"""Gradients reduced in buckets while they are being computed."""
 
 from __future__ import annotations
 
 import ctypes
 import operator
-from ctypes import byref, c_int64, c_size_t, c_void_p
+from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
-from libdsc._arguments import INT64_MOST, SIZE, Seconds, expect_communicator, integer, integers, member, milliseconds
-from libdsc._arguments import optional_string
+from libdsc._arguments import INT64_MOST, SIZE, Seconds, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
-from libdsc._communicator import Communicator, OpStats, read_stats
+from libdsc._communicator import Communicator
 from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
+from libdsc._reducer_features import ReducerFeatures
+from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
-from libdsc._streams import LEGACY, current_of, handle_of, place_of, wait_for
-
-
-DATA_S = 300  # for arrays that are still being computed on a GPU
-
-
-class _Tensors:
-    """The C description of a list of arrays."""
-
-    def __init__(
-        self,
-        comm: Communicator,
-        arrays: Sequence[Any],
-        argument: str,
-        dtype: Any,
-        writable: bool,
-        names: Optional[Sequence[str]] = None,
-        paths: Optional[Sequence[str]] = None,
-    ) -> None:
-        expect_communicator("comm", comm)
-        arrays = list(arrays)
-        paths = paths or [f"{argument}[{index}]" for index in range(len(arrays))]
-        if names is not None and len(names) != len(arrays):
-            raise ValueError(f"names has {len(names)} entries; expected {len(arrays)}, one per array")
-        self.buffers = [
-            _buffers.describe(x, path, dtype, writable) for path, x in zip(paths, arrays)
-        ]
-        self.length = len(arrays)
-        self.memory = next((b.owner for b in self.buffers if isinstance(b.owner, DeviceMemory)), None)
-        self.place = place_of(comm, [buffer.owner for buffer in self.buffers], None)
-        self.array = (_raw.Tensor * max(1, self.length))()
-        self.keep: list[Any] = []
-        for index, buffer in enumerate(self.buffers):
-            self._fill(self.array[index], buffer, None if names is None else names[index])
-            if isinstance(buffer.owner, DeviceMemory):
-                self.array[index].device = comm._device
-
-    def _fill(self, tensor: _raw.Tensor, buffer: _buffers.Buffer, name: Optional[str]) -> None:
-        shape = (c_int64 * max(1, len(buffer.shape)))(*buffer.shape)
-        self.keep.append(shape)
-        tensor.struct_size = ctypes.sizeof(_raw.Tensor)
-        tensor.data, tensor.count, tensor.dtype = buffer.address, buffer.count, buffer.dtype
-        tensor.shape, tensor.ndim = shape, len(buffer.shape)
-        tensor.name = optional_string("names", name)
-        tensor.device = -1
-
-
-def _wait_for_data(tensors: _Tensors) -> None:
-    """Elements on a GPU may still be on their way, on another stream than the default one."""
-    if tensors.place is not None and tensors.place.stream != LEGACY:
-        wait_for(tensors.place.stream, DATA_S)
-
-
-def verify_params(
-    comm: Communicator, arrays: Sequence[Any], names: Optional[Sequence[str]] = None, dtype: Any = None
-) -> None:
-    """Checks that all ranks have the same parameters in number, type and shape. Collective.
-
-    Raises MismatchError on all ranks, naming the ranks, the parameter and both descriptions; the communicator keeps
-    working.
-    """
-    tensors = _Tensors(comm, arrays, "arrays", dtype, False, names)
-    comm._call(lib.dsc_comm_verify_params, tensors.array, tensors.length)
-
-
-def broadcast_coalesced(
-    comm: Communicator, arrays: Sequence[Any], root: int = 0, buffer_bytes: int = 0, dtype: Any = None
-) -> None:
-    """Copies the root's arrays to all ranks, packed into buffers per type. Collective.
-
-    Args:
-        comm: the communicator.
-        arrays: as many and of the same types on all ranks, on the host or on a GPU; written on the ranks other than
-            root. On a GPU the call waits for the current stream.
-        root: the rank whose arrays are copied.
-        buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
-        dtype: what the elements of all arrays are, such as "bf16".
-    """
-    root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
-    tensors = _Tensors(comm, arrays, "arrays", dtype, comm.rank != root)
-    _wait_for_data(tensors)
-    comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
-
-
-_MARKED = 4  # elements at the head of a gradient view that tell whether it was written
-_STALE = {  # NaNs that no computation yields, except from one of them; by type
-    _raw.Dtype.F32: b"\xa5\xa5\xc5\x7f",
-    _raw.Dtype.F64: b"\xa5\xa5\xa5\xa5\xa5\xa5\xfd\x7f",
-    _raw.Dtype.F16: b"\xa5\x7e",
-    _raw.Dtype.BF16: b"\xe5\x7f",
-    _raw.Dtype.F8E4M3: b"\xff",
-    _raw.Dtype.F8E5M2: b"\xfd",
-}
-
-
-class _WriteMark:
-    """Tells whether a gradient view was written since begin(), by marks in its first elements.
-
-    Zeros may have been put there for a framework that adds its gradients, so they are marked by the signs of zeros,
-    which no sum notices. Whatever else is there is of an earlier iteration, and becomes a NaN with a number.
-    """
-
-    __slots__ = ("address", "_head", "_stale", "_zeros", "_mark")
-
-    def __init__(self, view: Any, dtype: int, address: int) -> None:
-        self.address = address
-        bits = view.reshape(-1)[:_MARKED].view("u1")
-        self._head = memoryview(bits)
-        size = _dtypes.BYTES[_raw.Dtype(dtype)]
-        self._stale = _STALE[_raw.Dtype(dtype)] * (len(bits) // size)
-        negative, positive = bytes(size - 1) + b"\x80", bytes(size)
-        self._zeros = ((negative + positive) * _MARKED)[: len(bits)]
-        self._mark = b""
-
-    def put(self) -> None:
-        """Marks the view as not written."""
-        zero = not self._head.tobytes().strip(b"\0\x80")
-        self._mark = self._zeros if zero else self._stale
-        self._head[:] = self._mark
-
-    def is_there(self) -> bool:
-        """Whether the marks are as they were put."""
-        return self._head.tobytes() == self._mark
-
-    def voids(self) -> bool:
-        """Whether the view holds the NaNs of begin(), which a sum must never take for a gradient."""
-        return self._mark == self._stale and self.is_there()
+from libdsc._streams import LEGACY, current_of, handle_of, place_of
+from libdsc._write_mark import STALE, WriteMark
 
 
 class _Handle:
@@ -161,7 +37,7 @@ class _Handle:
             pass
 
 
-class BucketReducer:
+class BucketReducer(ReducerFeatures):
     """Averages gradients over all ranks, in buckets, while later gradients are still being computed.
 
     Made on all ranks with parameters of the same types and shapes; it checks that, plans the buckets and copies rank
@@ -184,6 +60,18 @@ class BucketReducer:
         sync: False leaves the parameters as they are.
         buckets: explicit lists of parameter indices in launch order, instead of the plan.
         single_first_bucket: True makes one bucket per type, as PyTorch's first iteration.
+        find_unused: True takes parameters that are not marked before finish() as without a gradient on this rank, and
+            unused() tells which have none on any rank.
+        static_graph: True says that every iteration uses the same parameters equally often. The first one counts the
+            marks of each and reduces at its end; later ones take a parameter as ready after as many.
+        rebuild: when buckets are rebuilt in the order in which gradients become ready: "once", after the first
+            iteration, "repeated", also when the order changes, or "never".
+        small_bucket_first: True uses first_bucket_bytes in a rebuilt plan for the bucket that is launched first, as
+            PyTorch does.
+        grad_dtype: the element type of buckets and views, such as "f32" over parameters of bfloat16; the result is
+            rounded once to the type of the gradients.
+        buffers: arrays that are no parameters, for sync_buffers(); a tree of them is flattened.
+        hook: what reduces buckets in place of an all-reduce; see set_hook().
         dtype: what the elements of all parameters and gradients are, such as "bf16".
     """
 
@@ -204,6 +92,12 @@ class BucketReducer:
         "_names",
         "_memory",
         "_device",
+        "_synced",
+        "_carries",
+        "_rebuilds",
+        "_grad_dtype",
+        "_hook_entry",
+        "_buffers",
         "__weakref__",
     )
 
@@ -219,6 +113,14 @@ class BucketReducer:
         buckets: Optional[Sequence[Sequence[int]]] = None,
         single_first_bucket: bool = False,
         dtype: Any = None,
+        *,
+        find_unused: bool = False,
+        static_graph: bool = False,
+        rebuild: Any = "once",
+        small_bucket_first: bool = False,
+        grad_dtype: Any = None,
+        buffers: Any = None,
+        hook: Any = None,
     ) -> None:
         expect_communicator("world", world)
         params = params if isinstance(params, (Mapping, list, tuple)) else list(params)
@@ -226,18 +128,23 @@ class BucketReducer:
         paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
         if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
             names = paths
-        tensors = _Tensors(world, arrays, "params", dtype, sync and world.rank != 0, names, paths)
+        tensors = Tensors(world, arrays, "params", dtype, sync and world.rank != 0, names, paths)
         options = _raw.BucketReducerOptions()
         check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
         options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
         options.first_bucket_bytes = integer("first_bucket_bytes", first_bucket_bytes, *SIZE)
         options.average, options.sync = _dtypes.average_code(average), int(bool(sync))
         options.single_first_bucket = int(bool(single_first_bucket))
+        options.find_unused, options.static_graph = int(bool(find_unused)), int(bool(static_graph))
+        options.rebuild = _dtypes.rebuild_code(rebuild)
+        options.small_bucket_first = int(bool(small_bucket_first))
+        self._grad_dtype = 0 if grad_dtype is None else _dtypes.dtype_code(grad_dtype, "grad_dtype")
+        options.grad_dtype = self._grad_dtype
         if buckets is not None:
             _set_buckets(options, buckets)
         reducer = c_void_p()
         if sync:
-            _wait_for_data(tensors)
+            wait_for_data(tensors)
         world._call(
             lib.dsc_bucket_reducer_create, tensors.array, tensors.length, byref(options), byref(reducer)
         )
@@ -254,10 +161,17 @@ class BucketReducer:
         self._device = world._device
         self._views: dict[int, Any] = {}
         self._grads: list[Any] = []
-        self._marks: dict[int, _WriteMark] = {}  # of the views that were handed out
+        self._marks: dict[int, WriteMark] = {}  # of the views that were handed out
         self._pending: set[int] = set()  # parameters of this iteration that no call has spoken of
         self._collected: set[int] = set()  # those that have been accumulated and not been marked
         self._names = None if names is None else list(names)
+        self._synced, self._carries, self._rebuilds = True, False, 0
+        self._hook_entry: Any = None
+        self._buffers: Any = None
+        if buffers is not None:
+            self.set_buffers(buffers)
+        if hook is not None:
+            self.set_hook(hook)
 
     def __repr__(self) -> str:
         place = f"{len(self._expected)} parameters on {self._world.name!r}"
@@ -303,10 +217,14 @@ class BucketReducer:
         """
         try:
             self._require_world("begin")
-            self._check(lib.dsc_bucket_reducer_begin(self._handle, self._stream(None, stream)), "begin")
+            place = self._stream(None, stream)
+            self._check(_interrupt.call(self._stop, lib.dsc_bucket_reducer_begin, self._handle, place), "begin")
+            self._forget_moved_views()
             self._grads.clear()
             self._collected.clear()
             self._pending = set(range(len(self._expected)))
+            if self._carries:  # views hold sums, to which more may be added
+                return
             for mark in self._marks.values():
                 mark.put()
         except Exception as error:
@@ -342,7 +260,7 @@ class BucketReducer:
                 self._require_written(i)
             address, owner = (None, None) if grad is None else self._gradient(i, grad, "grad", True)
             mark = self._marks.get(i)
-            if mark is not None and mark.address == address and mark.voids():
+            if mark is not None and mark.address == address and not self._carries and mark.voids():
                 raise errors.StateError(
                     f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
                     "expected the gradient to be computed after begin()"
@@ -382,23 +300,36 @@ class BucketReducer:
         try:
             i = self._index(i)
             self._require_world("grad_view")
-            if copy and self._memory is not None:
-                raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
+            if copy:
+                return self._copy_of(i)
             view = self._views.get(i)
             if view is None:
                 address = c_void_p()
                 self._check(lib.dsc_bucket_reducer_grad_view(self._handle, i, byref(address)), "grad_view")
-                element = _dtypes.view_type(self._expected[i][1], self._elements[i])
-                place = (address.value or 0, self._shapes[i], element)
+                place = (address.value or 0, self._shapes[i], self._view_type(i))
                 on_host = self._memory is None
                 view = array_over(*place, self._owner) if on_host else DeviceArray(*place, self._device, self._owner)
-                if not copy:  # who has a copy does not write into the bucket
-                    self._views[i] = view
-                    if on_host:
-                        self._mark_view(i, view, place[0])
-            return numpy_module().array(view) if copy else view
+                self._views[i] = view
+                if on_host:
+                    self._mark_view(i, view, place[0])
+            return view
         except Exception as error:
             raise shown(error)
+
+    def _view_type(self, i: int) -> Any:
+        """The element type of a view in numpy."""
+        own = None if self._grad_dtype else self._elements[i]
+        return _dtypes.view_type(self._grad_dtype or self._expected[i][1], own)
+
+    def _copy_of(self, i: int) -> Any:
+        """A new array with the gradient as it stands in its bucket."""
+        if self._memory is not None:
+            raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
+        numpy = numpy_module()
+        copied = numpy.empty(self._shapes[i], self._view_type(i))
+        place = copied.__array_interface__["data"][0]
+        self._check(lib.dsc_bucket_reducer_read_grad(self._handle, i, place), "grad_view")
+        return copied
 
     def finish(self, *, stream: Any = None) -> None:
         """Waits for all buckets and writes the averages into the gradients that were marked ready. Collective.
@@ -411,6 +342,7 @@ class BucketReducer:
             code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
             self._grads.clear()
             self._pending.clear()
+            self._carries = code >= 0 and not self._synced
             if code < 0:
                 self._fail(code, last_message() + self._collected_only(code), "finish")
         except Exception as error:
@@ -434,10 +366,6 @@ class BucketReducer:
         code = lib.dsc_bucket_reducer_buckets(self._handle, indices, starts, byref(n_buckets))
         self._check(code, "buckets")
         return bucket_lists(indices, starts, n_buckets.value)
-
-    def stats(self) -> list[OpStats]:
-        """Returns the running totals of the reducer's operations."""
-        return read_stats(lib.dsc_bucket_reducer_stats, self._handle)
 
     def close(self) -> None:
         """Releases the reducer; a reduction that runs is revoked on all ranks. Closing twice is fine."""
@@ -470,16 +398,16 @@ class BucketReducer:
 
     def _mark_view(self, i: int, view: Any, address: int) -> None:
         """Follows whether a view is written, in this iteration already if nothing is there yet."""
-        dtype = self._expected[i][1]
-        if view.size == 0 or dtype not in _STALE:
+        dtype = self._grad_dtype or self._expected[i][1]
+        if view.size == 0 or dtype not in STALE:
             return
-        mark = self._marks[i] = _WriteMark(view, dtype, address)
-        if i in self._pending:
+        mark = self._marks[i] = WriteMark(view, dtype, address)
+        if i in self._pending and not self._carries:
             mark.put()
 
     def _require_written(self, i: int) -> None:
         """Raises where mark_ready(i) would reduce what nobody has written."""
-        if i not in self._pending or self._expected[i][0] == 0:
+        if i not in self._pending or self._expected[i][0] == 0 or self._carries:
             return
         name = self._name(i)
         if i not in self._views:
@@ -535,6 +463,7 @@ class BucketReducer:
             self._fail(code, last_message(), op)
 
     def _fail(self, code: int, text: str, op: str) -> NoReturn:
+        self._raise_hook_error()
         if code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the reducer was closed"
         self._world._fail(code, text, f"bucket_reducer_{op}")

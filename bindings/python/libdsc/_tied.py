@@ -10,7 +10,7 @@ from libdsc import _interrupt, _raw
 from libdsc._arguments import INT32, SIZE, integer, integers, string
 from libdsc._communicator import Communicator
 from libdsc._library import check, last_message, lib
-from libdsc._reducer import _Tensors, _wait_for_data
+from libdsc._tensors import Tensors, wait_for_data
 from libdsc._streams import place_of
 
 
@@ -65,11 +65,11 @@ class TiedLayers:
         self._shape: list[tuple[str, int]] = []
         own = {key: _as_list(arrays) for key, arrays in weights.items()}
         flat = [array for arrays in own.values() for array in arrays]
-        tensors = _Tensors(world, flat, "weights", dtype, bool(sync))
+        tensors = Tensors(world, flat, "weights", dtype, bool(sync))
         keys, kept = _keys(stages, own, tensors)
         options, table = _options(ranks, sync)
         made = c_void_p()
-        _wait_for_data(tensors)
+        wait_for_data(tensors)
         world._call(lib.dsc_tied_layers_create, keys, len(keys), byref(options), byref(made))
         del kept, table
         assert made.value is not None
@@ -93,7 +93,7 @@ class TiedLayers:
             got = {key: len(arrays) for key, arrays in given.items()}
             raise ValueError(f"grads has {got}; expected as many arrays as weights, {dict(self._shape)}")
         flat = [array for key, _ in self._shape for array in given[key]]
-        tensors = _Tensors(self._world, flat, "grads", self._dtype, True)
+        tensors = Tensors(self._world, flat, "grads", self._dtype, True)
         place = place_of(self._world, [buffer.owner for buffer in tensors.buffers], stream)
         handle = None if place is None else place.stream
         arguments = (self._handle, tensors.array, tensors.length, handle)
@@ -149,7 +149,7 @@ def _as_list(arrays: Any) -> list[Any]:
     return list(arrays) if isinstance(arrays, (list, tuple)) else [arrays]
 
 
-def _keys(stages: Mapping[str, Sequence[int]], own: dict[str, list[Any]], tensors: _Tensors) -> tuple[Any, Any]:
+def _keys(stages: Mapping[str, Sequence[int]], own: dict[str, list[Any]], tensors: Tensors) -> tuple[Any, Any]:
     """The C list of all keys, and what must live as long as it is used."""
     begins, begin = {}, 0
     for key, arrays in own.items():

@@ -230,6 +230,16 @@ class Work:
             _release(self._handle, self._at_end if self._failure is None else None)
             self._at_end = None
 
+    def _hand_over(self) -> tuple[int, tuple[AtEnd, Any]]:
+        """Gives the handle away, with what is to be done and kept until its new owner has waited; 0: nothing is left."""
+        with _completing:
+            if self._completed:
+                self._raise_failure()
+                return 0, (None, None)
+            self._completed = True
+            owners, _ = _running.pop(self._handle)
+            return self._handle, (self._at_end, owners)
+
     def __del__(self) -> None:
         try:
             if not self._completed:

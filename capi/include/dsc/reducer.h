@@ -357,6 +357,20 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reduce
 DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view);
 
 /**
+ * @brief Copies a parameter's gradient out of its bucket, for callers that keep no view.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] index parameter
+ * @param[out] gradient as many elements as the parameter has, of the view's type
+ *
+ * Unlike dsc_bucket_reducer_grad_view() it does not keep the buckets from being rebuilt. Collective: no. Blocking: no.
+ * Ownership: gradient is written during the call. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_UNSUPPORTED on a device;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* reducer, size_t index, void* gradient);
+
+/**
  * @brief Waits for all buckets and writes the results into the gradients that were marked ready.
  *
  * On a device the stream waits, not the host: what comes on it afterwards sees the results. The host

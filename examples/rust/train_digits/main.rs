@@ -95,7 +95,7 @@ impl<'a> Trainer<'a> {
 
     /// The library's own totals since the start: time waiting for other ranks, and time moving data.
     fn records(&self) -> dsc::Result<(Duration, Duration)> {
-        let records = [self.world.stats()?, self.reducer.stats()?].concat();
+        let records = [self.world.stats()?, self.reducer.op_stats()?].concat();
         Ok((
             records.iter().map(|r| r.waiting).sum(),
             records.iter().map(|r| r.moving).sum(),

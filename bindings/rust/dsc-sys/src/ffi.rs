@@ -46,6 +46,12 @@ pub type dsc_average_t = i32;
 /// When a reducer rebuilds its buckets in the order in which gradients become ready.
 pub type dsc_rebuild_t = i32;
 
+/// How the ranks make buffers of a model, such as running means, equal.
+pub type dsc_buffer_sync_t = i32;
+
+/// Which norm of gradients is limited.
+pub type dsc_norm_t = i32;
+
 /// A region of a model, by which ranks share its random numbers.
 pub type dsc_rng_region_t = i32;
 
@@ -236,6 +242,16 @@ pub const DSC_REBUILD_ONCE: dsc_rebuild_t = 2;
 /// also later, when three iterations in succession had another order
 pub const DSC_REBUILD_REPEATED: dsc_rebuild_t = 3;
 
+/// all get those of rank 0
+pub const DSC_BUFFER_SYNC_BROADCAST: dsc_buffer_sync_t = 1;
+/// floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+pub const DSC_BUFFER_SYNC_MEAN: dsc_buffer_sync_t = 2;
+
+/// square root of the sum of squares
+pub const DSC_NORM_TWO: dsc_norm_t = 1;
+/// largest magnitude
+pub const DSC_NORM_MAX: dsc_norm_t = 2;
+
 /// the same on all ranks of a tensor-parallel group
 pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
@@ -336,6 +352,15 @@ pub struct dsc_bucket_reducer_t {
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
 pub struct dsc_store_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Ranks with different numbers of batches.
+///
+/// Thread-safety: one thread at a time, destroy from any.
+#[repr(C)]
+pub struct dsc_join_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -600,6 +625,29 @@ pub struct dsc_bucket_reducer_options_t {
     pub grad_dtype: dsc_dtype_t,
 }
 
+/// Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_clip_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the
+    /// norm is over all of them; NULL (default): this rank holds the whole model
+    pub shards: *mut dsc_comm_t,
+    /// by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for
+    /// tied parameters; it is scaled all the same. NULL (default): all count
+    pub counted: *const u8,
+    /// gradients are scaled down so that their norm is at most this; infinity (default): not
+    /// limited
+    pub max_norm: f64,
+    /// factor for all gradients, applied first, such as 1 / loss scale; default 1
+    pub scale: f64,
+    /// default DSC_NORM_TWO
+    pub norm: dsc_norm_t,
+    /// 0
+    pub reserved: i32,
+}
+
 /// A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer
 /// until dsc_bucket_reducer_finish() has returned.
 #[repr(C)]
@@ -740,6 +788,19 @@ pub struct dsc_init_options_t {
     pub require_existing: i32,
     /// must be 0
     pub reserved: i32,
+}
+
+/// Options of dsc_join_create(). Fill with dsc_join_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_join_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// 1 (default): means are over all ranks, of which those without batches give zeros; 0: over
+    /// the ranks that still have batches
+    pub divide_by_initial: i32,
+    /// 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
+    pub throw_on_early_end: i32,
 }
 
 /// A log record, and the rank that made it.
@@ -2308,6 +2369,72 @@ extern "C" {
         count: *mut u64,
     ) -> dsc_result_t;
 
+    /// Names the tensors of a model that are no parameters, such as the running means of a
+    /// normalisation.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `buffers` (in): tensors in host memory, on the communicator's device, or some of both; the
+    ///   same counts and types on all ranks
+    /// - `n_buffers` (in): number of buffers, 0 or more
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data
+    /// must stay valid as long as buffers are synchronised. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_set_buffers(
+        reducer: *mut dsc_bucket_reducer_t,
+        buffers: *const dsc_tensor_t,
+        n_buffers: usize,
+    ) -> dsc_result_t;
+
+    /// Makes the buffers equal on all ranks, to be called before a forward pass.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
+    ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
+    ///   over those that have batches
+    ///
+    /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_sync_buffers(
+        reducer: *mut dsc_bucket_reducer_t,
+        how: dsc_buffer_sync_t,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_clip_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_clip_options_init(
+        options: *mut dsc_clip_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Scales the gradients of the latest iteration, and limits their norm.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
+    /// - `norm` (out): the norm after scale and before the limit
+    ///
+    /// Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came.
+    /// Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and for gradients on a device;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_clip(
+        reducer: *mut dsc_bucket_reducer_t,
+        options: *const dsc_clip_options_t,
+        norm: *mut f64,
+    ) -> dsc_result_t;
+
     /// Starts an iteration.
     ///
     /// - `reducer` (in): reducer
@@ -2399,6 +2526,22 @@ extern "C" {
         view: *mut *mut c_void,
     ) -> dsc_result_t;
 
+    /// Copies a parameter's gradient out of its bucket, for callers that keep no view.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `index` (in): parameter
+    /// - `gradient` (out): as many elements as the parameter has, of the view's type
+    ///
+    /// Collective: no. Blocking: no. Ownership: gradient is written during the call. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_UNSUPPORTED
+    /// on a device; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_read_grad(
+        reducer: *const dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *mut c_void,
+    ) -> dsc_result_t;
+
     /// Waits for all buckets and writes the results into the gradients that were marked ready.
     ///
     /// - `reducer` (in): reducer
@@ -2450,6 +2593,43 @@ extern "C" {
         n_buckets: *mut usize,
     ) -> dsc_result_t;
 
+    /// Tells about the reducer and its latest iterations, as a JSON object.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `text` (out): the object, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at text
+    /// - `bytes` (out): needed size with the zero
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_stats(
+        reducer: *const dsc_bucket_reducer_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was
+    /// reduced, and how much of that no computation hid.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at text
+    /// - `bytes` (out): needed size with the zero
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_draw(
+        reducer: *const dsc_bucket_reducer_t,
+        text: *mut c_char,
+        capacity: usize,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
     /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
@@ -2461,7 +2641,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
     /// Since 0.1.
-    pub fn dsc_bucket_reducer_stats(
+    pub fn dsc_bucket_reducer_op_stats(
         reducer: *const dsc_bucket_reducer_t,
         stats: *mut dsc_op_stats_t,
         capacity: usize,
@@ -2917,6 +3097,74 @@ extern "C" {
     /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_join_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_join_options_init(
+        options: *mut dsc_join_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Puts reducers under a join.
+    ///
+    /// - `comm` (in): communicator of the reducers
+    /// - `reducers` (in): n_reducers reducers that were made from it, in the same order on all
+    ///   ranks
+    /// - `n_reducers` (in): 1 or more
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `join` (out): the new join; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive.
+    /// Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
+    /// under another join; DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_join_create(
+        comm: *mut dsc_comm_t,
+        reducers: *const *mut dsc_bucket_reducer_t,
+        n_reducers: usize,
+        options: *const dsc_join_options_t,
+        join: *mut *mut dsc_join_t,
+    ) -> dsc_result_t;
+
+    /// Says that this rank has no more batches, and takes part in what the others do until none has
+    /// any.
+    ///
+    /// - `join` (in): join
+    /// - `params` (in): n_params tensors that are made equal at the end, usually the parameters; as
+    ///   with dsc_broadcast_coalesced(). NULL with n_params 0: none
+    /// - `n_params` (in): number of tensors, the same on all ranks
+    /// - `last_rank` (out): the rank that came last; may be NULL
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
+    /// a time per join.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a
+    /// reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks do different things;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation.
+    /// Since 0.1.
+    pub fn dsc_join_finish(
+        join: *mut dsc_join_t,
+        params: *const dsc_tensor_t,
+        n_params: usize,
+        last_rank: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Releases a join; its reducers are no longer under it.
+    ///
+    /// - `join` (in): join; NULL does nothing
+    ///
+    /// Collective: no, but the others notice if it was not finished. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_join_destroy(join: *mut dsc_join_t) -> dsc_result_t;
 
     /// Sends log records to a callback, in place of the one before and of the standard error
     /// stream.

@@ -37,7 +37,7 @@ fn gradients_are_averaged_in_place() {
             assert_eq!(grads, COUNTS.map(|count| vec![count as f32 / 2.0; count]));
             assert_eq!(reducer.view::<f32>(1).unwrap(), [2.0; 4]);
         }
-        assert!(reducer.stats().unwrap().iter().any(|totals| totals.op == "all_reduce" && totals.count > 0));
+        assert!(reducer.op_stats().unwrap().iter().any(|totals| totals.op == "all_reduce" && totals.count > 0));
         world.finalize().unwrap();
     });
 }

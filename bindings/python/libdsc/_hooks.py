@@ -1,0 +1,136 @@
+"""Communication hooks of reducers: functions of the caller's that reduce a bucket."""
+
+from __future__ import annotations
+
+import inspect
+from ctypes import byref, c_char, c_size_t
+from typing import Any, Callable, Generator, Optional, Union
+
+from libdsc import _dtypes, _raw
+from libdsc._communicator import Communicator
+from libdsc._library import check, lib, text_of
+from libdsc._memory import DeviceArray, array_over
+from libdsc._work import Work
+
+FAILED = -1
+HookSteps = Generator[Optional[Work], None, None]
+Hook = Callable[["Bucket"], Union[Work, HookSteps, None]]
+
+
+def hooks() -> list[str]:
+    """The built-in hooks, one per line: name, options with their defaults, and what it does."""
+    return text_of(lib.dsc_bucket_hooks).splitlines()
+
+
+class _Group(Communicator):
+    """The group of a reducer, which the reducer owns."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Forgets the group, which goes on."""
+        self._handle = 0
+
+    def __del__(self) -> None:
+        self._handle = 0
+
+
+class Bucket:
+    """A complete bucket, as a hook sees it.
+
+    Attributes:
+        comm: the reducer's group, for the hook's operations.
+        buffer: the gradients one after another, undivided, as an array of one dimension. The hook leaves the mean
+            over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers.
+        divisor: the ranks that take part; the mean is the sum over it.
+        dtype: the element type, for operations, such as "f32".
+        index: number of the bucket in launch order.
+        is_last: whether it is the last one of the iteration.
+        params: indices of the parameters in the bucket.
+        stream: on a GPU, the stream behind which the gradients are.
+    """
+
+    __slots__ = ("comm", "buffer", "divisor", "dtype", "index", "is_last", "params", "stream", "_offsets", "_counts")
+
+    def __init__(self, comm: Communicator, raw: _raw.Bucket) -> None:
+        n = raw.n_params
+        element = _dtypes.NUMPY[_raw.Dtype(raw.dtype)]
+        place = (raw.buffer or 0, (raw.count,), element)
+        self.comm = comm
+        self.buffer: Any = array_over(*place, None) if not raw.stream else DeviceArray(*place, comm._device, None)
+        self.divisor: int = raw.divisor
+        self.dtype: str = _raw.Dtype(raw.dtype).name.lower()
+        self.index: int = raw.index
+        self.is_last = bool(raw.is_last)
+        self.params: list[int] = list(raw.params[:n])
+        self.stream: Optional[int] = raw.stream
+        self._offsets: list[int] = list(raw.offsets[:n])
+        self._counts: list[int] = list(raw.counts[:n])
+
+    def gradients(self) -> list[Any]:
+        """The parts of buffer that belong to the parameters, in the order of params."""
+        return [self.buffer[at : at + n] for at, n in zip(self._offsets, self._counts)]
+
+    def __repr__(self) -> str:
+        return f"<libdsc.Bucket {self.index} of {len(self.params)} parameters, {sum(self._counts)} elements>"
+
+
+class HookEntry:
+    """Calls a hook from C: a function, or a generator function that yields works between its steps."""
+
+    def __init__(self, hook: Hook) -> None:
+        self._hook = hook
+        self._steps: dict[int, HookSteps] = {}
+        self._works: dict[int, Any] = {}  # what a work needs alive until the next step
+        self._comm: Optional[_Group] = None
+        self.raised: Optional[BaseException] = None
+        self.function = _raw.BucketHookFn(self._called)
+
+    def _called(self, _context: Any, raw: Any, work: Any) -> int:
+        try:
+            if self.raised is None:
+                self._step(raw.contents, work)
+                return 0
+        except BaseException as error:  # nothing may leave through C
+            self.raised = error
+        return FAILED
+
+    def _step(self, raw: _raw.Bucket, work: Any) -> None:
+        index = raw.index
+        self._finish(index)
+        if raw.step == 0:
+            result = self._hook(Bucket(self._group(raw), raw))
+            if inspect.isgenerator(result):
+                self._steps[index] = result
+                result = next(result, None)
+        else:
+            steps = self._steps.get(index)
+            result = None if steps is None else next(steps, None)
+        if result is None:
+            self._steps.pop(index, None)
+        elif isinstance(result, Work):
+            handle, self._works[index] = result._hand_over()
+            if handle:
+                work[0] = handle
+        else:
+            raise TypeError(f"the hook gave a {type(result).__name__}; expected a Work, from async_op=True, or None")
+
+    def _finish(self, index: int) -> None:
+        """Lets go of the work that the library has waited for."""
+        kept = self._works.pop(index, None)
+        if kept is not None and kept[0] is not None:
+            kept[0]()
+
+    def _group(self, raw: _raw.Bucket) -> _Group:
+        if self._comm is None or self._comm._handle != raw.comm:
+            self._comm = _Group(raw.comm)
+        return self._comm
+
+
+def save(handle: int) -> bytes:
+    """What the hook of a reducer remembers."""
+    size = c_size_t()
+    check(lib.dsc_bucket_reducer_save_hook(handle, None, 0, byref(size)))
+    room = (c_char * max(1, size.value))()
+    check(lib.dsc_bucket_reducer_save_hook(handle, room, size.value, byref(size)))
+    return room.raw[: size.value]

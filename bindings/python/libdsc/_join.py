@@ -1,0 +1,118 @@
+"""Ranks with different numbers of batches."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int32, c_void_p
+from typing import Any, Optional, Sequence, Union
+
+from libdsc import _interrupt, _raw, errors
+from libdsc._library import check, last_message, lib
+from libdsc._reducer import BucketReducer
+from libdsc._tensors import Tensors
+from libdsc._tracebacks import shown
+from libdsc._trees import flatten
+
+
+class Join:
+    """Lets ranks run different numbers of iterations: those that have run out take part with zeros until all have.
+
+        with dsc.Join(reducer, params=params):
+            for batch in batches:  # as many as this rank has
+                reducer.begin()
+                ...
+                reducer.finish()
+
+    Inside, begin() and sync_buffers() are collective. At the end of the block, after an exception not, the rank has run
+    out of batches: it takes part in what the others do, and in the end the parameters of the rank that came last are
+    copied to all.
+
+    Args:
+        reducers: one reducer, or several that run in each iteration.
+        params: arrays, or a tree of them, that are made equal at the end, on the ranks that did not come last; usually
+            the parameters. None: nothing is copied.
+        divide_by_initial_world_size: means are over all ranks, those without batches among them; False: over the ranks
+            that still have batches.
+        throw_on_early_termination: StateError on all ranks as soon as one has no more batches.
+        dtype: what the elements of params are, such as "bf16".
+    """
+
+    __slots__ = ("_reducers", "_world", "_params", "_dtype", "_handle", "last_rank", "__weakref__")
+
+    def __init__(
+        self,
+        reducers: Union[BucketReducer, Sequence[BucketReducer]],
+        params: Any = None,
+        *,
+        divide_by_initial_world_size: bool = True,
+        throw_on_early_termination: bool = False,
+        dtype: Any = None,
+    ) -> None:
+        self._reducers = [reducers] if isinstance(reducers, BucketReducer) else list(reducers)
+        if not self._reducers or not all(isinstance(r, BucketReducer) for r in self._reducers):
+            raise TypeError("reducers is no BucketReducer and no list of them; expected one or more")
+        self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
+        self.last_rank: Optional[int] = None
+        options = _raw.JoinOptions()
+        check(lib.dsc_join_options_init(byref(options), ctypes.sizeof(options)))
+        options.divide_by_initial = int(bool(divide_by_initial_world_size))
+        options.throw_on_early_end = int(bool(throw_on_early_termination))
+        handles = (c_void_p * len(self._reducers))(*(r._handle for r in self._reducers))
+        join = c_void_p()
+        self._world._call(lib.dsc_join_create, handles, len(self._reducers), byref(options), byref(join))
+        self._handle = join.value or 0
+
+    def finish(self) -> int:
+        """Takes part in what the others do until all ranks have come here; returns the rank that came last.
+
+        What the block of a with statement does at its end.
+        """
+        try:
+            last = c_int32()
+            tensors, count = None, 0
+            if self._params is not None:
+                leaves = flatten(self._params, "params")
+                described = Tensors(
+                    self._world, [x for _, x in leaves], "params", self._dtype, True, None, [path for path, _ in leaves]
+                )
+                tensors, count = described.array, described.length
+            code = _interrupt.call(self._world._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
+            if code < 0:
+                self._fail(code, last_message())
+            self.last_rank = last.value
+            return last.value
+        except Exception as error:
+            raise shown(error)
+
+    def close(self) -> None:
+        """Takes the reducers out of the join. Closing twice is fine."""
+        handle, self._handle = self._handle, 0
+        if handle:
+            lib.dsc_join_destroy(handle)
+
+    def __enter__(self) -> Join:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:  # at interpreter shutdown
+            pass
+
+    def __repr__(self) -> str:
+        state = "" if self._handle else ", closed"
+        return f"<libdsc.Join of {len(self._reducers)} reducers on {self._world.name!r}{state}>"
+
+    def _fail(self, code: int, text: str) -> None:
+        for reducer in self._reducers:
+            reducer._raise_hook_error()
+        if code == _raw.Result.ERR_BAD_HANDLE:
+            raise errors.StateError("finish: the join was closed", op="join_finish")
+        self._world._fail(code, text, "join_finish")

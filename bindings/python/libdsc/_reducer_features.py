@@ -1,0 +1,217 @@
+"""What a reducer does besides its iterations: hooks, buffers, clipping, and what it tells about itself."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import math
+from ctypes import byref, c_double, c_size_t, c_uint8, c_uint64
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence, Union
+
+from libdsc import _dtypes, _interrupt, _raw, errors
+from libdsc._arguments import expect_communicator, real, string
+from libdsc._communicator import Communicator, OpStats, read_stats
+from libdsc._hooks import Hook, HookEntry, save
+from libdsc._library import check, lib, list_of, text_of
+from libdsc._tensors import Tensors
+from libdsc._tracebacks import shown
+from libdsc._trees import flatten
+
+if TYPE_CHECKING:
+    from libdsc._write_mark import WriteMark
+
+
+class ReducerFeatures:
+    """The part of BucketReducer that is not about marking gradients."""
+
+    __slots__ = ()
+
+    _world: Communicator
+    _dtype: Any
+    _handle: int
+    _expected: list[tuple[int, int]]
+    _views: dict[int, Any]
+    _marks: dict[int, WriteMark]
+    _synced: bool
+    _rebuilds: int
+    _hook_entry: Optional[HookEntry]
+    _buffers: Any
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Inside, iterations communicate nothing: gradients add up until the next one outside reduces the sums.
+
+        with reducer.no_sync():
+            for x, y in micro_batches[:-1]:
+                reducer.begin()
+                ...
+                reducer.finish()
+        """
+        before = self._synced
+        self._set_sync(False)
+        try:
+            yield
+        finally:
+            if self._handle:
+                self._set_sync(before)
+
+    def _set_sync(self, sync: bool) -> None:
+        self._check(lib.dsc_bucket_reducer_set_sync(self._handle, int(sync)), "set_sync")
+        self._synced = sync
+
+    def unused(self) -> list[tuple[int, str]]:
+        """The parameters, by index and name, that had no gradient on any rank; nothing was written for them.
+
+        Known with find_unused for the latest iteration, with static_graph for all.
+        """
+        indices = list_of(c_size_t, lib.dsc_bucket_reducer_unused, self._handle)
+        return [(int(i), self._name(int(i))) for i in indices]
+
+    @property
+    def rebuilds(self) -> int:
+        """How often the buckets were rebuilt. Then grad_view() gives other arrays from the next begin() on."""
+        count = c_uint64()
+        self._check(lib.dsc_bucket_reducer_rebuilds(self._handle, byref(count)), "rebuilds")
+        return count.value
+
+    def _forget_moved_views(self) -> None:
+        rebuilds = self.rebuilds
+        if rebuilds != self._rebuilds:
+            self._rebuilds = rebuilds
+            self._views.clear()
+            self._marks.clear()
+
+    def set_buffers(self, buffers: Any) -> None:
+        """Names the arrays that sync_buffers() makes equal, on the host, on the GPU, or some of both. Collective.
+
+        They must stay where they are as long as the reducer is used.
+        """
+        leaves = flatten(buffers, "buffers")
+        arrays, paths = [x for _, x in leaves], [path for path, _ in leaves]
+        tensors = Tensors(self._world, arrays, "buffers", self._dtype, True, paths, paths)
+        self._call(lib.dsc_bucket_reducer_set_buffers, "set_buffers", tensors.array, tensors.length)
+        self._buffers = arrays  # keeps them alive
+
+    def sync_buffers(self, how: Any = "broadcast") -> None:
+        """Makes the buffers equal on all ranks, before a forward pass. Collective.
+
+        Args:
+            how: "broadcast", those of rank 0, or "mean", of floats; under a Join only ranks that have batches count.
+        """
+        self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))
+
+    def clip(
+        self,
+        max_norm: Any = math.inf,
+        *,
+        scale: Any = 1.0,
+        norm: Any = "two",
+        shards: Optional[Communicator] = None,
+        counted: Optional[Sequence[bool]] = None,
+    ) -> float:
+        """Scales the gradients of the last iteration, limits their norm, and returns that norm. Collective.
+
+        All ranks get the same number. If it is not finite, no gradient was changed: skip the step then. The arrays
+        that were marked ready must still be alive.
+
+        Args:
+            max_norm: gradients are scaled down to it; infinite: they are not limited.
+            scale: factor that comes first, such as 1 / loss scale.
+            norm: "two", or "max" for the largest magnitude.
+            shards: communicator of the ranks that hold the other parts of the model.
+            counted: for each parameter, False if another rank of shards counts it, as for tied parameters.
+        """
+        options = _raw.ClipOptions()
+        check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
+        options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
+        options.norm = _dtypes.norm_code(norm)
+        if shards is not None:
+            expect_communicator("shards", shards)
+            options.shards = shards._handle
+        if counted is not None:
+            if len(counted) != len(self._expected):
+                raise ValueError(f"counted has {len(counted)} entries; expected {len(self._expected)}, one per parameter")
+            options.counted = (c_uint8 * len(counted))(*(int(bool(each)) for each in counted))
+        found = c_double()
+        self._call(lib.dsc_bucket_reducer_clip, "clip", byref(options), byref(found))
+        return found.value
+
+    def set_hook(self, hook: Union[str, Hook, None]) -> None:
+        """Sets what reduces a bucket in place of the reducer's own all-reduce. Collective.
+
+        Args:
+            hook: the name of a built-in hook with its options, such as "bf16(powersgd(rank=4))"; hooks() lists them. Or
+                a function of a Bucket, called with each one in launch order: it leaves the mean over all ranks in
+                bucket.buffer, and may return a Work that must be done first. Or a generator function, which
+                yields a Work wherever it wants one to be done before it goes on. None: no hook.
+        """
+        try:
+            if hook is None or isinstance(hook, str):
+                spec = None if hook is None else string("hook", hook)
+                self._call(lib.dsc_bucket_reducer_use_hook, "use_hook", spec)
+                self._hook_entry = None
+                return
+            if not callable(hook):
+                raise TypeError(f"hook is a {type(hook).__name__}; expected a name, a function of a Bucket, or None")
+            entry = HookEntry(hook)
+            name = getattr(hook, "__qualname__", type(hook).__name__).encode()
+            code = lib.dsc_bucket_reducer_set_hook(self._handle, entry.function, None, name)
+            self._check(code, "set_hook")
+            self._hook_entry = entry
+        except Exception as error:
+            raise shown(error)
+
+    def _raise_hook_error(self) -> None:
+        """Raises what a hook has raised, which is why a call of the library failed."""
+        if self._hook_entry is not None and self._hook_entry.raised is not None:
+            raise self._hook_entry.raised
+
+    def save_hook(self) -> bytes:
+        """What the built-in hook remembers on this rank, for a checkpoint."""
+        return save(self._handle)
+
+    def load_hook(self, state: bytes) -> None:
+        """Makes the built-in hook go on from save_hook() of the same rank, parameters and buckets."""
+        self._check(lib.dsc_bucket_reducer_load_hook(self._handle, bytes(state), len(state)), "load_hook")
+
+    def stats(self) -> dict[str, Any]:
+        """Tells about the reducer and its latest iterations, under the names of PyTorch's DDP logging data.
+
+        Times are nanoseconds. docs/buckets.md says what each field is.
+        """
+        try:
+            found: dict[str, Any] = json.loads(text_of(lib.dsc_bucket_reducer_stats, self._handle))
+            return found
+        except errors.DscError as error:
+            raise shown(error)
+
+    def op_stats(self) -> list[OpStats]:
+        """Returns the running totals of the reducer's operations."""
+        return read_stats(lib.dsc_bucket_reducer_op_stats, self._handle)
+
+    def draw(self) -> str:
+        """Draws the last iteration as SVG: when each gradient came, when each bucket was reduced, what was exposed."""
+        return text_of(lib.dsc_bucket_reducer_draw, self._handle)
+
+    def _repr_html_(self) -> Optional[str]:
+        """The picture of the last iteration, for notebooks."""
+        try:
+            return self.draw()
+        except errors.DscError:  # there is none yet
+            return None
+
+    def _call(self, function: Any, op: str, *arguments: Any) -> None:
+        """Calls a collective function of the library, which Ctrl-C ends."""
+        self._check(_interrupt.call(self._stop, function, self._handle, *arguments), op)
+
+    # What BucketReducer has.
+
+    def _check(self, code: int, op: str) -> None:
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        raise NotImplementedError
+
+    def _name(self, i: int) -> str:
+        raise NotImplementedError
