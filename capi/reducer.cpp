@@ -54,6 +54,8 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
   result.rebuild = options.rebuild;
   result.small_bucket_first = options.small_bucket_first;
   result.grad_dtype = options.grad_dtype;
+  result.keep_sparse_rows = options.keep_sparse_rows;
+  if (options.reserved != 0) dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
   if (options.n_buckets == 0) {
     if (options.bucket_indices || options.bucket_starts)
       dsc::fail(DSC_ERR_INVALID_ARG, "options->n_buckets is 0, expected the number of the explicit buckets");
@@ -152,6 +154,30 @@ dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t
 
 dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index) {
   return dsc::guard(__func__, [&] { dsc::pin_reducer(reducer)->mark_unused(index); });
+}
+
+dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_t index, const int64_t* indices,
+                                            const void* values, size_t n_rows) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    if (n_rows > 0) dsc::require(indices, "indices");
+    dsc::check_buffer("values", values, n_rows);
+    pinned->mark_sparse(index, {indices, n_rows}, values);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reducer, size_t index, const int64_t** indices,
+                                       const void** values, size_t* n_rows) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_reducer(reducer);
+    dsc::require(indices, "indices");
+    dsc::require(values, "values");
+    dsc::require(n_rows, "n_rows");
+    const dsc::SparseRows& rows = pinned->sparse_rows(index);
+    *indices = rows.indices.data();
+    *values = rows.values.data();
+    *n_rows = rows.indices.size();
+  });
 }
 
 dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view) {
@@ -255,6 +281,7 @@ dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_cl
     if (wanted.shards) shards.emplace(wanted.shards);
     dsc::ClipRequest request{wanted.max_norm, wanted.scale, wanted.norm, shards ? &**shards : nullptr, {}};
     if (wanted.counted) request.counted = {wanted.counted, pinned->size()};
+    if (wanted.reserved != 0) dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", wanted.reserved);
     *norm = pinned->clip(request);
   });
 }

@@ -12,7 +12,8 @@ namespace {
 BucketPlan planned(std::span<const Tensor> params, const BucketLayoutOptions& options) {
   std::vector<PlanTensor> tensors;
   for (const Tensor& param : params)
-    tensors.push_back({param.count, dtype_bytes(param.dtype), param.dtype, param.device});
+    tensors.push_back(
+        {param.count, dtype_bytes(param.dtype), param.dtype, param.device, param.expect_sparse == 1});
   std::array<size_t, 2> limits{options.first_bucket_bytes, options.bucket_bytes};
   if (options.single_first_bucket) limits.fill(std::numeric_limits<size_t>::max());
   // Gradients come from the last layer to the first.
@@ -24,6 +25,10 @@ BucketPlan planned(std::span<const Tensor> params, const BucketLayoutOptions& op
 void check_bucket(std::span<const Tensor> params, std::span<const size_t> bucket, size_t number,
                   std::vector<bool>& placed) {
   if (bucket.empty()) fail(DSC_ERR_INVALID_ARG, "empty bucket specified: bucket %zu", number);
+  for (const size_t index : bucket)
+    if (bucket.size() > 1 && index < params.size() && params[index].expect_sparse == 1)
+      fail(DSC_ERR_INVALID_ARG, "bucket %zu has %s among others, expected a parameter with sparse gradients alone", number,
+           label(params[index].name, index).c_str());
   for (const size_t index : bucket) {
     if (index >= params.size())
       fail(DSC_ERR_INVALID_ARG, "bucket %zu has parameter %zu, expected 0 to %zu", number, index,

@@ -69,6 +69,7 @@ void Reducer::finish(void* stream) {
     fail_incomplete(absent, launched, failure);
   }
   const Failure nonfinite = end_complete(stream);
+  if (sparse_.any()) sparse_.reduce(*group_, divisor_);
   agree_after();
   end_iteration();
   guard.done();

@@ -31,6 +31,7 @@ bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexc
 void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
   check_index(index);
+  expect_sparse(index, false);
   Param& param = states_[index];
   {
     const MutexLock lock(mutex_);
@@ -47,7 +48,7 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
     marking_.fetch_add(1, std::memory_order_relaxed);
   }
   const MarkScope scope(marking_);
-  take(param, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
+  take(index, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
   const MutexLock lock(mutex_);
   param.accumulated = true;
   param.mark = Mark::kNone;
@@ -56,6 +57,7 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
 void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
   check_index(index);
+  if (gradient) expect_sparse(index, false);
   Param& param = states_[index];
   {
     const MutexLock lock(mutex_);
@@ -69,6 +71,33 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   mark_frozen_unused();
   collect(index, gradient, stream);
   become_ready(index, true);
+}
+
+// Rows of several marks are collected, so that the last one completes the gradient.
+void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const void* values) {
+  check_alive();
+  check_index(index);
+  expect_sparse(index, true);
+  bool is_complete = false;
+  {
+    const MutexLock lock(mutex_);
+    is_complete = note_mark(index, nullptr, nullptr);
+    if (is_complete) states_[index].mark = Mark::kReady;
+    marking_.fetch_add(1, std::memory_order_relaxed);
+  }
+  const MarkScope scope(marking_);
+  take(index, [&] { sparse_.add(index, indices, values); });
+  if (!is_complete) return;
+  mark_frozen_unused();
+  collect(index, nullptr, nullptr);
+  become_ready(index, true);
+}
+
+void Reducer::expect_sparse(size_t index, bool sparse) const {
+  if (sparse_.has(index) == sparse) return;
+  fail(DSC_ERR_INVALID_ARG, sparse ? "%s has no sparse gradients: expect_sparse was 0 at creation"
+                                   : "%s has sparse gradients, expected dsc_bucket_reducer_mark_sparse()",
+       label(index).c_str());
 }
 
 void Reducer::mark_unused(size_t index) {
@@ -136,9 +165,11 @@ void Reducer::fail_changed(size_t index, const char* what) const {
 
 // Runs a step that takes a gradient. If it throws, the parameter's mark is removed.
 template <typename Step>
-void Reducer::take(Param& param, const Step& step) {
+void Reducer::take(size_t index, const Step& step) {
   capture(step, [&](const Error& error) {
     const MutexLock lock(mutex_);
+    Param& param = states_[index];
+    if (param.mark == Mark::kReady && usage_.marks(index) > 0) usage_.take_back(index);
     param.mark = Mark::kNone;
     param.gradient = nullptr;
     throw Error(error);
@@ -149,10 +180,10 @@ void Reducer::take(Param& param, const Step& step) {
 void Reducer::collect(size_t index, const void* gradient, void* stream) {
   Param& param = states_[index];
   if (!is_local()) {
-    take(param, [&] { storage().take(slot(index), gradient, param.accumulated, stream); });
+    take(index, [&] { storage().take(slot(index), gradient, param.accumulated, stream); });
     return;
   }
-  if (gradient) take(param, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
+  if (gradient) take(index, [&] { storage().accumulate(slot(index), gradient, param.accumulated, stream); });
   const MutexLock lock(mutex_);
   param.accumulated = true;
   param.gradient = nullptr;
@@ -162,7 +193,7 @@ void Reducer::mark_without_gradient(size_t index) {
   Param& param = states_[index];
   if (is_local()) return;
   const bool used = param.accumulated;
-  take(param, [&] {
+  take(index, [&] {
     if (used) {
       storage().take(slot(index), nullptr, true, nullptr);
     } else {

@@ -21,6 +21,7 @@ ParamList::ParamList(std::span<const Tensor> params, int32_t grad_dtype)
     }
     tensor.data = nullptr;
     if (grad_dtype != 0) tensor.dtype = grad_dtype;
+    if (tensor.expect_sparse == 1) tensor.count = 0;
   }
 }
 

@@ -10,7 +10,7 @@
 namespace dsc {
 
 // Owns names and shapes. The tensors describe gradients as they stand in buckets: without data, and of the
-// bucket's type.
+// bucket's type; those of sparse gradients, which are in no bucket, have no elements.
 class ParamList {
  public:
   // grad_dtype is the element type of buckets; 0: that of each parameter.

@@ -48,7 +48,8 @@ bool same(const BucketPlan& a, const BucketPlan& b) { return a.indices == b.indi
 BucketPlan Rebuilder::plan(const ParamList& params, std::span<const size_t> order) const {
   std::vector<PlanTensor> tensors;
   for (const Tensor& param : params.tensors)
-    tensors.push_back({param.count, dtype_bytes(param.dtype), param.dtype, param.device});
+    tensors.push_back(
+        {param.count, dtype_bytes(param.dtype), param.dtype, param.device, param.expect_sparse == 1});
   const std::array<size_t, 2> limits{options_.first_bucket_bytes, options_.bucket_bytes};
   if (options_.small_bucket_first) return plan_buckets(tensors, order, limits);
   const std::vector<size_t> from_last(order.rbegin(), order.rend());

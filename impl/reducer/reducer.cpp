@@ -39,6 +39,7 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
                             {"rebuild", std::to_string(options.rebuild)},
                             {"small_bucket_first", std::to_string(options.small_bucket_first)},
                             {"grad_dtype", std::to_string(options.grad_dtype)},
+                            {"keep_sparse_rows", std::to_string(options.keep_sparse_rows)},
                             {"the parameters' memory", on_device(params) ? "of a device" : "of the host"},
                             {"the first unusable parameter", problem ? problem->text : "none"},
                             {"n_buckets", std::to_string(buckets)}};
@@ -67,6 +68,12 @@ void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who)
 
 void check_param(const ReducerOptions& options, const Tensor& param, const std::string& who) {
   const int32_t dtype = options.grad_dtype == 0 ? param.dtype : options.grad_dtype;
+  if (param.expect_sparse == 1 && param.shape.empty())
+    fail(DSC_ERR_INVALID_ARG, "%s expects sparse gradients, and has no shape that says how many rows it has",
+         who.c_str());
+  if (param.expect_sparse == 1 && (param.device >= 0 || dtype != param.dtype))
+    fail(DSC_ERR_UNSUPPORTED, "%s expects sparse gradients: these are in host memory and have the parameter's type",
+         who.c_str());
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
   // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
   // divides.
@@ -87,6 +94,7 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   check_flag(options.find_unused, "find_unused");
   check_flag(options.static_graph, "static_graph");
   check_flag(options.small_bucket_first, "small_bucket_first");
+  check_flag(options.keep_sparse_rows, "keep_sparse_rows");
   if (options.grad_dtype != 0 && !is_dtype(options.grad_dtype))
     fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
          options.grad_dtype);
@@ -148,6 +156,7 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, co
           *group_, params_, make_bucket_layout(params_.tensors, layout_options(options, on_device(params))),
           options.average)),
       runner_(*group_, params_),
+      sparse_(params_, options.average, options.keep_sparse_rows == 0),
       first_layout_(set_->layout) {}
 
 Reducer::~Reducer() {
@@ -226,6 +235,8 @@ void Reducer::begin_iteration(void* stream, int divisor) {
     param.accumulated = param.accumulated && carries_;
     param.gradient = nullptr;
   }
+  if (!carries_) sparse_.clear();
+  divisor_ = divisor;
   local_ = !sync_;
   frozen_marked_ = false;
   has_results_ = false;
@@ -253,6 +264,14 @@ void* Reducer::grad_view(size_t index) {
   const MutexLock lock(mutex_);
   pinned_ = true;
   return slot(index).view;
+}
+
+const SparseRows& Reducer::sparse_rows(size_t index) const {
+  check_index(index);
+  expect_sparse(index, true);
+  const MutexLock lock(mutex_);
+  require_idle();
+  return sparse_.result(index);
 }
 
 void Reducer::read_gradient(size_t index, void* gradient) const {

@@ -20,6 +20,7 @@
 #include "reducer/range_set.hpp"
 #include "reducer/rebuild.hpp"
 #include "reducer/report.hpp"
+#include "reducer/sparse.hpp"
 #include "reducer/usage.hpp"
 
 namespace dsc {
@@ -37,6 +38,7 @@ struct ReducerOptions {
   int32_t rebuild = DSC_REBUILD_ONCE;
   int32_t small_bucket_first = 0;
   int32_t grad_dtype = 0;  // 0: that of each parameter
+  int32_t keep_sparse_rows = 0;  // 1: sparse results are not coalesced
 };
 
 struct ClipRequest {
@@ -90,6 +92,10 @@ class Reducer {
   void accumulate(size_t index, const void* gradient, void* stream = nullptr);
   void mark_ready(size_t index, void* gradient, void* stream = nullptr);
   void mark_unused(size_t index);
+  void mark_sparse(size_t index, std::span<const int64_t> indices, const void* values);
+
+  // Between iterations: the rows of the latest one, valid until the next begins.
+  const SparseRows& sparse_rows(size_t index) const;
 
   // Any thread. Waits until all finished iterations are complete; throws the failure of one, and returns
   // false if the deadline passed first.
@@ -147,7 +153,8 @@ class Reducer {
   bool note_mark(size_t index, void* gradient, void* stream) DSC_REQUIRES(mutex_);
   [[noreturn]] void fail_changed(size_t index, const char* what) const DSC_REQUIRES(mutex_);
   template <typename Step>
-  void take(Param& param, const Step& step);
+  void take(size_t index, const Step& step);
+  void expect_sparse(size_t index, bool sparse) const;
   bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
   void collect(size_t index, const void* gradient, void* stream);
   void become_ready(size_t index, bool used);
@@ -197,6 +204,8 @@ class Reducer {
   std::vector<std::shared_ptr<BucketSet>> retired_;  // the caller may still have views of these
   BucketRunner runner_;
   std::vector<Delivery> deliveries_;  // scratch for one bucket
+  SparseGradients sparse_;  // used by one thread at a time for each parameter
+  int divisor_ = 1;         // of this iteration; begin() sets it
   Buffers buffers_;
   const BucketLayout first_layout_;
   uint64_t iterations_ DSC_GUARDED_BY(mutex_) = 0;  // that were reduced

@@ -512,6 +512,63 @@ def tells_and_draws(world):
         reducer.finish()
 
 
+def sparse_gradients(world):
+    """An embedding of 10 rows of 3, and a plain parameter before and behind it."""
+    n = world.size
+    params = [np.zeros(4, np.float32), np.zeros((10, 3), np.float32), np.zeros(5, np.float32)]
+
+    def rows_of(rank, step):
+        random = np.random.default_rng(100 * step + rank)
+        count = 0 if step == 2 and rank == 0 else rank + 2
+        return random.integers(0, 10, count), random.standard_normal((count, 3)).astype(np.float32)
+
+    for coalesce in (True, False):
+        with dsc.BucketReducer(world, params, sparse=[1], coalesce_sparse=coalesce) as reducer:
+            assert [1] in reducer.buckets
+            for step in range(3):
+                reducer.begin()
+                grads = [np.full(4, world.rank, np.float32), None, np.full(5, world.rank, np.float32)]
+                reducer.mark_ready(2, grads[2])
+                reducer.mark_sparse(1, *rows_of(world.rank, step))
+                reducer.mark_ready(0, grads[0])
+                reducer.finish()
+                indices, values = reducer.sparse(1)
+                every = [rows_of(rank, step) for rank in range(n)]
+                all_indices = np.concatenate([i for i, _ in every])
+                all_values = np.concatenate([v * np.float32(1 / n) for _, v in every])
+                if not coalesce:
+                    assert np.array_equal(indices, all_indices) and np.array_equal(values, all_values)
+                    continue
+                assert np.array_equal(indices, np.unique(all_indices))
+                for index, value in zip(indices, values):
+                    total = None
+                    for row in all_values[all_indices == index]:
+                        total = row if total is None else total + row
+                    assert np.array_equal(value, total)
+                close([grads[0][:1]], [[(n - 1) / 2]])
+    with dsc.BucketReducer(world, params, sparse=[1], find_unused=True) as reducer:
+        with reducer.no_sync():
+            reducer.begin()
+            reducer.mark_sparse(1, [3], np.ones((1, 3), np.float32))
+            reducer.finish()
+        reducer.begin()
+        with pytest.raises(dsc.InvalidArgError, match=r"indices\[1\] is 10, expected 0 to 9"):
+            reducer.mark_sparse(1, [0, 10], np.ones((2, 3), np.float32))
+        with pytest.raises(ValueError, match="expected 6 of f32: 2 rows of 3"):
+            reducer.mark_sparse(1, [0, 1], np.ones((2, 4), np.float32))
+        with pytest.raises(dsc.InvalidArgError, match="parameter 0 has no sparse gradients|no sparse"):
+            reducer.mark_sparse(0, [0], np.ones(1, np.float32))
+        with pytest.raises(dsc.InvalidArgError, match="has sparse gradients"):
+            reducer.mark_ready(1, np.zeros((10, 3), np.float32))
+        reducer.mark_sparse(1, [3, 4], np.ones((2, 3), np.float32))
+        reducer.finish()
+        indices, values = reducer.sparse(1)
+        close([indices, values], [[3, 4], [[2] * 3, [1] * 3]])
+        reducer.begin()
+        reducer.finish()
+        assert len(reducer.sparse(1)[0]) == 0 and [i for i, _ in reducer.unused()] == [0, 1, 2]
+
+
 def ranks_with_fewer_batches(world):
     """Rank r has r + 1 batches; two reducers, of which one has unused parameters, buffers, and a hook."""
     n, params = world.size, [np.full(size, world.rank, np.float32) for size in SIZES]
@@ -596,6 +653,7 @@ test_built_in_hooks = everywhere(built_in_hooks)
 test_error_feedback = everywhere(error_feedback_sums_up)
 test_hook_states = everywhere(states_of_hooks_go_on)
 test_stats = everywhere(tells_and_draws)
+test_sparse = everywhere(sparse_gradients)
 test_join = everywhere(ranks_with_fewer_batches)
 test_join_divisor = everywhere(joins_divide_by_who_is_there)
 test_join_early_end = everywhere(joins_that_end_all_ranks_early)

@@ -29,10 +29,19 @@ def stats(world):
     return world.stats()[0]
 
 
+def bucket(world):
+    seen = []
+    with dsc.BucketReducer(world, [np.zeros(3)], hook=lambda bucket: seen.append(bucket)) as reducer:
+        reducer([np.ones(3)])
+    return seen[0]
+
+
 MAKE = {
+    "Bucket": bucket,
     "BucketReducer": lambda w: dsc.BucketReducer(w, [np.zeros(3)]),
     "Communicator": lambda w: w,
     "FoundSchedule": lambda w: dsc.find_schedule(2, 2),
+    "Join": lambda w: dsc.Join(dsc.BucketReducer(w, [np.zeros(3)])),
     "Mesh": lambda w: dsc.Mesh({"dp": 1}),
     "MeshGroup": lambda w: dsc.Mesh({"dp": 2}, "dp").plan()[0],
     "NonfiniteInputs": lambda w: w.nonfinite(),

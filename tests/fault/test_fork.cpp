@@ -127,6 +127,8 @@ const char* call_everything(const Objects& objects) {
       {"bucket_reducer_unused", dsc_bucket_reducer_unused(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_rebuilds", dsc_bucket_reducer_rebuilds(objects.reducer, &rebuilds)},
       {"bucket_reducer_read_grad", dsc_bucket_reducer_read_grad(objects.reducer, 0, out)},
+      {"bucket_reducer_mark_sparse", dsc_bucket_reducer_mark_sparse(objects.reducer, 0, nullptr, nullptr, 0)},
+      {"bucket_reducer_sparse", dsc_bucket_reducer_sparse(objects.reducer, 0, nullptr, nullptr, nullptr)},
       {"bucket_reducer_set_buffers", dsc_bucket_reducer_set_buffers(objects.reducer, nullptr, 0)},
       {"bucket_reducer_sync_buffers", dsc_bucket_reducer_sync_buffers(objects.reducer, DSC_BUFFER_SYNC_MEAN)},
       {"bucket_reducer_clip", dsc_bucket_reducer_clip(objects.reducer, nullptr, &norm)},

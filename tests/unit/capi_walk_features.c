@@ -73,6 +73,49 @@ static void read_grad(void) {
   EXPECT(gradient[0] == 3);
 }
 
+static void mark_sparse(void) {
+  const int64_t row = 0;
+  BAD_REDUCERS(dsc_bucket_reducer_mark_sparse(bad, 0, &row, values, 1));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, NULL, values, 1));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, &row, NULL, 1));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 2, &row, values, 1));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(reducer, 0, &row, values, 1)); /* it is not sparse */
+}
+
+static void sparse(void) {
+  static const int64_t shape[] = {4, 2}, rows[] = {1, 3, 1}, wrong[] = {0, 4, -1};
+  dsc_tensor_t param = tensor_of(values, 8);
+  dsc_bucket_reducer_t* own = NULL;
+  const int64_t* indices = rows;
+  const void* found = values;
+  size_t n = 9;
+  param.expect_sparse = 1;
+  WALK_INVALID(dsc_bucket_reducer_create(W, &param, 1, NULL, &own)); /* without a shape */
+  param.shape = shape;
+  param.ndim = 2;
+  WALK(DSC_OK, dsc_bucket_reducer_create(W, &param, 1, NULL, &own));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_mark_sparse(own, 0, rows, values, 3));
+  WALK(DSC_OK, dsc_bucket_reducer_begin(own, NULL));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(own, 0, wrong, values, 2));
+  WALK_INVALID(dsc_bucket_reducer_mark_sparse(own, 0, wrong + 2, values, 1));
+  WALK_INVALID(dsc_bucket_reducer_mark_ready(own, 0, values, NULL));
+  WALK_INVALID(dsc_bucket_reducer_accumulate(own, 0, values, NULL));
+  const float three_rows[] = {1, 2, 3, 4, 5, 6};
+  WALK(DSC_OK, dsc_bucket_reducer_mark_sparse(own, 0, rows, three_rows, 3));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_sparse(own, 0, &indices, &found, &n));
+  WALK(DSC_OK, dsc_bucket_reducer_finish(own, NULL));
+  BAD_REDUCERS(dsc_bucket_reducer_sparse(bad, 0, &indices, &found, &n));
+  WALK_INVALID(dsc_bucket_reducer_sparse(own, 0, NULL, &found, &n));
+  WALK_INVALID(dsc_bucket_reducer_sparse(own, 0, &indices, NULL, &n));
+  WALK_INVALID(dsc_bucket_reducer_sparse(own, 0, &indices, &found, NULL));
+  WALK_INVALID(dsc_bucket_reducer_sparse(own, 1, &indices, &found, &n));
+  EXPECT(indices == rows && found == values && n == 9);
+  WALK(DSC_OK, dsc_bucket_reducer_sparse(own, 0, &indices, &found, &n));
+  const float* sums = found;
+  EXPECT(n == 2 && indices[0] == 1 && indices[1] == 3 && sums[0] == 6 && sums[1] == 8 && sums[2] == 3 && sums[3] == 4);
+  WALK(DSC_OK, dsc_bucket_reducer_destroy(own));
+}
+
 static void set_buffers(void) {
   dsc_tensor_t given = tensor_of(buffer, 4);
   BAD_REDUCERS(dsc_bucket_reducer_set_buffers(bad, &given, 1));
@@ -273,6 +316,8 @@ const walk_step_t walk_features[] = {
     {"dsc_bucket_reducer_unused", unused},
     {"dsc_bucket_reducer_rebuilds", rebuilds},
     {"dsc_bucket_reducer_read_grad", read_grad},
+    {"dsc_bucket_reducer_mark_sparse", mark_sparse},
+    {"dsc_bucket_reducer_sparse", sparse},
     {"dsc_bucket_reducer_set_buffers", set_buffers},
     {"dsc_bucket_reducer_sync_buffers", sync_buffers},
     {"dsc_clip_options_init", clip_options},

@@ -80,21 +80,21 @@ static void create(void) {
   WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, NULL, NULL));
   WALK_INVALID(dsc_bucket_reducer_create(W, NULL, 1, NULL, &reducer));
   options.rebuild = 4;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK_INVALID(dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.rebuild = DSC_REBUILD_ONCE;
   options.find_unused = 2;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK_INVALID(dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.find_unused = 0;
   options.static_graph = -1;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK_INVALID(dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.static_graph = 0;
   options.small_bucket_first = 2;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK_INVALID(dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.small_bucket_first = 0;
   options.grad_dtype = 99;
-  WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK_INVALID(dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.grad_dtype = DSC_DTYPE_I32;
-  WALK(DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_create(walk_world.alone, &good, 1, &options, &reducer));
   options.grad_dtype = 0;
   options.n_buckets = 1; /* without lists */
   WALK_INVALID(dsc_bucket_reducer_create(W, &good, 1, &options, &reducer));

@@ -139,8 +139,12 @@ void compares_options(void**) {
     model[1].device = 0;
     CHECK_FAILS(create([](auto&) {}), DSC_ERR_UNSUPPORTED, "device is 0");
     model[1].device = -1;
+    model[1].expect_sparse = 2;
+    CHECK_FAILS(create([](auto&) {}), DSC_ERR_INVALID_ARG, "expect_sparse is 2, expected 0 or 1");
     model[1].expect_sparse = 1;
-    CHECK_FAILS(create([](auto&) {}), DSC_ERR_UNSUPPORTED, "sparse");
+    CHECK_FAILS(create([](auto&) {}), DSC_ERR_INVALID_ARG, "no shape");
+    if (rank == 0) model[1].expect_sparse = 0;
+    CHECK_FAILS(create([](auto&) {}), DSC_ERR_MISMATCH, "sparse");
   });
 }
 

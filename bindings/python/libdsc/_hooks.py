@@ -123,7 +123,7 @@ class HookEntry:
 
     def _group(self, raw: _raw.Bucket) -> _Group:
         if self._comm is None or self._comm._handle != raw.comm:
-            self._comm = _Group(raw.comm)
+            self._comm = _Group(raw.comm or 0)
         return self._comm
 
 

@@ -362,7 +362,7 @@ class Tensor(ctypes.Structure):
     dtype: int  # element type
     ndim: int  # entries of shape, 0 or more
     device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
-    expect_sparse: int  # must be 0: gradients that are sparse are not offered
+    expect_sparse: int  # 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -394,6 +394,8 @@ class BucketReducerOptions(ctypes.Structure):
     rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
     small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
     grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type. Host memory only
+    keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
+    reserved: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -410,6 +412,8 @@ class BucketReducerOptions(ctypes.Structure):
         ("rebuild", ctypes.c_int32),
         ("small_bucket_first", ctypes.c_int32),
         ("grad_dtype", ctypes.c_int32),
+        ("keep_sparse_rows", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
@@ -1476,6 +1480,20 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_mark_sparse": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p,
+            ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_sparse": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)),
+            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_bucket_reducer_grad_view": (

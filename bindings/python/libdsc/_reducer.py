@@ -70,6 +70,10 @@ class BucketReducer(ReducerFeatures):
             PyTorch does.
         grad_dtype: the element type of buckets and views, such as "f32" over parameters of bfloat16; the result is
             rounded once to the type of the gradients.
+        sparse: indices of parameters whose gradients are sparse: they are marked by mark_sparse(), and sparse() gives
+            the results.
+        coalesce_sparse: False leaves the rows of all ranks in sparse results one after another; else each index is there
+            once, with the sum of its rows.
         buffers: arrays that are no parameters, for sync_buffers(); a tree of them is flattened.
         hook: what reduces buckets in place of an all-reduce; see set_hook().
         dtype: what the elements of all parameters and gradients are, such as "bf16".
@@ -92,12 +96,8 @@ class BucketReducer(ReducerFeatures):
         "_names",
         "_memory",
         "_device",
-        "_synced",
         "_carries",
-        "_rebuilds",
         "_grad_dtype",
-        "_hook_entry",
-        "_buffers",
         "__weakref__",
     )
 
@@ -119,6 +119,8 @@ class BucketReducer(ReducerFeatures):
         rebuild: Any = "once",
         small_bucket_first: bool = False,
         grad_dtype: Any = None,
+        sparse: Sequence[int] = (),
+        coalesce_sparse: bool = True,
         buffers: Any = None,
         hook: Any = None,
     ) -> None:
@@ -140,6 +142,9 @@ class BucketReducer(ReducerFeatures):
         options.small_bucket_first = int(bool(small_bucket_first))
         self._grad_dtype = 0 if grad_dtype is None else _dtypes.dtype_code(grad_dtype, "grad_dtype")
         options.grad_dtype = self._grad_dtype
+        options.keep_sparse_rows = int(not coalesce_sparse)
+        for i in integers("sparse", sparse, 0, max(0, tensors.length - 1)):
+            tensors.array[i].expect_sparse = 1
         if buckets is not None:
             _set_buckets(options, buckets)
         reducer = c_void_p()

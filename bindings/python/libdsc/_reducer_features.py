@@ -6,14 +6,15 @@ import contextlib
 import ctypes
 import json
 import math
-from ctypes import byref, c_double, c_size_t, c_uint8, c_uint64
+from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_uint64, c_void_p, cast
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence, Union
 
-from libdsc import _dtypes, _interrupt, _raw, errors
+from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import expect_communicator, real, string
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._hooks import Hook, HookEntry, save
 from libdsc._library import check, lib, list_of, text_of
+from libdsc._memory import array_over, numpy_module
 from libdsc._tensors import Tensors
 from libdsc._tracebacks import shown
 from libdsc._trees import flatten
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
 class ReducerFeatures:
     """The part of BucketReducer that is not about marking gradients."""
 
-    __slots__ = ()
+    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers")
 
     _world: Communicator
     _dtype: Any
     _handle: int
     _expected: list[tuple[int, int]]
+    _shapes: list[tuple[int, ...]]
+    _pending: set[int]
     _views: dict[int, Any]
     _marks: dict[int, WriteMark]
     _synced: bool
@@ -81,6 +84,49 @@ class ReducerFeatures:
             self._rebuilds = rebuilds
             self._views.clear()
             self._marks.clear()
+
+    def mark_sparse(self, i: int, indices: Any, values: Any) -> None:
+        """Marks the gradient of parameter i, one of sparse=, which consists of some of its rows.
+
+        Args:
+            i: index of the parameter.
+            indices: whole numbers, the rows; they may repeat.
+            values: an array of one row for each index, of the parameter's type; both are copied.
+        """
+        try:
+            numpy = numpy_module()
+            rows = numpy.ascontiguousarray(indices, numpy.int64).reshape(-1)
+            place, count, code, owner = _buffers.locate(values, "values", self._dtype, False)
+            i = self._index(i)
+            row = math.prod(self._shapes[i][1:])
+            expected = (len(rows) * row, self._expected[i][1])
+            if (count, code) != expected:
+                got = f"{count} elements of {_raw.Dtype(code).name.lower()}"
+                wanted = f"{expected[0]} of {_raw.Dtype(expected[1]).name.lower()}: {len(rows)} rows of {row}"
+                raise ValueError(f"values has {got}; expected {wanted}")
+            address = rows.ctypes.data_as(POINTER(c_int64))
+            code = lib.dsc_bucket_reducer_mark_sparse(self._handle, i, address, place, len(rows))
+            self._check(code, "mark_sparse")
+            self._pending.discard(i)
+            del owner
+        except Exception as error:
+            raise shown(error)
+
+    def sparse(self, i: int) -> tuple[Any, Any]:
+        """The result for the sparse gradient of parameter i: new arrays of indices and of their rows."""
+        try:
+            i = self._index(i)
+            indices, values, count = POINTER(c_int64)(), c_void_p(), c_size_t()
+            code = lib.dsc_bucket_reducer_sparse(self._handle, i, byref(indices), byref(values), byref(count))
+            self._check(code, "sparse")
+            n, shape = count.value, (count.value, *self._shapes[i][1:])
+            numpy, element = numpy_module(), self._view_type(i)
+            if n == 0:
+                return numpy.empty(0, numpy.int64), numpy.empty(shape, element)
+            rows = array_over(cast(indices, c_void_p).value or 0, (n,), numpy.int64, None)
+            return rows.copy(), array_over(values.value or 0, shape, element, None).copy()
+        except Exception as error:
+            raise shown(error)
 
     def set_buffers(self, buffers: Any) -> None:
         """Names the arrays that sync_buffers() makes equal, on the host, on the GPU, or some of both. Collective.
@@ -214,4 +260,10 @@ class ReducerFeatures:
         raise NotImplementedError
 
     def _name(self, i: int) -> str:
+        raise NotImplementedError
+
+    def _index(self, i: int) -> int:
+        raise NotImplementedError
+
+    def _view_type(self, i: int) -> Any:
         raise NotImplementedError

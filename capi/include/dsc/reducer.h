@@ -31,7 +31,8 @@ typedef struct dsc_tensor {
   int32_t ndim;         /**< entries of shape, 0 or more */
   int32_t device;       /**< -1: data is in host memory; otherwise the number of the GPU that the communicator
                            is bound to */
-  int32_t expect_sparse; /**< must be 0: gradients that are sparse are not offered */
+  int32_t expect_sparse; /**< 1: of a parameter whose gradients are sparse, see
+                            dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0 */
 } dsc_tensor_t;
 
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
@@ -63,6 +64,9 @@ typedef struct dsc_bucket_reducer_options {
   dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
                              gradients are converted as they are taken and the result is rounded once; 0
                              (default): the parameters' type. Host memory only */
+  int32_t keep_sparse_rows; /**< 1: results of sparse gradients are the rows of all ranks one after another; 0
+                               (default): coalesced, each index once in ascending order with the sum of its rows */
+  int32_t reserved;         /**< 0 */
 } dsc_bucket_reducer_options_t;
 
 /**
@@ -339,6 +343,44 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index);
+
+/**
+ * @brief Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
+ *
+ * In dsc_bucket_reducer_finish() the rows of all ranks are gathered, lengths first, and averaged. Sparse gradients have
+ * buckets of their own, are in host memory, and no hook sees them.
+ *
+ * @param[in] reducer reducer, between begin and finish
+ * @param[in] index parameter
+ * @param[in] indices n_rows row numbers, below the first size of the parameter's shape; may repeat
+ * @param[in] values n_rows rows of the parameter's type, one after another; a row has as many elements as the other
+ * sizes of the shape say
+ * @param[in] n_rows 0 or more
+ *
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: as dsc_bucket_reducer_mark_ready().
+ * Ownership: the rows are copied. Threads: any, several at once.
+ * @return DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of this call is kept), or a
+ * parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_t index,
+                                                    const int64_t* indices, const void* values, size_t n_rows);
+
+/**
+ * @brief Gives the result for a sparse gradient.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] index parameter with expect_sparse 1
+ * @param[out] indices n_rows row numbers
+ * @param[out] values n_rows rows
+ * @param[out] n_rows rows of the result
+ *
+ * Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next iteration is finished or
+ * the reducer destroyed. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reducer, size_t index,
+                                               const int64_t** indices, const void** values, size_t* n_rows);
 
 /**
  * @brief Gives the place of a parameter's gradient in its bucket.

@@ -578,7 +578,8 @@ pub struct dsc_tensor_t {
     /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
     /// to
     pub device: i32,
-    /// must be 0: gradients that are sparse are not offered
+    /// 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its
+    /// shape must be given. Else 0
     pub expect_sparse: i32,
 }
 
@@ -623,6 +624,11 @@ pub struct dsc_bucket_reducer_options_t {
     /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
     /// parameters' type. Host memory only
     pub grad_dtype: dsc_dtype_t,
+    /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
+    /// coalesced, each index once in ascending order with the sum of its rows
+    pub keep_sparse_rows: i32,
+    /// 0
+    pub reserved: i32,
 }
 
 /// Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init().
@@ -2507,6 +2513,52 @@ extern "C" {
     pub fn dsc_bucket_reducer_mark_unused(
         reducer: *mut dsc_bucket_reducer_t,
         index: usize,
+    ) -> dsc_result_t;
+
+    /// Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
+    ///   repeat
+    /// - `values` (in): n_rows rows of the parameter's type, one after another; a row has as many
+    ///   elements as the other sizes of the shape say
+    /// - `n_rows` (in): 0 or more
+    ///
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
+    /// dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at
+    /// once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of
+    /// this call is kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_mark_sparse(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        indices: *const i64,
+        values: *const c_void,
+        n_rows: usize,
+    ) -> dsc_result_t;
+
+    /// Gives the result for a sparse gradient.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `index` (in): parameter with expect_sparse 1
+    /// - `indices` (out): n_rows row numbers
+    /// - `values` (out): n_rows rows
+    /// - `n_rows` (out): rows of the result
+    ///
+    /// Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next
+    /// iteration is finished or the reducer destroyed. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_sparse(
+        reducer: *const dsc_bucket_reducer_t,
+        index: usize,
+        indices: *mut *const i64,
+        values: *mut *const c_void,
+        n_rows: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the place of a parameter's gradient in its bucket.

@@ -23,6 +23,9 @@ pub(crate) struct WorkHandle(pub(crate) NonNull<sys::dsc_work_t>);
 /// A reducer; destroyed when dropped.
 pub(crate) struct ReducerHandle(pub(crate) NonNull<sys::dsc_bucket_reducer_t>);
 
+/// A join; destroyed when dropped.
+pub(crate) struct JoinHandle(pub(crate) NonNull<sys::dsc_join_t>);
+
 /// A pipeline schedule; destroyed when dropped.
 pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 
@@ -48,11 +51,17 @@ unsafe impl Sync for CommHandle {}
 unsafe impl Send for WorkHandle {}
 // SAFETY: as above.
 unsafe impl Sync for WorkHandle {}
-// SAFETY: begin and finish take one thread at a time and are reached through `&mut BucketReducer` and an owned
-// `Iteration` only; everything else may be called from any thread, by several at once.
+// SAFETY: begin, finish and what comes between iterations take one thread at a time and are reached through
+// `&mut BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
 unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
+
+// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a join, which
+// call into it, take turns.
+unsafe impl Send for JoinHandle {}
+// SAFETY: as above.
+unsafe impl Sync for JoinHandle {}
 
 // SAFETY: next, reset and run take one thread at a time and are reached through `&mut PipeSchedule` only; everything
 // else may be called from any thread.
@@ -147,6 +156,13 @@ impl Drop for ReducerHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_bucket_reducer_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for JoinHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_join_destroy(self.0.as_ptr()) };
     }
 }
 

@@ -9,6 +9,7 @@ use std::slice;
 
 use dsc_sys as sys;
 
+use crate::clip::ClipOptions;
 use crate::data::{Data, DataMut, Element, Span, HOST};
 use crate::device::Stream;
 use crate::error::{Error, Result};
@@ -61,21 +62,21 @@ impl<'r, 'g> Iteration<'r, 'g> {
 
     fn accumulate_raw(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let param = self.reducer.param(index)?;
-        param.claim(index)?;
+        let before = param.claim(index, self.reducer.marks_repeat)?;
         // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the iteration,
         // and is only read; the place in the bucket was claimed.
         let result = unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, gradient.ptr, stream) };
-        param.give(FREE);
+        param.give(before);
         self.reducer.check(result, "bucket_reducer_accumulate")
     }
 
     /// Marks a parameter's gradient as ready; the last one of a bucket starts its reduction. What was accumulated is
-    /// added. The result stands in `gradient` after [`finish`](Iteration::finish).
+    /// added. The result stands in `gradient` after [`finish`](Iteration::finish). In an iteration without
+    /// [sync](BucketReducer::set_sync) it is only added to what this rank collects, and not changed.
     ///
     /// Any thread may call it, several at once.
     pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
-        self.reducer.param(index)?.claim(index)?;
         self.mark(index, span, ptr::null_mut())
     }
 
@@ -87,21 +88,18 @@ impl<'r, 'g> Iteration<'r, 'g> {
         stream: Stream<'g>,
     ) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
-        self.reducer.param(index)?.claim(index)?;
         self.mark(index, span, stream.as_raw())
     }
 
     /// Marks what was accumulated as the whole gradient. The result stands in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_accumulated(&self, index: usize) -> Result<()> {
-        self.reducer.param(index)?.claim(index)?;
         self.mark(index, Span::none(), ptr::null_mut())
     }
 
     /// As [`mark_accumulated`](Iteration::mark_accumulated), or what was computed in the parameter's
     /// [`device_view`](BucketReducer::device_view), on a stream of the GPU.
     pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
-        self.reducer.param(index)?.claim(index)?;
         self.mark(index, Span::none(), stream.as_raw())
     }
 
@@ -110,36 +108,52 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.device_view(index)
     }
 
-    /// Marks a parameter that was claimed.
     fn mark(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
+        let before = self.claim(index)?;
         // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
         // call that writes it, and so is the stream. The place in the bucket was claimed and is the library's from now on.
         let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
-        self.give(index, result);
+        self.give(index, before, result);
         self.reducer.check(result, "bucket_reducer_mark_ready")
     }
 
     /// Says that this rank has no gradient for a parameter: it contributes zeros. The result stands in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
-        self.reducer.param(index)?.claim(index)?;
+        let before = self.claim(index)?;
         // SAFETY: the library checks handle and index; the place in the bucket was claimed.
         let result = unsafe { sys::dsc_bucket_reducer_mark_unused(self.reducer.raw(), index) };
-        self.give(index, result);
+        self.give(index, before, result);
         self.reducer.check(result, "bucket_reducer_mark_unused")
     }
 
-    fn give(&self, index: usize, result: sys::dsc_result_t) {
-        self.reducer.params[index].give(if result < 0 { FREE } else { MARKED });
+    fn claim(&self, index: usize) -> Result<u8> {
+        self.reducer.param(index)?.claim(index, self.reducer.marks_repeat)
     }
 
-    /// Gives the place of a parameter's gradient in its bucket: a gradient that is computed there is never copied.
+    /// Gives a place back after a mark. One that failed for another reason than its arguments was noted all the same, for it is
+    /// a bucket that failed: then the library may still use the place.
+    fn give(&self, index: usize, before: u8, result: sys::dsc_result_t) {
+        let refused = matches!(
+            result,
+            sys::DSC_ERR_INVALID_ARG | sys::DSC_ERR_STATE | sys::DSC_ERR_UNSUPPORTED | sys::DSC_ERR_FORKED
+        );
+        self.reducer.params[index].give(if refused { before } else { MARKED });
+    }
+
+    /// Gives the place of a parameter's gradient in its bucket: a gradient that is computed there is never copied. Once a rank
+    /// has asked for one, buckets are not rebuilt any more.
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
         param.expect_type::<T>(index)?;
         param.expect_on_host(index)?;
-        param.claim(index)?;
-        Ok(View { iteration: self, index, place: param.start(), len: param.count })
+        param.claim(index, false)?;
+        let place = self.reducer.place(index);
+        let place = place.map_err(|error| {
+            param.give(FREE);
+            error
+        })?;
+        Ok(View { iteration: self, index, place, len: param.count })
     }
 
     /// Waits for all buckets and writes the results into the gradients that were marked ready. Collective.
@@ -148,6 +162,35 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn finish(mut self) -> Result<()> {
         self.finished = true;
         self.reducer.finish()
+    }
+
+    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, which it returns: in the memory that
+    /// was marked ready, and in the views. Collective.
+    ///
+    /// If the norm is a NaN or infinite, no gradient was changed: with loss scaling, skip the step then. Floats in memory of
+    /// the host only.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// let mut grad = vec![3.0f32; 4];
+    /// let iteration = reducer.begin()?;
+    /// iteration.mark_ready(0, &mut grad)?;
+    /// let norm = iteration.finish_and_clip(&dsc::ClipOptions::new().max_norm(1.0))?;
+    /// assert_eq!(norm, 6.0);
+    /// assert!((grad[0] - 0.5).abs() < 1e-6); // a norm of 1 now
+    /// # world.finalize()
+    /// # }
+    /// ```
+    #[doc(alias = "dsc_bucket_reducer_clip")]
+    pub fn finish_and_clip(mut self, options: &ClipOptions<'_>) -> Result<f64> {
+        self.finished = true;
+        self.reducer.finish()?;
+        // SAFETY: the gradients of this iteration are borrowed as long as self lives.
+        unsafe { self.reducer.clip(options) }
     }
 
     /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for it: what comes on the stream

@@ -191,6 +191,38 @@ numbers! {
 }
 
 numbers! {
+    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become ready.
+    Rebuild {
+        /// Buckets stay as they are planned at creation.
+        Never = DSC_REBUILD_NEVER,
+        /// Once, after the first iteration that is reduced.
+        Once = DSC_REBUILD_ONCE,
+        /// After the first one, and again when the order has changed for several iterations.
+        Repeated = DSC_REBUILD_REPEATED,
+    }
+}
+
+numbers! {
+    /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
+    BufferSync {
+        /// They become rank 0's, under a [`Join`](crate::Join) those of the lowest rank that has batches.
+        Broadcast = DSC_BUFFER_SYNC_BROADCAST,
+        /// Floats become their mean over the ranks, under a join over those that have batches; others as with `Broadcast`.
+        Mean = DSC_BUFFER_SYNC_MEAN,
+    }
+}
+
+numbers! {
+    /// The norm that [`ClipOptions`](crate::ClipOptions) limit.
+    Norm {
+        /// The square root of the sum of squares.
+        Two = DSC_NORM_TWO,
+        /// The largest magnitude.
+        Max = DSC_NORM_MAX,
+    }
+}
+
+numbers! {
     /// What an instruction of a pipeline schedule asks for.
     PipeOp {
         /// Load inputs (first stage) or labels (last stage).

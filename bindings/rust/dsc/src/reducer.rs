@@ -1,108 +1,26 @@
 //! Gradients reduced in buckets while they are being computed.
 
 use std::ffi::c_void;
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dsc_sys as sys;
 
 use crate::comm::Comm;
-use crate::convert::{defaults, milliseconds};
+use crate::convert::milliseconds;
 use crate::data::{Element, Span, HOST};
 use crate::device::Stream;
 use crate::error::{check, Error, Result};
 use crate::handles::ReducerHandle;
+use crate::hook::Hook;
 use crate::iteration::Iteration;
-use crate::numbers::{Average, Dtype, ErrorCode};
+use crate::numbers::{Dtype, ErrorCode};
 use crate::plan::bucket_lists;
-use crate::stats::{read_stats, OpStats};
+use crate::reducer_options::ReducerOptions;
 use crate::tensor::{RawTensors, Tensor};
-
-/// Options of [`BucketReducer::new`], the same on all ranks.
-#[derive(Clone, Debug, Default)]
-pub struct ReducerOptions {
-    bucket_bytes: Option<usize>,
-    first_bucket_bytes: Option<usize>,
-    buckets: Vec<Vec<usize>>,
-    average: Option<Average>,
-    keep_own: bool,
-    single_first_bucket: bool,
-}
-
-impl ReducerOptions {
-    /// The defaults.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A bucket is closed when it holds so much; 25 MiB by default.
-    #[must_use]
-    pub fn bucket_bytes(mut self, bytes: usize) -> Self {
-        self.bucket_bytes = Some(bytes);
-        self
-    }
-
-    /// The same for the bucket of the parameters that are declared first, which is launched last; 1 MiB by default.
-    #[must_use]
-    pub fn first_bucket_bytes(mut self, bytes: usize) -> Self {
-        self.first_bucket_bytes = Some(bytes);
-        self
-    }
-
-    /// Explicit buckets of parameter indices, in launch order; planned by default.
-    #[must_use]
-    pub fn buckets(mut self, buckets: &[Vec<usize>]) -> Self {
-        self.buckets = buckets.to_vec();
-        self
-    }
-
-    /// How gradients are averaged; [`Average::Pre`] by default.
-    #[must_use]
-    pub fn average(mut self, average: Average) -> Self {
-        self.average = Some(average);
-        self
-    }
-
-    /// Whether rank 0's parameters are copied to all ranks at creation, as they are by default.
-    #[must_use]
-    pub fn sync(mut self, on: bool) -> Self {
-        self.keep_own = !on;
-        self
-    }
-
-    /// One bucket per element type, as in PyTorch's first iteration.
-    #[must_use]
-    pub fn single_first_bucket(mut self, on: bool) -> Self {
-        self.single_first_bucket = on;
-        self
-    }
-
-    /// Calls with the options in the form of the C interface.
-    fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_bucket_reducer_options_t) -> T) -> Result<T> {
-        // SAFETY: the struct has so many bytes.
-        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_bucket_reducer_options_init(raw, bytes) })?;
-        let indices: Vec<usize> = self.buckets.concat();
-        let mut starts = vec![0];
-        for bucket in &self.buckets {
-            starts.push(starts[starts.len() - 1] + bucket.len());
-        }
-        if !self.buckets.is_empty() {
-            raw.bucket_indices = indices.as_ptr();
-            raw.bucket_starts = starts.as_ptr();
-            raw.n_buckets = self.buckets.len();
-        }
-        raw.bucket_bytes = self.bucket_bytes.unwrap_or(raw.bucket_bytes);
-        raw.first_bucket_bytes = self.first_bucket_bytes.unwrap_or(raw.first_bucket_bytes);
-        raw.average = self.average.map_or(raw.average, Average::number);
-        raw.sync = i32::from(!self.keep_own);
-        raw.single_first_bucket = i32::from(self.single_first_bucket);
-        Ok(call(&raw))
-    }
-}
 
 const UNTIL_ITS_TIMEOUT: i32 = -1;
 
@@ -113,18 +31,17 @@ pub(crate) const IN_USE: u8 = 1;
 /// The library, until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
+/// What is known of a parameter, and who may touch its place: whoever has claimed it through `state`, and between iterations
+/// those who borrow the reducer.
 pub(crate) struct Param {
     pub(crate) count: usize,
+    /// Of gradients.
     pub(crate) dtype: Dtype,
+    /// Of the place in the bucket.
+    view_dtype: Dtype,
     pub(crate) device: i32,
-    place: NonNull<c_void>,
     state: AtomicU8,
 }
-
-// SAFETY: the place is reached by whoever has claimed it through `state`, and between iterations by borrows.
-unsafe impl Send for Param {}
-// SAFETY: as above.
-unsafe impl Sync for Param {}
 
 /// Averages gradients over all ranks, in buckets that start as soon as they are full.
 ///
@@ -160,12 +77,28 @@ unsafe impl Sync for Param {}
 ///
 /// `begin` and `finish` take one thread at a time, so they need `&mut self` and the whole [`Iteration`]; gradients
 /// may be marked by several threads at once. So `BucketReducer` and `Iteration` are [`Send`] and [`Sync`].
+///
+/// # Views
+///
+/// After the first iteration the buckets are rebuilt in the order in which gradients became ready
+/// ([`ReducerOptions::rebuild`]), unless a rank has asked for the place of a gradient in its bucket, by
+/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`];
+/// [`read_grad`](BucketReducer::read_grad) keeps nothing from being rebuilt.
 pub struct BucketReducer {
+    /// Before the hook: it is destroyed first, and the library calls the hook until then.
     handle: Option<ReducerHandle>,
+    pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) params: Vec<Param>,
-    group: Arc<str>,
+    pub(crate) group: Arc<str>,
     /// Says whether the buckets are at rest and hold what the last iteration promised.
-    at_rest: bool,
+    pub(crate) at_rest: bool,
+    /// Says whether the next iteration is reduced.
+    pub(crate) sync: bool,
+    pub(crate) marks_repeat: bool,
+    /// What the library was told to make equal.
+    pub(crate) buffers: Vec<Place>,
+    /// What reducers under one join have in common: one thread at a time may be inside it.
+    pub(crate) joined: Option<Arc<Mutex<()>>>,
 }
 
 impl BucketReducer {
@@ -186,25 +119,31 @@ impl BucketReducer {
         comm.check(result, "bucket_reducer_create")?;
         let handle = NonNull::new(reducer)
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no reducer and no error".into()))?;
-        let mut made = BucketReducer {
+        let param = |tensor: &Tensor<'_>| {
+            let Span { count, dtype, device, .. } = tensor.span;
+            Param { count, dtype, view_dtype: options.view_dtype(dtype), device, state: AtomicU8::new(FREE) }
+        };
+        Ok(BucketReducer {
             handle: Some(ReducerHandle(handle)),
-            params: Vec::new(),
+            hook: None,
+            params: params.iter().map(param).collect(),
             group: comm.shared.name.clone(),
             at_rest: true,
-        };
-        for (index, tensor) in params.iter().enumerate() {
-            let place = made.find_place(index)?;
-            let Span { count, dtype, device, .. } = tensor.span;
-            made.params.push(Param { count, dtype, device, place, state: AtomicU8::new(FREE) });
-        }
-        Ok(made)
+            sync: true,
+            marks_repeat: options.marks_repeat(),
+            buffers: Vec::new(),
+            joined: None,
+        })
     }
 
-    fn find_place(&self, index: usize) -> Result<NonNull<c_void>> {
+    /// The place of a parameter's gradient in its bucket. It stays there until the next iteration begins.
+    pub(crate) fn place<T: Element>(&self, index: usize) -> Result<*mut T> {
         let mut view = ptr::null_mut();
         // SAFETY: the library checks the handle, and view outlives the call.
-        check(unsafe { sys::dsc_bucket_reducer_grad_view(self.raw(), index, &mut view) })?;
-        Ok(NonNull::new(view).unwrap_or(NonNull::<u64>::dangling().cast())) // a parameter without elements
+        let result = unsafe { sys::dsc_bucket_reducer_grad_view(self.raw(), index, &mut view) };
+        self.check(result, "bucket_reducer_grad_view")?;
+        // A parameter without elements may have no address.
+        Ok(if view.is_null() { NonNull::dangling().as_ptr() } else { view.cast() })
     }
 
     /// The handle, or NULL, which the library refuses, after an iteration was abandoned.
@@ -216,6 +155,8 @@ impl BucketReducer {
     ///
     /// An iteration that is dropped without [`finish`](Iteration::finish) ends the reducer on all ranks, so that
     /// none waits for gradients that do not come.
+    ///
+    /// Under a [`Join`](crate::Join) it is collective.
     pub fn begin<'r, 'g>(&'r mut self) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(ptr::null_mut())
     }
@@ -227,12 +168,8 @@ impl BucketReducer {
     }
 
     fn begin_raw<'r, 'g>(&'r mut self, stream: *mut c_void) -> Result<Iteration<'r, 'g>> {
-        if self.handle.is_none() {
-            let text =
-                "begin: an iteration was dropped before finish(), or failed on the GPU, which ended this reducer; \
-                make a new one";
-            return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
-        }
+        let joined = self.joined.clone();
+        let _turn = joined.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_bucket_reducer_begin(self.raw(), stream) };
         self.check(result, "bucket_reducer_begin")?;
@@ -293,14 +230,14 @@ impl BucketReducer {
     }
 
     /// The address of a parameter's place in its bucket on the GPU: a gradient that is computed there, after `begin` and
-    /// before it is marked, is never copied. Valid as long as the reducer.
+    /// before it is marked, is never copied. It may be another one after the next `begin`: ask again then.
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
         if param.device == HOST {
             return Err(Error::invalid(format!("device_view: parameter {} is in memory of the host; see view", index)));
         }
-        Ok(param.start())
+        self.place(index)
     }
 
     /// Ends the reducer on all ranks; called for an iteration that is dropped without finish.
@@ -314,13 +251,34 @@ impl BucketReducer {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
         param.expect_on_host(index)?;
-        if !self.at_rest || self.handle.is_none() {
-            let text = "view: the last iteration was not finished, or failed: buckets hold nothing of use";
-            return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
+        self.expect_at_rest("view")?;
+        // SAFETY: the place has so many elements of this type as long as the reducer lives, and after a finished iteration
+        // nobody writes there until the next one begins, which needs the reducer mutably, as do all that write between them.
+        Ok(unsafe { slice::from_raw_parts(self.place(index)?, param.count) })
+    }
+
+    /// A copy of what [`view`](BucketReducer::view) shows, for callers that keep no view.
+    pub fn read_grad<T: Element>(&self, index: usize) -> Result<Vec<T>> {
+        let param = self.param(index)?;
+        param.expect_type::<T>(index)?;
+        param.expect_on_host(index)?;
+        self.expect_at_rest("read_grad")?;
+        let mut gradient: Vec<T> = Vec::with_capacity(param.count);
+        // SAFETY: the library checks the handle; the list has room for the gradient, which is of this type.
+        let result =
+            unsafe { sys::dsc_bucket_reducer_read_grad(self.raw(), index, gradient.as_mut_ptr().cast::<c_void>()) };
+        self.check(result, "bucket_reducer_read_grad")?;
+        // SAFETY: a call that succeeds has written all elements.
+        unsafe { gradient.set_len(param.count) };
+        Ok(gradient)
+    }
+
+    fn expect_at_rest(&self, call: &str) -> Result<()> {
+        if self.at_rest && self.handle.is_some() {
+            return Ok(());
         }
-        // SAFETY: the place has so many elements as long as the reducer lives, and after a finished iteration nobody
-        // writes there until the next one begins, which needs the reducer mutably.
-        Ok(unsafe { slice::from_raw_parts(param.start(), param.count) })
+        let text = format!("{}: the last iteration was not finished, or failed: buckets hold nothing of use", call);
+        Err(Error::new(ErrorCode::State, text).in_group(&self.group))
     }
 
     /// The buckets in launch order, as lists of parameter indices.
@@ -334,14 +292,6 @@ impl BucketReducer {
         Ok(bucket_lists(&indices, &starts, n_buckets))
     }
 
-    /// Running totals of the reducer's operations.
-    pub fn stats(&self) -> Result<Vec<OpStats>> {
-        read_stats(|stats, capacity, count| {
-            // SAFETY: stats has capacity elements, and count outlives the call.
-            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), stats, capacity, count) }
-        })
-    }
-
     pub(crate) fn param(&self, index: usize) -> Result<&Param> {
         self.params.get(index).ok_or_else(|| {
             Error::invalid(format!("there is no parameter {}; this reducer has {}", index, self.params.len()))
@@ -349,30 +299,64 @@ impl BucketReducer {
     }
 
     pub(crate) fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
-        check(result).map_err(|error| error.in_op(op).in_group(&self.group))
+        check(result).map_err(|error| self.explain(error, op))
+    }
+
+    /// Says what the reducer and its hook know about a failure.
+    pub(crate) fn explain(&self, error: Error, op: &str) -> Error {
+        let error = error.in_op(op).in_group(&self.group);
+        if self.handle.is_none() {
+            let call = op.trim_start_matches("bucket_reducer_");
+            let message = format!(
+                "{}: an iteration was dropped before finish(), or failed on the GPU, which ended this reducer; make a new one",
+                call
+            );
+            return Error { code: ErrorCode::State, message, ..error };
+        }
+        match &self.hook {
+            Some(hook) => hook.explain(error),
+            None => error,
+        }
+    }
+}
+
+/// Where a tensor is, for comparison only.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    address: usize,
+    count: usize,
+    dtype: Dtype,
+    device: i32,
+}
+
+impl Place {
+    pub(crate) fn of(tensor: &Tensor<'_>) -> Self {
+        let Span { ptr, count, dtype, device } = tensor.span;
+        Place { address: ptr as usize, count, dtype, device }
     }
 }
 
 impl Param {
-    /// Takes the place from one who may give it: FREE only.
-    pub(crate) fn claim(&self, index: usize) -> Result<()> {
-        match self.state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(MARKED) => Err(Error::new(ErrorCode::State, format!("parameter {} was marked already", index))),
-            Err(_) => {
-                let text = format!("parameter {} is in use: its view, or a call in another thread", index);
-                Err(Error::new(ErrorCode::State, text))
-            }
-        }
+    /// Takes the place from one who may give it, and says who that is: FREE, or with `again` also MARKED, where the library
+    /// knows whether another mark may come.
+    pub(crate) fn claim(&self, index: usize, again: bool) -> Result<u8> {
+        let from = |state| self.state.compare_exchange(state, IN_USE, Ordering::Acquire, Ordering::Acquire);
+        let claimed = match from(FREE) {
+            Err(MARKED) if again => from(MARKED),
+            other => other,
+        };
+        claimed.map_err(|state| {
+            let text = match state {
+                MARKED => format!("parameter {} was marked already", index),
+                _ => format!("parameter {} is in use: its view, or a call in another thread", index),
+            };
+            Error::new(ErrorCode::State, text)
+        })
     }
 
     /// Gives the place, which the caller has claimed, to its next owner.
     pub(crate) fn give(&self, state: u8) {
         self.state.store(state, Ordering::Release);
-    }
-
-    pub(crate) fn start<T>(&self) -> *mut T {
-        self.place.as_ptr().cast()
     }
 
     pub(crate) fn expect_on_host(&self, index: usize) -> Result<()> {
@@ -384,20 +368,14 @@ impl Param {
     }
 
     pub(crate) fn expect_type<T: Element>(&self, index: usize) -> Result<()> {
-        if T::DTYPE == self.dtype {
+        if T::DTYPE == self.view_dtype {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "parameter {} is of {:?}; the view is asked for as {:?}",
+            "the view of parameter {} is of {:?}; it is asked for as {:?}",
             index,
-            self.dtype,
+            self.view_dtype,
             T::DTYPE
         )))
-    }
-}
-
-impl fmt::Debug for BucketReducer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "BucketReducer({} parameters, group {:?})", self.params.len(), self.group)
     }
 }

@@ -1,0 +1,361 @@
+//! Communication hooks: what reduces a bucket in place of the reducer's own all-reduce.
+
+use std::ffi::{c_void, CString};
+use std::fmt;
+use std::mem::{forget, take};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::ptr;
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{c_string, list, natural, text};
+use crate::data::{Element, Raw};
+use crate::device::{DeviceSlice, Stream};
+use crate::error::{Error, Result};
+use crate::numbers::{Dtype, ErrorCode};
+use crate::reducer::BucketReducer;
+
+/// What a hook returns; any error ends the iteration on this rank, and the reducer on all. An [`Error`] of this crate is told
+/// as it is.
+pub type HookResult = std::result::Result<(), Box<dyn std::error::Error>>;
+
+type Function = Box<dyn FnMut(&mut Bucket<'_>) -> HookResult + Send>;
+
+const FAILED: i32 = -1;
+
+/// The built-in hooks, one per line: name, options with their defaults, and what it does.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// assert!(dsc::hooks()?.iter().any(|line| line.starts_with("powersgd(")));
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "dsc_bucket_hooks")]
+pub fn hooks() -> Result<Vec<String>> {
+    // SAFETY: room has capacity bytes, and bytes outlives the call.
+    let lines = text(|room, capacity, bytes| unsafe { sys::dsc_bucket_hooks(room, capacity, bytes) })?;
+    Ok(lines.lines().map(str::to_owned).collect())
+}
+
+/// A complete bucket, as a hook sees it; see [`BucketReducer::set_hook`].
+pub struct Bucket<'b> {
+    raw: &'b sys::dsc_bucket_t,
+    comm: &'b Comm,
+}
+
+impl<'b> Bucket<'b> {
+    /// The reducer's group, for the hook's operations. All ranks make the same ones in the same order.
+    pub fn comm(&self) -> &'b Comm {
+        self.comm
+    }
+
+    /// The number of the bucket, from 0 in launch order.
+    pub fn index(&self) -> usize {
+        self.raw.index
+    }
+
+    /// Says whether it is the last bucket of the iteration.
+    pub fn is_last(&self) -> bool {
+        self.raw.is_last != 0
+    }
+
+    /// The ranks that take part: the mean is the sum over it.
+    pub fn divisor(&self) -> usize {
+        natural(self.raw.divisor)
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
+        Dtype::from_number(self.raw.dtype)
+    }
+
+    /// The number of elements, on a GPU also those between parameters.
+    pub fn len(&self) -> usize {
+        self.raw.count
+    }
+
+    /// Says whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.raw.count == 0
+    }
+
+    /// The indices of the parameters in the bucket, in the order of the buffer.
+    pub fn params(&self) -> &'b [usize] {
+        // SAFETY: there are so many indices, valid during the call.
+        unsafe { entries(self.raw.params, self.raw.n_params) }
+    }
+
+    /// The gradients one after another, undivided. The hook leaves the mean over all ranks here.
+    pub fn buffer_mut<T: Element>(&mut self) -> Result<&mut [T]> {
+        self.expect_type::<T>()?;
+        self.expect_on_host()?;
+        if self.is_empty() {
+            return Ok(&mut []);
+        }
+        // SAFETY: there are so many elements of this type, and until the hook returns nobody else touches them.
+        Ok(unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<T>(), self.raw.count) })
+    }
+
+    /// As [`buffer_mut`](Bucket::buffer_mut), for types that Rust lacks.
+    pub fn raw_mut(&mut self) -> Result<Raw<&mut [u8]>> {
+        self.expect_on_host()?;
+        let bytes: &mut [u8] = match self.raw.count * self.dtype().bytes() {
+            0 => &mut [],
+            // SAFETY: as in buffer_mut(); every type can be seen as bytes.
+            bytes => unsafe { slice::from_raw_parts_mut(self.raw.buffer.cast::<u8>(), bytes) },
+        };
+        Raw::new(bytes, self.dtype())
+    }
+
+    /// The parts of the buffer that belong to the parameters, in the order of [`params`](Bucket::params).
+    pub fn gradients_mut<T: Element>(&mut self) -> Result<Vec<&mut [T]>> {
+        let n = self.raw.n_params;
+        // SAFETY: there are so many offsets and counts, valid during the call.
+        let (offsets, counts) = unsafe { (entries(self.raw.offsets, n), entries(self.raw.counts, n)) };
+        let (mut rest, mut at, mut parts) = (self.buffer_mut::<T>()?, 0, Vec::with_capacity(n));
+        for (offset, count) in offsets.iter().zip(counts) {
+            let skipped = offset.checked_sub(at).filter(|skipped| skipped + count <= rest.len());
+            let skipped = skipped.ok_or_else(|| {
+                Error::new(ErrorCode::Internal, "parts of a bucket are not in the order of its parameters".into())
+            })?;
+            let (part, after) = take(&mut rest)[skipped..].split_at_mut(*count);
+            parts.push(part);
+            (rest, at) = (after, offset + count);
+        }
+        Ok(parts)
+    }
+
+    /// On a GPU, the stream behind which the gradients are; what is put on it comes before the end of the iteration.
+    pub fn stream(&self) -> Option<Stream<'b>> {
+        // SAFETY: the reducer's stream is of the device of its communicator, and lives longer than the call.
+        Some(self.raw.stream).filter(|stream| !stream.is_null()).map(|stream| unsafe { Stream::from_raw(stream) })
+    }
+
+    /// As [`buffer_mut`](Bucket::buffer_mut) on a GPU, for operations on [`stream`](Bucket::stream).
+    pub fn device_buffer<T: Element>(&mut self) -> Result<DeviceSlice<'_, T>> {
+        self.expect_type::<T>()?;
+        match self.comm.device()? {
+            // SAFETY: the device has so many elements of this type there, and until the hook returns nobody else touches
+            // them but by what is on the stream.
+            Some(device) if !self.raw.stream.is_null() => {
+                Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })
+            }
+            _ => Err(Error::invalid(format!("bucket {} is in memory of the host; see buffer_mut", self.index()))),
+        }
+    }
+
+    fn expect_on_host(&self) -> Result<()> {
+        if self.raw.stream.is_null() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("bucket {} is on a GPU, where no slice can be; see device_buffer", self.index())))
+    }
+
+    fn expect_type<T: Element>(&self) -> Result<()> {
+        if T::DTYPE == self.dtype() {
+            return Ok(());
+        }
+        let (index, dtype) = (self.index(), self.dtype());
+        Err(Error::invalid(format!("bucket {} is of {:?}; it is asked for as {:?}", index, dtype, T::DTYPE)))
+    }
+}
+
+impl fmt::Debug for Bucket<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Bucket({}, parameters {:?}, {} elements)", self.index(), self.params(), self.len())
+    }
+}
+
+/// # Safety
+///
+/// There are so many entries, which stay as they are for `'e`.
+unsafe fn entries<'e>(first: *const usize, n: usize) -> &'e [usize] {
+    if n == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(first, n) }
+}
+
+/// What the library's context pointer leads to: a function, and how it failed.
+pub(crate) struct Hook {
+    name: String,
+    running: Mutex<Running>,
+    failure: Mutex<Option<Error>>,
+}
+
+struct Running {
+    function: Function,
+    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that does nothing.
+    comm: Option<Comm>,
+}
+
+impl Hook {
+    fn new(name: &str, function: Function) -> Self {
+        let running = Mutex::new(Running { function, comm: None });
+        Hook { name: name.to_owned(), running, failure: Mutex::new(None) }
+    }
+
+    fn call(&self, raw: &sys::dsc_bucket_t) -> Result<()> {
+        let mut guard = match self.running.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::new(ErrorCode::Reentrant, "the hook was called while it ran".into()));
+            }
+        };
+        let Running { function, comm } = &mut *guard;
+        if comm.is_none() {
+            *comm = Comm::from_group(raw.comm)?;
+        }
+        let comm = comm
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))?;
+        function(&mut Bucket { raw, comm }).map_err(|cause| self.told(raw.index, cause))
+    }
+
+    /// The error of a function: one of this crate as it is, others by their text.
+    fn told(&self, bucket: usize, cause: Box<dyn std::error::Error>) -> Error {
+        match cause.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(cause) => self.failed(bucket, &cause.to_string()),
+        }
+    }
+
+    fn failed(&self, bucket: usize, words: &str) -> Error {
+        Error::new(ErrorCode::Callback, format!("hook {} failed on bucket {}: {}", self.name, bucket, words))
+    }
+
+    fn note(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// Puts how the function failed in place of what the library knows of that.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*failure, error.code) {
+            (Some(cause), ErrorCode::Callback) => {
+                Error { op: cause.op.clone().or(error.op), group: cause.group.clone().or(error.group), ..cause.clone() }
+            }
+            (Some(cause), ErrorCode::Revoked) if !error.message.contains(&cause.message) => {
+                Error { message: format!("{}: {}", error.message, cause.message), ..error }
+            }
+            _ => error,
+        }
+    }
+}
+
+/// What the library calls.
+unsafe extern "C" fn receive(
+    context: *mut c_void,
+    bucket: *const sys::dsc_bucket_t,
+    _work: *mut *mut sys::dsc_work_t,
+) -> i32 {
+    // SAFETY: the context is the Hook of set_hook(), which the reducer keeps as long as the library may call.
+    let hook = unsafe { &*context.cast::<Hook>() };
+    // SAFETY: the library gives a bucket that is valid until this function returns.
+    let bucket = unsafe { &*bucket };
+    match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(error)) => hook.note(error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+            hook.note(hook.failed(bucket.index, &format!("it panicked: {}", text.unwrap_or("without a text"))));
+            forget(panic); // it might panic when dropped, and nothing may leave this function
+        }
+    }
+    FAILED
+}
+
+/// # Communication hooks
+impl BucketReducer {
+    /// Sets what reduces a bucket in place of the reducer's own all-reduce: a function that is called with each complete
+    /// bucket in launch order, the same on all ranks, and leaves the mean over all ranks in it. The option
+    /// [`average`](crate::ReducerOptions::average) has no effect then.
+    ///
+    /// It is called by the threads that mark gradients and finish iterations, one at a time, and may call operations of
+    /// [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns that as an
+    /// [`Error`], and the reducer ends on all ranks.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// reducer.set_hook("mean of the clipped", |bucket| {
+    ///     let divisor = bucket.divisor() as f32;
+    ///     let comm = bucket.comm();
+    ///     let gradients = bucket.buffer_mut::<f32>()?;
+    ///     gradients.iter_mut().for_each(|x| *x = x.clamp(-1.0, 1.0) / divisor);
+    ///     comm.all_reduce(gradients, dsc::Op::Sum)?;
+    ///     Ok(())
+    /// })?;
+    /// let mut grad = vec![3.0f32; 4];
+    /// let iteration = reducer.begin()?;
+    /// iteration.mark_ready(0, &mut grad)?;
+    /// iteration.finish()?;
+    /// assert_eq!(grad, [1.0; 4]);
+    /// # world.finalize()
+    /// # }
+    /// ```
+    ///
+    /// A function that borrows is refused, for the reducer may call it after what it borrows is gone:
+    ///
+    /// ```compile_fail
+    /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
+    /// let mut calls = 0;
+    /// reducer.set_hook("counts", |_| {
+    ///     calls += 1;
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    pub fn set_hook<F>(&mut self, name: &str, hook: F) -> Result<()>
+    where
+        F: FnMut(&mut Bucket<'_>) -> HookResult + Send + 'static,
+    {
+        let c_name = c_string("the name of a hook", name)?;
+        let hook = Arc::new(Hook::new(name, Box::new(hook)));
+        let context = Arc::as_ptr(&hook) as *mut c_void;
+        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the reducer was
+        // destroyed, and it is shared only.
+        let result = unsafe { sys::dsc_bucket_reducer_set_hook(self.raw(), Some(receive), context, c_name.as_ptr()) };
+        self.check(result, "bucket_reducer_set_hook")?;
+        self.hook = Some(hook);
+        Ok(())
+    }
+
+    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`] lists
+    /// them. `None`: no hook. Collective.
+    pub fn use_hook(&mut self, spec: Option<&str>) -> Result<()> {
+        let spec: Option<CString> = spec.map(|spec| c_string("a hook", spec)).transpose()?;
+        let spec = spec.as_ref().map_or(ptr::null(), |spec| spec.as_ptr());
+        // SAFETY: the library checks the handle; the text outlives the call.
+        let result = unsafe { sys::dsc_bucket_reducer_use_hook(self.raw(), spec) };
+        self.check(result, "bucket_reducer_use_hook")?;
+        self.hook = None;
+        Ok(())
+    }
+
+    /// What the built-in hook remembers on this rank, for a checkpoint; empty if nothing.
+    pub fn save_hook(&mut self) -> Result<Vec<u8>> {
+        let state = list(0, 0u8, |state, capacity, bytes| {
+            // SAFETY: the library checks the handle; state has capacity bytes, and bytes outlives the call.
+            unsafe { sys::dsc_bucket_reducer_save_hook(self.raw(), state.cast(), capacity, bytes) }
+        });
+        state.map_err(|error| self.explain(error, "bucket_reducer_save_hook"))
+    }
+
+    /// Makes the built-in hook go on from [`save_hook`](BucketReducer::save_hook) of the same rank, hook, parameters and
+    /// buckets. A reducer that rebuilds its buckets forgets it: load after the first iteration, or turn rebuilding off.
+    pub fn load_hook(&mut self, state: &[u8]) -> Result<()> {
+        // SAFETY: the library checks the handle, and reads the bytes during the call.
+        let result = unsafe { sys::dsc_bucket_reducer_load_hook(self.raw(), state.as_ptr().cast(), state.len()) };
+        self.check(result, "bucket_reducer_load_hook")
+    }
+}

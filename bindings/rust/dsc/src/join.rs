@@ -1,0 +1,172 @@
+//! Uneven inputs: ranks that have run out of batches take part in what the others do.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex};
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{defaults, natural};
+use crate::error::{check, Error, Result};
+use crate::handles::JoinHandle;
+use crate::numbers::ErrorCode;
+use crate::reducer::BucketReducer;
+use crate::tensor::{RawTensors, Tensor};
+
+/// Options of [`Join::new`], the same on all ranks.
+#[derive(Clone, Debug, Default)]
+pub struct JoinOptions {
+    divide_by_active: bool,
+    throw_on_early_end: bool,
+}
+
+impl JoinOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether means are over all ranks, of which those without batches give zeros, as they are by default; `false`: over the
+    /// ranks that still have batches.
+    #[must_use]
+    pub fn divide_by_initial(mut self, on: bool) -> Self {
+        self.divide_by_active = !on;
+        self
+    }
+
+    /// As soon as a rank has no more batches, all ranks get [`ErrorCode::State`].
+    #[must_use]
+    pub fn throw_on_early_end(mut self, on: bool) -> Self {
+        self.throw_on_early_end = on;
+        self
+    }
+
+    fn raw(&self) -> Result<sys::dsc_join_options_t> {
+        // SAFETY: the struct has so many bytes.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_join_options_init(raw, bytes) })?;
+        raw.divide_by_initial = i32::from(!self.divide_by_active);
+        raw.throw_on_early_end = i32::from(self.throw_on_early_end);
+        Ok(raw)
+    }
+}
+
+/// Lets ranks run different numbers of iterations: those that have run out of batches take part with zeros until all have.
+///
+/// While it lives, [`begin`](BucketReducer::begin) of iterations that are reduced and
+/// [`sync_buffers`](BucketReducer::sync_buffers) are collective. A rank without batches calls [`finish`](Join::finish); a join
+/// that is dropped without it is an error on the ranks that go on. As PyTorch's `Join`.
+///
+/// ```
+/// use dsc::{BucketReducer, Join, JoinOptions, ReducerOptions, Tensor};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let mut param = vec![1.0f32; 4];
+/// let mut reducer = BucketReducer::new(&world, &mut [Tensor::new(&mut param)], &ReducerOptions::new())?;
+///
+/// let join = Join::new(&world, &mut [&mut reducer], &JoinOptions::new())?;
+/// for _batch in 0..world.rank() + 1 { // each rank has another number of them
+///     let mut grad = vec![1.0f32; 4];
+///     let iteration = reducer.begin()?;
+///     iteration.mark_ready(0, &mut grad)?;
+///     iteration.finish()?;
+///     param.iter_mut().zip(&grad).for_each(|(x, slope)| *x -= 0.1 * slope);
+/// }
+/// let last_rank = join.finish(&mut [&mut reducer], &mut [Tensor::new(&mut param)])?;
+/// assert_eq!(last_rank, world.size() - 1); // whose parameters all have now
+/// world.finalize()
+/// # }
+/// ```
+pub struct Join {
+    handle: JoinHandle,
+    /// The handles of the reducers, which are ids, for comparison only.
+    reducers: Vec<usize>,
+    group: Arc<str>,
+}
+
+impl Join {
+    /// Puts reducers under a join, which were made from this communicator, in the same order on all ranks. Collective.
+    ///
+    /// They are the program's to use until [`finish`](Join::finish), which takes them again.
+    pub fn new(comm: &Comm, reducers: &mut [&mut BucketReducer], options: &JoinOptions) -> Result<Self> {
+        let raw = options.raw()?;
+        let handles: Vec<_> = reducers.iter().map(|reducer| reducer.raw()).collect();
+        let mut join = ptr::null_mut();
+        // SAFETY: the library checks the handles; the list and the options outlive the call.
+        let result = unsafe { sys::dsc_join_create(comm.raw(), handles.as_ptr(), handles.len(), &raw, &mut join) };
+        comm.check(result, "join_create")?;
+        let handle = NonNull::new(join)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no join and no error".into()))?;
+        let turn = Arc::new(Mutex::new(()));
+        for reducer in reducers {
+            reducer.joined = Some(turn.clone());
+        }
+        let reducers = handles.into_iter().map(|reducer| reducer as usize).collect();
+        Ok(Join { handle: JoinHandle(handle), reducers, group: comm.shared.name.clone() })
+    }
+
+    /// Says that this rank has no more batches, and takes part in what the others do until none has any. Then the tensors,
+    /// usually the parameters, of the rank that came last, of several the highest, are copied to all; the rank is returned.
+    /// Collective.
+    ///
+    /// The reducers are those of [`new`](Join::new), in their order.
+    pub fn finish(self, reducers: &mut [&mut BucketReducer], params: &mut [Tensor<'_>]) -> Result<usize> {
+        let mut none: Vec<&mut [Tensor<'_>]> = reducers.iter().map(|_| -> &mut [Tensor<'_>] { &mut [] }).collect();
+        self.finish_with_buffers(reducers, params, &mut none)
+    }
+
+    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers), which are written when other ranks
+    /// synchronise theirs: a list for each reducer.
+    pub fn finish_with_buffers(
+        self,
+        reducers: &mut [&mut BucketReducer],
+        params: &mut [Tensor<'_>],
+        buffers: &mut [&mut [Tensor<'_>]],
+    ) -> Result<usize> {
+        self.expect(reducers, buffers)?;
+        let raw = RawTensors::new(params)?;
+        let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| std::mem::take(&mut reducer.at_rest)).collect();
+        let mut last_rank = 0;
+        // SAFETY: the library checks the handle. It writes the tensors, the reducers' views and their buffers, which are all
+        // borrowed mutably; it calls the reducers' hooks, which they keep.
+        let result =
+            unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), raw.list.as_ptr(), raw.list.len(), &mut last_rank) };
+        check(result).map_err(|error| self.explain(error, reducers))?;
+        for (reducer, at_rest) in reducers.iter_mut().zip(at_rest) {
+            reducer.at_rest = at_rest;
+            if !reducer.sync {
+                reducer.set_sync(false)?; // iterations for other ranks have changed it
+            }
+        }
+        Ok(natural(last_rank))
+    }
+
+    /// What the library writes must be borrowed: all of the join's reducers, and their buffers.
+    fn expect(&self, reducers: &[&mut BucketReducer], buffers: &[&mut [Tensor<'_>]]) -> Result<()> {
+        let wrong = |text: String| Err(Error::invalid(format!("finish: {}", text)).in_group(&self.group));
+        if reducers.len() != self.reducers.len() || buffers.len() != self.reducers.len() {
+            let (got, lists, expected) = (reducers.len(), buffers.len(), self.reducers.len());
+            return wrong(format!("there are {} reducers and {} lists of buffers; expected {}", got, lists, expected));
+        }
+        for (index, (reducer, joined)) in reducers.iter().zip(&self.reducers).enumerate() {
+            if reducer.raw() as usize != *joined {
+                return wrong(format!("reducer {} is not the one that the join was made with, or has ended", index));
+            }
+            reducer.expect_buffers("finish_with_buffers", buffers[index])?;
+        }
+        Ok(())
+    }
+
+    /// Says what the reducers' hooks know about a failure.
+    fn explain(&self, error: Error, reducers: &[&mut BucketReducer]) -> Error {
+        let error = error.in_op("join_finish").in_group(&self.group);
+        reducers.iter().filter_map(|reducer| reducer.hook.as_ref()).fold(error, |error, hook| hook.explain(error))
+    }
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Join({} reducers, group {:?})", self.reducers.len(), self.group)
+    }
+}

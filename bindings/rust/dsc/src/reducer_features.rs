@@ -1,0 +1,182 @@
+//! What a reducer does besides its iterations.
+
+use std::fmt;
+use std::sync::PoisonError;
+
+use dsc_sys as sys;
+
+use crate::convert::{list, text};
+use crate::error::{Error, Result};
+use crate::numbers::BufferSync;
+use crate::reducer::{BucketReducer, Place};
+use crate::stats::{read_stats, OpStats};
+use crate::tensor::{RawTensors, Tensor};
+
+/// # Several backward passes per step
+impl BucketReducer {
+    /// Says whether the iterations that begin from now on are reduced, as they are at first; give all ranks the same.
+    ///
+    /// One that is not communicates nothing: gradients that are marked are added to what this rank collects, and
+    /// [`finish`](crate::Iteration::finish) only ends it. The next one that is reduces the sums.
+    pub fn set_sync(&mut self, sync: bool) -> Result<()> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_bucket_reducer_set_sync(self.raw(), i32::from(sync)) };
+        self.check(result, "bucket_reducer_set_sync")?;
+        self.sync = sync;
+        Ok(())
+    }
+
+    /// Runs iterations that are not reduced; afterwards, also after an error, it is as before. See
+    /// [`set_sync`](BucketReducer::set_sync).
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// reducer.no_sync(|reducer| {
+    ///     for _micro_batch in 0..3 {
+    ///         let mut grad = vec![1.0f32; 4];
+    ///         let iteration = reducer.begin()?;
+    ///         iteration.mark_ready(0, &mut grad)?;
+    ///         iteration.finish()?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// let mut grad = vec![1.0f32; 4]; // of the last one
+    /// let iteration = reducer.begin()?;
+    /// iteration.mark_ready(0, &mut grad)?;
+    /// iteration.finish()?;
+    /// assert_eq!(grad[0], 4.0); // the mean over the ranks of their sums
+    /// # world.finalize()
+    /// # }
+    /// ```
+    pub fn no_sync<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.sync;
+        self.set_sync(false)?;
+        let restore = Restore { reducer: self, sync: before };
+        body(&mut *restore.reducer)
+    }
+}
+
+/// Sets what [`BucketReducer::no_sync`] has changed back, also while a panic unwinds.
+struct Restore<'r> {
+    reducer: &'r mut BucketReducer,
+    sync: bool,
+}
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped or forgotten, as begin() tells
+    }
+}
+
+/// # Buffers
+impl BucketReducer {
+    /// Names the tensors of a model that are no parameters, such as the running means of a normalisation, for
+    /// [`sync_buffers`](BucketReducer::sync_buffers). Collective. Only their places are kept.
+    pub fn set_buffers(&mut self, buffers: &mut [Tensor<'_>]) -> Result<()> {
+        let raw = RawTensors::new(buffers)?;
+        // SAFETY: the list and what it points to outlive the call. What it keeps of the tensors is used by sync_buffers() and
+        // Join::finish() only, which are given these places again, borrowed.
+        let result = unsafe { sys::dsc_bucket_reducer_set_buffers(self.raw(), raw.list.as_ptr(), raw.list.len()) };
+        self.check(result, "bucket_reducer_set_buffers")?;
+        self.buffers = buffers.iter().map(Place::of).collect();
+        Ok(())
+    }
+
+    /// Makes the buffers equal on all ranks, before a forward pass. Collective. They must be those of
+    /// [`set_buffers`](BucketReducer::set_buffers), in the same memory.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// let mut means = vec![world.rank() as f32; 3];
+    /// reducer.set_buffers(&mut [dsc::Tensor::new(&mut means)])?;
+    /// means[2] += 1.0; // they belong to the program between the calls
+    /// reducer.sync_buffers(&mut [dsc::Tensor::new(&mut means)], dsc::BufferSync::Broadcast)?;
+    /// assert_eq!(means, [0.0, 0.0, 1.0]); // rank 0's
+    /// # world.finalize()
+    /// # }
+    /// ```
+    pub fn sync_buffers(&mut self, buffers: &mut [Tensor<'_>], how: BufferSync) -> Result<()> {
+        self.expect_buffers("sync_buffers", buffers)?;
+        let joined = self.joined.clone();
+        let _turn = joined.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
+        // SAFETY: the library checks the handle; the memory that it writes is that of the buffers, borrowed mutably.
+        let result = unsafe { sys::dsc_bucket_reducer_sync_buffers(self.raw(), how.number()) };
+        self.check(result, "bucket_reducer_sync_buffers")
+    }
+
+    /// Checks that these are the buffers that the library knows.
+    pub(crate) fn expect_buffers(&self, call: &str, given: &[Tensor<'_>]) -> Result<()> {
+        let text = match given.iter().zip(&self.buffers).position(|(tensor, place)| Place::of(tensor) != *place) {
+            Some(index) => format!("buffer {} is not the one, or not where it was, at set_buffers", index),
+            None if given.len() == self.buffers.len() => return Ok(()),
+            None => format!("there are {} buffers; expected the {} of set_buffers", given.len(), self.buffers.len()),
+        };
+        Err(Error::invalid(format!("{}: {}", call, text)).in_group(&self.group))
+    }
+}
+
+/// # What it tells
+impl BucketReducer {
+    /// The parameters for which no rank had a gradient: nothing was written for them. Known with
+    /// [`find_unused`](crate::ReducerOptions::find_unused) for the latest iteration, with
+    /// [`static_graph`](crate::ReducerOptions::static_graph) for all.
+    pub fn unused(&self) -> Result<Vec<usize>> {
+        let found = list(0, 0, |indices, capacity, count| {
+            // SAFETY: the library checks the handle; indices has capacity entries, and count outlives the call.
+            unsafe { sys::dsc_bucket_reducer_unused(self.raw(), indices, capacity, count) }
+        });
+        found.map_err(|error| self.explain(error, "bucket_reducer_unused"))
+    }
+
+    /// How often the buckets were rebuilt.
+    pub fn rebuilds(&self) -> Result<u64> {
+        let mut count = 0;
+        // SAFETY: the library checks the handle, and count outlives the call.
+        let result = unsafe { sys::dsc_bucket_reducer_rebuilds(self.raw(), &mut count) };
+        self.check(result, "bucket_reducer_rebuilds")?;
+        Ok(count)
+    }
+
+    /// Tells about the reducer and its latest iterations, as a JSON object under the names of PyTorch's DDP logging data;
+    /// docs/buckets.md of libdsc lists them. Times are nanoseconds.
+    pub fn stats(&mut self) -> Result<String> {
+        let told = text(|room, capacity, bytes| {
+            // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
+            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), room, capacity, bytes) }
+        });
+        told.map_err(|error| self.explain(error, "bucket_reducer_stats"))
+    }
+
+    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of that no
+    /// computation hid.
+    pub fn draw(&mut self) -> Result<String> {
+        let drawn = text(|room, capacity, bytes| {
+            // SAFETY: as in stats().
+            unsafe { sys::dsc_bucket_reducer_draw(self.raw(), room, capacity, bytes) }
+        });
+        drawn.map_err(|error| self.explain(error, "bucket_reducer_draw"))
+    }
+
+    /// Running totals of the reducer's operations.
+    pub fn op_stats(&self) -> Result<Vec<OpStats>> {
+        let totals = read_stats(|stats, capacity, count| {
+            // SAFETY: stats has capacity elements, and count outlives the call.
+            unsafe { sys::dsc_bucket_reducer_op_stats(self.raw(), stats, capacity, count) }
+        });
+        totals.map_err(|error| self.explain(error, "bucket_reducer_op_stats"))
+    }
+}
+
+impl fmt::Debug for BucketReducer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "BucketReducer({} parameters, group {:?})", self.params.len(), self.group)
+    }
+}
