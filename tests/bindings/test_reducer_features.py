@@ -331,6 +331,9 @@ def clips_by_the_norm_of_all(world):
         close(grads, [g * (0.5 / (norm / 2 + 1e-6)) for g in expected])
         close([reducer.grad_view(0)], [grads[0]])
         iterate(reducer, gradients(world.rank, 0))
+        with pytest.raises(dsc.StateError, match="no longer exist"):
+            reducer.clip(1.0)
+        iterate(reducer, grads := gradients(world.rank, 0))
         assert reducer.clip(1e9, norm="max") == np.abs(flat).max()
         # Another group holds the other half of the model; parameter 2 is tied and counted there.
         shards = world.split(0, world.rank, name="shards")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from ctypes import byref, c_size_t, c_void_p
-from typing import Any, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, SIZE, Seconds, expect_communicator, integer, integers, milliseconds
@@ -14,7 +14,7 @@ from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator
 from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
-from libdsc._reducer_features import ReducerFeatures
+from libdsc._reducer_features import ReducerFeatures, weak
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
@@ -165,7 +165,8 @@ class BucketReducer(ReducerFeatures):
         self._memory = tensors.memory  # whose library knows a current stream; None: the host's
         self._device = world._device
         self._views: dict[int, Any] = {}
-        self._grads: list[Any] = []
+        self._grads: list[tuple[Any, Any]] = []
+        self._written: list[Callable[[], Any]] = []
         self._marks: dict[int, WriteMark] = {}  # of the views that were handed out
         self._pending: set[int] = set()  # parameters of this iteration that no call has spoken of
         self._collected: set[int] = set()  # those that have been accumulated and not been marked
@@ -226,6 +227,7 @@ class BucketReducer(ReducerFeatures):
             self._check(_interrupt.call(self._stop, lib.dsc_bucket_reducer_begin, self._handle, place), "begin")
             self._forget_moved_views()
             self._grads.clear()
+            self._written.clear()
             self._collected.clear()
             self._pending = set(range(len(self._expected)))
             if self._carries:  # views hold sums, to which more may be added
@@ -275,7 +277,7 @@ class BucketReducer(ReducerFeatures):
                 self._fail(code, last_message(), "mark_ready")
             self._pending.discard(i)
             self._collected.discard(i)
-            self._grads.append(owner)
+            self._grads.append((grad, owner))
         except Exception as error:
             raise shown(error)
 
@@ -345,6 +347,7 @@ class BucketReducer(ReducerFeatures):
             self._require_world("finish")
             place = self._stream(None, stream)
             code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
+            self._written = [weak(grad) for grad, _ in self._grads if grad is not None]
             self._grads.clear()
             self._pending.clear()
             self._carries = code >= 0 and not self._synced

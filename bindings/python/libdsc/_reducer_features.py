@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import json
 import math
+import weakref
 from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_uint64, c_void_p, cast
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Union
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import expect_communicator, real, string
@@ -23,10 +24,18 @@ if TYPE_CHECKING:
     from libdsc._write_mark import WriteMark
 
 
+def weak(array: Any) -> Callable[[], Any]:
+    """Returns a function that gives an array for as long as its owner keeps it, or always if that is not known."""
+    try:
+        return weakref.ref(array)
+    except TypeError:
+        return lambda: array
+
+
 class ReducerFeatures:
     """The part of BucketReducer that is not about marking gradients."""
 
-    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers")
+    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers", "_written")
 
     _world: Communicator
     _dtype: Any
@@ -40,6 +49,7 @@ class ReducerFeatures:
     _rebuilds: int
     _hook_entry: Optional[HookEntry]
     _buffers: Any
+    _written: list[Callable[[], Any]]  # the arrays that finish() has written, which clip() writes again
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -159,7 +169,7 @@ class ReducerFeatures:
         """Scales the gradients of the last iteration, limits their norm, and returns that norm. Collective.
 
         All ranks get the same number. If it is not finite, no gradient was changed: skip the step then. The arrays
-        that were marked ready must still be alive.
+        that were marked ready must still exist.
 
         Args:
             max_norm: gradients are scaled down to it; infinite: they are not limited.
@@ -170,6 +180,12 @@ class ReducerFeatures:
         """
         options = _raw.ClipOptions()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
+        arrays = [array() for array in self._written]  # keeps them alive during the call
+        if any(array is None for array in arrays):
+            raise errors.StateError(
+                "clip: arrays that were marked ready no longer exist; expected them to be kept until clip()",
+                op="bucket_reducer_clip",
+            )
         options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
         options.norm = _dtypes.norm_code(norm)
         if shards is not None:

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dsc::{BucketReducer, DeviceBuffer, ErrorCode, PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule};
-use dsc::{PipeShapes, ReducerOptions, Tensor, TiedKey, TiedLayers, TiedOptions};
+use dsc::{request, BucketReducer, DeviceBuffer, ErrorCode, Op, PipeCall, PipeCallbacks, PipeOp, PipeResult};
+use dsc::{PipeSchedule, PipeShapes, ReducerOptions, Tensor, TiedKey, TiedLayers, TiedOptions};
 
 use crate::{cuda, known, ranks, read, write, Rank};
 
@@ -49,6 +49,33 @@ fn a_reducer_averages_where_gradients_lie() {
         }
         iteration.finish().unwrap();
         assert_eq!(read(&own, reducer.device_view::<f32>(1).unwrap(), 7), [2.0; 7]);
+    });
+}
+
+#[test]
+fn a_hook_works_on_the_stream() {
+    ranks(2, |rank| {
+        let (own, me) = (rank.stream(), rank.world.rank() as f32);
+        let mut params = [rank.buffer(&own, &[0.0f32; 5])];
+        let mut reducer = reducer(rank, &mut params);
+        let hook = |bucket: &mut dsc::Bucket<'_>| {
+            assert!(bucket.buffer_mut::<f32>().unwrap_err().message.contains("on a GPU"));
+            let (comm, stream) = (bucket.comm(), bucket.stream().unwrap());
+            let mut gradients = bucket.device_buffer::<f32>()?;
+            comm.scope(|scope| scope.start_on(request::all_reduce(&mut gradients, Op::Avg), stream).map(drop))?;
+            Ok(())
+        };
+        reducer.set_hook("mean", hook).unwrap();
+        let mut grad = rank.buffer(&own, &[me; 5]);
+        let iteration = reducer.begin().unwrap();
+        iteration.mark_ready_on(0, &mut grad, known(&own)).unwrap();
+        iteration.finish().unwrap();
+        assert_eq!(read(&own, grad.as_ptr(), 5), [0.5; 5]);
+        assert!(reducer.read_grad::<f32>(0).unwrap_err().message.contains("is on device"));
+        let iteration = reducer.begin().unwrap();
+        iteration.mark_ready(0, &mut grad).unwrap();
+        let error = iteration.finish_and_clip(&dsc::ClipOptions::new()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Unsupported);
     });
 }
 

@@ -1,0 +1,154 @@
+"""A rank that is killed while reducers join, run hooks, rebuild buckets, clip or gather sparse rows: the others name it."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+
+RANKS, VICTIM = 4, 2
+LIMIT_S = 60
+SIZES = [(40, 30), (30,), (7, 5), (900,)]
+POINTS = ("join", "shadow", "hook", "finish", "clip", "buffers", "sparse", "at any time")
+
+
+def gradients(rank, step):
+    random_of = np.random.default_rng(100 * step + rank)
+    return [random_of.standard_normal(size).astype(np.float32) for size in SIZES]
+
+
+class Victim:
+    """Kills its process where it is told to."""
+
+    def __init__(self, rank, point):
+        self.is_it, self.point = rank == VICTIM, point
+
+    def here(self, point, step):
+        if self.is_it and point == self.point and step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def in_a_while(self, seconds):
+        if self.is_it:
+            threading.Thread(target=lambda: (time.sleep(seconds), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
+
+
+def work(world, victim):
+    """Iterations of all kinds for as long as nobody is missing."""
+    params = [np.zeros(size, np.float32) for size in SIZES]
+    buffer = np.zeros(10, np.float32)
+
+    def hook(bucket):
+        bucket.buffer /= bucket.divisor
+        victim.here("hook", step if bucket.index == 1 else 0)
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    for turn in range(1000):
+        plain = dsc.BucketReducer(world, params, bucket_bytes=2000, first_bucket_bytes=100, buffers=[buffer])
+        sparse = dsc.BucketReducer(world, params, sparse=[0], find_unused=True)
+        hooked = dsc.BucketReducer(world, params, bucket_bytes=2000, first_bucket_bytes=100, hook=hook if turn % 2 == 0 else "powersgd(start_iteration=1)")
+        if victim.point == "at any time" and turn == 0:
+            victim.in_a_while(random.Random(os.getpid()).random() * 0.05)
+        with dsc.Join([plain, hooked], params):
+            steps = 3 if victim.point != "shadow" or world.rank != 0 else 2
+            for step in range(steps):
+                victim.here("buffers", step)
+                plain.sync_buffers()
+                victim.here("join", step)
+                run(plain, gradients(world.rank, step), victim, step)
+                victim.here("shadow", step)
+                run(hooked, gradients(world.rank, step), victim, 0)
+        for step in range(3):
+            grads = gradients(world.rank, step)
+            run(plain, grads, victim, 0)
+            victim.here("clip", step)
+            plain.clip(1.0)
+            sparse.begin()
+            victim.here("sparse", step)
+            sparse.mark_sparse(0, [world.rank], np.ones((1, 30), np.float32))
+            sparse.finish()
+        for reducer in (plain, sparse, hooked):
+            reducer.close()
+
+
+def run(reducer, grads, victim, step):
+    reducer.begin()
+    for i in reversed(range(len(grads))):
+        reducer.mark_ready(i, grads[i])
+    victim.here("finish", step)
+    reducer.finish()
+
+
+def child(rank, point):
+    world = dsc.init_distributed(init_timeout=30, timeout=20)
+    victim = Victim(rank, point)
+    world.barrier()
+    try:
+        work(world, victim)
+    except dsc.DscError as error:
+        ranks = sorted(set(error.ranks) | ({error.rank} if error.rank is not None else set()))
+        print(json.dumps([type(error).__name__, ranks, str(error)]), flush=True)
+        os._exit(0)  # the others shall be told by the killed rank, not by this end
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def start(rank, point, hosts, port):
+    per_host = RANKS // hosts
+    env = {
+        **os.environ,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(RANKS),
+        "LOCAL_RANK": str(rank % per_host),
+        "LOCAL_WORLD_SIZE": str(per_host),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    if hosts > 1:
+        env.update(DSC_HOST_ID=f"host-{rank // per_host}", DSC_TOKEN="cd" * 32)
+    return subprocess.Popen(
+        [sys.executable, pathlib.Path(__file__), str(rank), point],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_the_others_name_the_killed_rank(point, hosts):
+    port = free_port()
+    ranks = [start(rank, point, hosts, port) for rank in range(RANKS)]
+    try:
+        outputs = [process.communicate(timeout=LIMIT_S) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    assert ranks[VICTIM].returncode == -signal.SIGKILL, outputs[VICTIM]
+    for rank, (out, err) in enumerate(outputs):
+        if rank == VICTIM:
+            continue
+        assert ranks[rank].returncode == 0 and out, (rank, out, err)
+        name, found, text = json.loads(out)
+        # Where another survivor has ended first, between hosts, its end may be what this rank saw.
+        assert name in ("PeerDeadError", "RevokedError", "PeerLeftError"), (rank, name, text)
+        assert f"rank {VICTIM}" in text or VICTIM in found or (hosts > 1 and name != "PeerDeadError"), (rank, name, found, text)
+
+
+if __name__ == "__main__":
+    child(int(sys.argv[1]), sys.argv[2])
