@@ -177,8 +177,20 @@ class TorchModel:
             wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
         elif hook == "powersgd":
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
-            wrapped.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            wrapped.register_comm_hook(state, waiting(powerSGD_hook.powerSGD_hook))
         return TorchWay(module, wrapped, keep)
+
+
+def waiting(hook):
+    """The hook, one bucket after the other: PowerSGD's all-reduces start in callbacks, on threads of gloo, so that those of
+    several buckets come in another order on each rank, and hang."""
+
+    def waits(state, bucket):
+        future = hook(state, bucket)
+        future.wait()
+        return future
+
+    return waits
 
 
 class TorchWay:

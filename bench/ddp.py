@@ -8,7 +8,8 @@ less that rank's median step without communication: the part of the reduction th
   alone         no communication
   torch         DistributedDataParallel with gloo and its defaults
   torch_views   with gradient_as_bucket_view=True
-  torch_kept    so, and zero_grad(set_to_none=False), which keeps gradients in the buckets
+  torch_kept    so, and zero_grad(set_to_none=False), which keeps gradients in the buckets; alone with PowerSGD, which
+                needs much memory
   libdsc        BucketReducer, mark_ready(i, p.grad) in hooks of autograd
   libdsc_views  p.grad is the reducer's grad_view(i), and zeroed after each step
 """
@@ -19,6 +20,7 @@ import functools
 import glob
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -143,9 +145,12 @@ def find_torch(options: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
 def pythons() -> list[str]:
     folders = [*os.get_exec_path(), "/usr/bin"]
-    found = [path for folder in folders for path in [f"{folder}/python3", *sorted(glob.glob(f"{folder}/python3.[0-9]*"))]]
-    real = {os.path.realpath(path): path for path in reversed(found) if os.access(path, os.X_OK) and "-config" not in path}
-    return [sys.executable, *(path for place, path in reversed(real.items()) if place != os.path.realpath(sys.executable))]
+    found = [sys.executable, *(path for folder in folders for path in sorted(glob.glob(f"{folder}/python3*")))]
+    real: dict[str, str] = {}
+    for path in found:
+        if re.fullmatch(r"python3?(\.\d+)?", Path(path).name) and os.access(path, os.X_OK):
+            real.setdefault(os.path.realpath(path) if "venv" not in path else path, path)
+    return [path for path in real.values() if answer(path, "") is not None]
 
 
 @functools.cache
@@ -204,11 +209,12 @@ class Bench:
 
     def _job(self, start: str, model: str, ranks: int, hook: str) -> list[dict[str, list[float]]]:
         """Seconds of every step by way, for each rank. Raises Failure."""
-        ways = self.ways
+        ways = [way for way in self.ways if hook != "powersgd" or way not in ("torch", "torch_views")]
+        require_memory(start, model, ranks, hook, len(ways))
         with tempfile.TemporaryDirectory(prefix="libdsc-bench-") as store, tempfile.TemporaryFile("w+") as output:
             meeting = Path(store, "meeting")
             meeting.write_bytes(bytes(8 * (1 + 2 * ranks)))
-            job = {"model": model, "hook": hook, "ways": ways, "torch": "torch" in ways, "steps": self.options.steps}
+            job = {"model": model, "hook": hook, "ways": ways, "torch": "torch_kept" in ways, "steps": self.options.steps}
             job |= {"budget_s": BUDGET_S, "meeting": str(meeting), "store": store, "id": f"bench-{Path(store).name}"}
             processes = [
                 subprocess.Popen(
@@ -241,6 +247,8 @@ class Bench:
             "PYTHONPATH": path,
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
+            "MALLOC_MMAP_MAX_": "0",  # freed memory stays with the process; else page faults are most of a step
+            "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         }
 
     def rows(self) -> list[dict]:
@@ -259,6 +267,15 @@ class Bench:
 def bytes_of(model: str) -> int:
     shapes_of(model)
     return F32 * MODELS[model][2]
+
+
+def require_memory(start: str, model: str, ranks: int, hook: str, ways: int) -> None:
+    """Raises Failure where a run needs more than there is: parameters, gradients, buckets, and what PowerSGD remembers."""
+    needed = ranks * (bytes_of(model) * (2 + (ways - 1) * (2 if hook == "powersgd" else 1)) + (300 << 20))
+    line = next(line for line in machine.read("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
+    there = int(line.split()[1]) << 10
+    if needed > there:
+        raise Failure(f"{start}: needs about {needed >> 30} GiB of memory, {there >> 30} are available; expected fewer ranks or a smaller model")
 
 
 def wait_for(processes: list[subprocess.Popen], start: str, meeting: Path, ways: int) -> None:

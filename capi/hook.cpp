@@ -89,8 +89,8 @@ class CallerHook final : public dsc::BucketHook {
 
 }  // namespace
 
-dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_bucket_hook_fn hook, void* context,
-                                         const char* name) {
+dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_bucket_hook_fn hook,
+                                         void* context, const char* name) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     if (!hook) return pinned->set_hook(nullptr);

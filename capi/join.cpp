@@ -50,7 +50,8 @@ dsc_result_t dsc_join_create(dsc_comm_t* comm, dsc_bucket_reducer_t* const* redu
   });
 }
 
-dsc_result_t dsc_join_finish(dsc_join_t* join, const dsc_tensor_t* params, size_t n_params, int32_t* last_rank) {
+dsc_result_t dsc_join_finish(dsc_join_t* join, const dsc_tensor_t* params, size_t n_params,
+                             int32_t* last_rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_join(join);
     std::vector<dsc::Tensor> tensors;

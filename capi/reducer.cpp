@@ -55,7 +55,8 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
   result.small_bucket_first = options.small_bucket_first;
   result.grad_dtype = options.grad_dtype;
   result.keep_sparse_rows = options.keep_sparse_rows;
-  if (options.reserved != 0) dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
+  if (options.reserved != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", options.reserved);
   if (options.n_buckets == 0) {
     if (options.bucket_indices || options.bucket_starts)
       dsc::fail(DSC_ERR_INVALID_ARG, "options->n_buckets is 0, expected the number of the explicit buckets");
@@ -156,8 +157,8 @@ dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_
   return dsc::guard(__func__, [&] { dsc::pin_reducer(reducer)->mark_unused(index); });
 }
 
-dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_t index, const int64_t* indices,
-                                            const void* values, size_t n_rows) {
+dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_t index,
+                                            const int64_t* indices, const void* values, size_t n_rows) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     if (n_rows > 0) dsc::require(indices, "indices");
@@ -166,8 +167,8 @@ dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_
   });
 }
 
-dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reducer, size_t index, const int64_t** indices,
-                                       const void** values, size_t* n_rows) {
+dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reducer, size_t index,
+                                       const int64_t** indices, const void** values, size_t* n_rows) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(indices, "indices");
@@ -254,7 +255,7 @@ dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reducer, const
                                             size_t n_buffers) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    pinned->set_buffers(dsc::read_tensors(buffers, n_buffers, "buffers"));
+    pinned->buffers.set(*pinned->group(), dsc::read_tensors(buffers, n_buffers, "buffers"));
   });
 }
 
@@ -263,7 +264,7 @@ dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_
     const auto pinned = dsc::pin_reducer(reducer);
     if (how != DSC_BUFFER_SYNC_BROADCAST && how != DSC_BUFFER_SYNC_MEAN)
       dsc::fail(DSC_ERR_INVALID_ARG, "how is %d, expected 1 (broadcast) or 2 (mean)", how);
-    pinned->sync_buffers(how);
+    dsc::sync_buffers(*pinned, how);
   });
 }
 
@@ -272,7 +273,8 @@ dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_si
                          [&] { dsc::init_sized(options, struct_size, default_clip_options(), "options"); });
 }
 
-dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options, double* norm) {
+dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options,
+                                     double* norm) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(norm, "norm");
@@ -281,7 +283,8 @@ dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_cl
     if (wanted.shards) shards.emplace(wanted.shards);
     dsc::ClipRequest request{wanted.max_norm, wanted.scale, wanted.norm, shards ? &**shards : nullptr, {}};
     if (wanted.counted) request.counted = {wanted.counted, pinned->size()};
-    if (wanted.reserved != 0) dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", wanted.reserved);
+    if (wanted.reserved != 0)
+      dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", wanted.reserved);
     *norm = pinned->clip(request);
   });
 }

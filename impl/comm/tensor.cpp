@@ -72,7 +72,8 @@ std::string label(const char* name, size_t index) {
 std::string describe(const Tensor& tensor) {
   const std::string dtype =
       is_dtype(tensor.dtype) ? dtype_name(tensor.dtype) : "dtype " + std::to_string(tensor.dtype);
-  const std::string elements = ", " + std::to_string(tensor.count) + " elements" + (tensor.expect_sparse == 1 ? ", sparse" : "");
+  const std::string elements =
+      ", " + std::to_string(tensor.count) + " elements" + (tensor.expect_sparse == 1 ? ", sparse" : "");
   if (!tensor.has_shape) return dtype + elements;
   std::string sizes;
   for (const int64_t size : tensor.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
@@ -90,8 +91,9 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
     const Tensor& tensor = tensors[i];
     const std::string name = label(tensor.name, i);
     if (tensor.expect_sparse != 0 && tensor.expect_sparse != 1)
-      return TensorProblem{DSC_ERR_INVALID_ARG,
-                           name + ": expect_sparse is " + std::to_string(tensor.expect_sparse) + ", expected 0 or 1"};
+      return TensorProblem{
+          DSC_ERR_INVALID_ARG,
+          name + ": expect_sparse is " + std::to_string(tensor.expect_sparse) + ", expected 0 or 1"};
     if (auto problem = place_problem(comm, tensor, tensors[0])) {
       problem->text = name + ": " + problem->text;
       return problem;

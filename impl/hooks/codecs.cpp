@@ -19,12 +19,14 @@ namespace {
 
 constexpr std::array kBlockOptions{
     HookOption{"block", "256", 2, 1 << 20, true, "elements that have one scale"},
-    HookOption{"error_feedback", "0", 0, 1, true, "1: what the code does not hold is added in the next iteration"},
+    HookOption{"error_feedback", "0", 0, 1, true,
+               "1: what the code does not hold is added in the next iteration"},
 };
 constexpr std::array kFp8Options{
     HookOption{"exponent_bits", "4", 4, 5, true, "4: e4m3, 5: e5m2"},
     HookOption{"block", "256", 2, 1 << 20, true, "elements that have one scale"},
-    HookOption{"error_feedback", "0", 0, 1, true, "1: what the code does not hold is added in the next iteration"},
+    HookOption{"error_feedback", "0", 0, 1, true,
+               "1: what the code does not hold is added in the next iteration"},
 };
 
 std::span<uint8_t> as_bytes_of(std::span<std::byte> bytes) {
@@ -187,8 +189,9 @@ std::span<const HookOption> fp8_options() { return kFp8Options; }
 
 std::shared_ptr<BucketHook> make_block_hook(const HookMaking& making, const HookOptions& options, int bits) {
   const auto block = static_cast<size_t>(options.integer("block"));
-  if (block % 2 != 0) fail(DSC_ERR_INVALID_ARG, "hook %s: option block is %zu, expected an even number",
-                           making.name.c_str(), block);
+  if (block % 2 != 0)
+    fail(DSC_ERR_INVALID_ARG, "hook %s: option block is %zu, expected an even number", making.name.c_str(),
+         block);
   return make_two_phase_hook(making.name, std::make_unique<IntegerCodec>(bits, block),
                              options.flag("error_feedback"));
 }

@@ -1,6 +1,6 @@
 // Post-local SGD (Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", 2018; PyTorch's
-// post_localSGD_hook): after some iterations gradients are averaged within a host only, or not at all, and the
-// caller averages the parameters now and then.
+// post_localSGD_hook): after some iterations gradients are averaged within a host only, or not at all, and
+// the caller averages the parameters now and then.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -14,8 +14,10 @@ namespace dsc {
 namespace {
 
 constexpr std::array kLocalSgdOptions{
-    HookOption{"start_iteration", nullptr, 0, 1e12, true, "iterations that are averaged over all ranks first"},
-    HookOption{"within_host", "1", 0, 1, true, "afterwards 1: the mean of the ranks of each host, 0: of none"},
+    HookOption{"start_iteration", nullptr, 0, 1e12, true,
+               "iterations that are averaged over all ranks first"},
+    HookOption{"within_host", "1", 0, 1, true,
+               "afterwards 1: the mean of the ranks of each host, 0: of none"},
 };
 
 // Collective: a group of the ranks of each host, which the lowest of them names.

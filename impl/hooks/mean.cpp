@@ -65,16 +65,19 @@ class MeanHook final : public BucketHook {
 
 }  // namespace
 
-std::shared_ptr<BucketHook> make_mean_hook(const HookMaking& making) { return std::make_shared<MeanHook>(making); }
+std::shared_ptr<BucketHook> make_mean_hook(const HookMaking& making) {
+  return std::make_shared<MeanHook>(making);
+}
 
 void expect_f32_on_host(const std::string& hook, std::span<const Tensor> params) {
   for (size_t i = 0; i < params.size(); ++i) {
     if (params[i].device >= 0)
-      fail(DSC_ERR_UNSUPPORTED, "hook %s works on gradients in host memory, and %s is on device %d", hook.c_str(),
-           label(params[i].name, i).c_str(), params[i].device);
+      fail(DSC_ERR_UNSUPPORTED, "hook %s works on gradients in host memory, and %s is on device %d",
+           hook.c_str(), label(params[i].name, i).c_str(), params[i].device);
     if (params[i].dtype != DSC_DTYPE_F32)
-      fail(DSC_ERR_UNSUPPORTED, "hook %s works on gradients of f32, and %s has %s; grad_dtype can make them f32",
-           hook.c_str(), label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
+      fail(DSC_ERR_UNSUPPORTED,
+           "hook %s works on gradients of f32, and %s has %s; grad_dtype can make them f32", hook.c_str(),
+           label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
   }
 }
 

@@ -30,8 +30,8 @@ void check_keys(const HookSpec& spec, std::span<const HookOption> list) {
     if (!find(list, key)) {
       std::vector<std::string> names;
       for (const HookOption& option : list) names.emplace_back(option.key);
-      fail(DSC_ERR_INVALID_ARG, "hook %s has no option %s%s; its options are: %s", spec.name.c_str(), key.c_str(),
-           did_you_mean(key, names).c_str(), keys_of(list).c_str());
+      fail(DSC_ERR_INVALID_ARG, "hook %s has no option %s%s; its options are: %s", spec.name.c_str(),
+           key.c_str(), did_you_mean(key, names).c_str(), keys_of(list).c_str());
     }
     for (size_t k = 0; k < i; ++k)
       if (spec.options[k].key == key)
@@ -42,14 +42,17 @@ void check_keys(const HookSpec& spec, std::span<const HookOption> list) {
 double read_value(const HookSpec& spec, const HookOption& option) {
   const auto given = std::ranges::find(spec.options, option.key, &HookSpec::Option::key);
   if (given == spec.options.end() && !option.fallback)
-    fail(DSC_ERR_INVALID_ARG, "hook %s: option %s is missing (%s)", spec.name.c_str(), option.key, option.meaning);
+    fail(DSC_ERR_INVALID_ARG, "hook %s: option %s is missing (%s)", spec.name.c_str(), option.key,
+         option.meaning);
   const std::string text = given == spec.options.end() ? option.fallback : given->value;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
-  if (!is_number || !(value >= option.least && value <= option.most) || (option.whole && value != std::floor(value)))
-    fail(DSC_ERR_INVALID_ARG, "hook %s: option %s is %s, expected %s from %g to %g (%s)", spec.name.c_str(), option.key,
-         text.c_str(), option.whole ? "an integer" : "a number", option.least, option.most, option.meaning);
+  if (!is_number || !(value >= option.least && value <= option.most) ||
+      (option.whole && value != std::floor(value)))
+    fail(DSC_ERR_INVALID_ARG, "hook %s: option %s is %s, expected %s from %g to %g (%s)", spec.name.c_str(),
+         option.key, text.c_str(), option.whole ? "an integer" : "a number", option.least, option.most,
+         option.meaning);
   return value;
 }
 

@@ -1,5 +1,5 @@
-// PowerSGD: every gradient that is a matrix is approximated by two thin ones, which are summed instead (Vogels,
-// Karimireddy and Jaggi 2019; steps and defaults as PyTorch's powerSGD_hook).
+// PowerSGD: every gradient that is a matrix is approximated by two thin ones, which are summed instead
+// (Vogels, Karimireddy and Jaggi 2019; steps and defaults as PyTorch's powerSGD_hook).
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -17,9 +17,12 @@ namespace {
 
 constexpr std::array kPowerSgdOptions{
     HookOption{"rank", "1", 1, 1024, true, "columns of the thin matrices"},
-    HookOption{"start_iteration", "1000", 0, 1e12, true, "iterations that are reduced as they are before the first compressed one"},
-    HookOption{"min_compression_rate", "2", 0, 1e6, false, "a matrix is compressed if that makes it so much smaller"},
-    HookOption{"error_feedback", "1", 0, 1, true, "1: what the approximation does not hold is added in the next iteration"},
+    HookOption{"start_iteration", "1000", 0, 1e12, true,
+               "iterations that are reduced as they are before the first compressed one"},
+    HookOption{"min_compression_rate", "2", 0, 1e6, false,
+               "a matrix is compressed if that makes it so much smaller"},
+    HookOption{"error_feedback", "1", 0, 1, true,
+               "1: what the approximation does not hold is added in the next iteration"},
     HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the approximation before"},
     HookOption{"epsilon", "0", 0, 1, false, "added to norms where columns are made orthogonal"},
     HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
@@ -78,7 +81,8 @@ class PowerSgdHook final : public BucketHook {
   void set_up(const HookBucket& bucket, Bucket& own) const;
   void start_q(const HookBucket& bucket, Bucket& own) const;
   void add_error(const HookBucket& bucket, Bucket& own) const;
-  std::shared_ptr<Work> send(Bucket& own, const HookBucket& bucket, std::vector<float>& values, const char* what) const;
+  std::shared_ptr<Work> send(Bucket& own, const HookBucket& bucket, std::vector<float>& values,
+                             const char* what) const;
   std::shared_ptr<Work> multiply_by_q(const HookBucket& bucket, Bucket& own);
   std::shared_ptr<Work> multiply_by_p(const HookBucket& bucket, Bucket& own) const;
   void expand(const HookBucket& bucket, Bucket& own);
@@ -105,7 +109,8 @@ std::shared_ptr<Work> PowerSgdHook::step(const HookBucket& bucket, int step) {
   if (step == 0) {
     own.compressed = iteration_ >= start_iteration_;
     if (own.compressed) return multiply_by_q(bucket, own);
-    own.sum.start(bucket.group, DSC_DTYPE_F32, bucket.buffer, bucket.count, wire_dtype_, bucket.divisor, "powersgd");
+    own.sum.start(bucket.group, DSC_DTYPE_F32, bucket.buffer, bucket.count, wire_dtype_, bucket.divisor,
+                  "powersgd");
     return own.sum.work();
   }
   own.sum.finish();
@@ -143,8 +148,9 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
   if (own.q.empty()) own.q.resize(q);
   if (error_feedback_ && own.error.empty()) own.error.resize(bucket.count);
   if (own.q.size() != q || (error_feedback_ && own.error.size() != bucket.count))
-    fail(DSC_ERR_INVALID_ARG, "the loaded state of hook %s does not fit bucket %zu: other parameters or buckets",
-         name_.c_str(), bucket.index);
+    fail(DSC_ERR_INVALID_ARG,
+         "the loaded state of hook %s does not fit bucket %zu: other parameters or buckets", name_.c_str(),
+         bucket.index);
 }
 
 // Without a warm start, and at first, random columns; all ranks draw the same ones.

@@ -22,7 +22,9 @@ struct Entry {
   std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
 };
 
-std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) { return make_mean_hook(making); }
+std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) {
+  return make_mean_hook(making);
+}
 std::shared_ptr<BucketHook> make_onebit(const HookMaking& making, const HookOptions&) {
   return make_onebit_hook(making);
 }
@@ -56,8 +58,8 @@ const Entry& find(const std::string& name) {
   }
   std::string all;
   for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
-  fail(DSC_ERR_INVALID_ARG, "there is no hook %s%s; hooks are: %s", name.c_str(), did_you_mean(name, names).c_str(),
-       all.c_str());
+  fail(DSC_ERR_INVALID_ARG, "there is no hook %s%s; hooks are: %s", name.c_str(),
+       did_you_mean(name, names).c_str(), all.c_str());
 }
 
 std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
@@ -70,8 +72,8 @@ std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
   if (entry.wire_dtype == 0)
     fail(DSC_ERR_INVALID_ARG, "hook %s takes no hook inside; fp16 and bf16 do", entry.name);
   if (!find(spec.inner->name).sends_wire)
-    fail(DSC_ERR_INVALID_ARG, "hook %s cannot be inside %s, since it chooses its own type", spec.inner->name.c_str(),
-         entry.name);
+    fail(DSC_ERR_INVALID_ARG, "hook %s cannot be inside %s, since it chooses its own type",
+         spec.inner->name.c_str(), entry.name);
   making.wire_dtype = entry.wire_dtype;
   return make(*spec.inner, making);
 }
@@ -88,7 +90,8 @@ std::vector<std::string> describe_hooks() {
     std::string line = entry.name;
     for (size_t i = 0; i < entry.options.size(); ++i) {
       const HookOption& option = entry.options[i];
-      line += (i == 0 ? "(" : ", ") + std::string(option.key) + "=" + (option.fallback ? option.fallback : "...");
+      line +=
+          (i == 0 ? "(" : ", ") + std::string(option.key) + "=" + (option.fallback ? option.fallback : "...");
     }
     line += (entry.options.empty() ? ": " : "): ") + std::string(entry.meaning);
     lines.push_back(line);

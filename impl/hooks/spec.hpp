@@ -1,5 +1,5 @@
-// The description of a hook as a text: a name, options in parentheses, and for a wrapper the hook inside, such
-// as "bf16(powersgd(rank=4, start_iteration=100))".
+// The description of a hook as a text: a name, options in parentheses, and for a wrapper the hook inside,
+// such as "bf16(powersgd(rank=4, start_iteration=100))".
 #pragma once
 
 #include <memory>

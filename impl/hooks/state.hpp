@@ -72,7 +72,8 @@ class StateReader {
     return at;
   }
   [[noreturn]] void complain() const {
-    fail(DSC_ERR_INVALID_ARG, "the state of hook %s is damaged: its length does not fit what it says", hook_.c_str());
+    fail(DSC_ERR_INVALID_ARG, "the state of hook %s is damaged: its length does not fit what it says",
+         hook_.c_str());
   }
 
   std::span<const std::byte> bytes_;

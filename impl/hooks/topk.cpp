@@ -1,7 +1,7 @@
-// The elements of largest magnitude of every rank, with error feedback: what was not sent is added to the next
-// gradients (Aji and Heafield 2017; Lin et al. 2018).
-#include <array>
+// The elements of largest magnitude of every rank, with error feedback: what was not sent is added to the
+// next gradients (Aji and Heafield 2017; Lin et al. 2018).
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -75,8 +75,10 @@ class TopKHook final : public BucketHook {
   void add_error(const HookBucket& bucket, Bucket& own) const {
     own.error.resize(own.error.empty() ? bucket.count : own.error.size());
     if (own.error.size() != bucket.count)
-      fail(DSC_ERR_INVALID_ARG, "the loaded state of hook %s has %zu errors for bucket %zu, expected %zu: other "
-           "parameters or buckets", name_.c_str(), own.error.size(), bucket.index, bucket.count);
+      fail(DSC_ERR_INVALID_ARG,
+           "the loaded state of hook %s has %zu errors for bucket %zu, expected %zu: other "
+           "parameters or buckets",
+           name_.c_str(), own.error.size(), bucket.index, bucket.count);
     add(DSC_DTYPE_F32, own.error.data(), bucket.buffer, bucket.count);
   }
 

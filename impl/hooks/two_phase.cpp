@@ -72,9 +72,11 @@ void TwoPhaseHook::set_up(const HookBucket& bucket, Bucket& own) const {
   }
   if (own.worker_error.size() != own.values.size() || own.server_error.size() != own.chunk)
     fail(DSC_ERR_INVALID_ARG,
-         "the loaded state of hook %s has %zu and %zu errors for bucket %zu, expected %zu and %zu: other parameters, "
+         "the loaded state of hook %s has %zu and %zu errors for bucket %zu, expected %zu and %zu: other "
+         "parameters, "
          "buckets or ranks",
-         name_.c_str(), own.worker_error.size(), own.server_error.size(), bucket.index, own.values.size(), own.chunk);
+         name_.c_str(), own.worker_error.size(), own.server_error.size(), bucket.index, own.values.size(),
+         own.chunk);
 }
 
 std::shared_ptr<Work> TwoPhaseHook::start(const HookBucket& bucket, OpKind kind, Bucket& own) const {

@@ -1,6 +1,6 @@
-// Means of encoded gradients by two exchanges. The buffer is divided into one chunk per rank: every rank sends
-// its encoded chunks to their owners (all-to-all), who decode them, sum in rank order in f32, divide and encode
-// the mean, which all ranks gather and decode. All ranks so decode the same bytes.
+// Means of encoded gradients by two exchanges. The buffer is divided into one chunk per rank: every rank
+// sends its encoded chunks to their owners (all-to-all), who decode them, sum in rank order in f32, divide
+// and encode the mean, which all ranks gather and decode. All ranks so decode the same bytes.
 #pragma once
 
 #include <memory>

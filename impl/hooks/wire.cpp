@@ -8,8 +8,8 @@
 namespace dsc {
 
 // The division comes before the sum, in the type that is sent, as PyTorch's hooks do it.
-void WireSum::start(Comm& group, int32_t dtype, void* values, size_t count, int32_t wire_dtype, double divisor,
-                    const char* note) {
+void WireSum::start(Comm& group, int32_t dtype, void* values, size_t count, int32_t wire_dtype,
+                    double divisor, const char* note) {
   dtype_ = dtype;
   wire_dtype_ = wire_dtype;
   values_ = values;

@@ -94,7 +94,8 @@ uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_
 
 namespace {
 
-void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, const ListOperation& operation) {
+void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes,
+              const ListOperation& operation) {
   check_tensors(tensors);
   if (const auto problem = first_problem(comm, tensors, true)) {
     if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank

@@ -27,7 +27,8 @@ void check_bucket(std::span<const Tensor> params, std::span<const size_t> bucket
   if (bucket.empty()) fail(DSC_ERR_INVALID_ARG, "empty bucket specified: bucket %zu", number);
   for (const size_t index : bucket)
     if (bucket.size() > 1 && index < params.size() && params[index].expect_sparse == 1)
-      fail(DSC_ERR_INVALID_ARG, "bucket %zu has %s among others, expected a parameter with sparse gradients alone", number,
+      fail(DSC_ERR_INVALID_ARG,
+           "bucket %zu has %s among others, expected a parameter with sparse gradients alone", number,
            label(params[index].name, index).c_str());
   for (const size_t index : bucket) {
     if (index >= params.size())

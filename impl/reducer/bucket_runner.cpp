@@ -94,8 +94,8 @@ HookBucket BucketRunner::view_of(size_t b) const {
           .group = group_};
 }
 
-// A hook that fails may have changed the buffer and called some of its operations, so that the reducer ends on
-// all ranks.
+// A hook that fails may have changed the buffer and called some of its operations, so that the reducer ends
+// on all ranks.
 void BucketRunner::step(size_t b) {
   Bucket& bucket = buckets_[b];
   capture([&] { bucket.work = hook_->step(view_of(b), bucket.next_step++); },

@@ -29,7 +29,8 @@ std::optional<TensorProblem> problem_of(const Comm& group, std::span<const Tenso
 void Buffers::set(Comm& group, std::span<const Tensor> buffers) {
   verify_params(group, buffers);
   const auto problem = problem_of(group, buffers);
-  verify_settings(group, std::vector<Setting>{{"the first unusable buffer", problem ? problem->text : "none"}});
+  verify_settings(group,
+                  std::vector<Setting>{{"the first unusable buffer", problem ? problem->text : "none"}});
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   list_ = std::make_unique<ParamList>(buffers, 0);
   data_.clear();
@@ -48,7 +49,8 @@ std::vector<Tensor> Buffers::select(bool on_device, bool mean, int32_t how) cons
 }
 
 void Buffers::sync(Comm& group, int32_t how, const Turn& turn, bool contributes) {
-  if (!list_) fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() before");
+  if (!list_)
+    fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() before");
   for (const bool on_device : {false, true})
     for (const bool mean : {false, true})
       sync_part(group, select(on_device, mean, how), mean, turn, contributes);

@@ -16,16 +16,18 @@ class Buffers {
  public:
   bool any() const noexcept { return !data_.empty(); }
 
-  // Collective: replaces the list. Throws on all ranks alike if a tensor differs between ranks or cannot be used.
+  // Collective: replaces the list. Throws on all ranks alike if a tensor differs between ranks or cannot be
+  // used.
   void set(Comm& group, std::span<const Tensor> buffers);
 
-  // Collective: how is a dsc_buffer_sync_t. Broadcasts from turn.first_rank, or takes the mean over turn.active
-  // ranks, of which this one is one if it `contributes`. Integers are always broadcast.
+  // Collective: how is a dsc_buffer_sync_t. Broadcasts from turn.first_rank, or takes the mean over
+  // turn.active ranks, of which this one is one if it `contributes`. Integers are always broadcast.
   void sync(Comm& group, int32_t how, const Turn& turn, bool contributes);
 
  private:
   std::vector<Tensor> select(bool on_device, bool mean, int32_t how) const;
-  void sync_part(Comm& group, std::span<const Tensor> part, bool mean, const Turn& turn, bool contributes) const;
+  void sync_part(Comm& group, std::span<const Tensor> part, bool mean, const Turn& turn,
+                 bool contributes) const;
 
   std::unique_ptr<ParamList> list_;
   std::vector<void*> data_;

@@ -1,19 +1,18 @@
-// The norm of all gradients, and scaling by it.
+#include "reducer/clip.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <limits>
+#include <cstdio>
 
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
-#include "reducer/reducer.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr size_t kBlock = 16384;          // elements that one rank takes at a time
-constexpr double kSmallNumber = 1e-6;     // added to the norm that divides, as PyTorch's clip_grad_norm_ does
+constexpr size_t kBlock = 16384;       // elements that one rank takes at a time
+constexpr double kSmallNumber = 1e-6;  // added to the norm that divides, as PyTorch's clip_grad_norm_ does
 constexpr size_t kRunningSums = 8;
 
 struct Partial {
@@ -55,62 +54,58 @@ void combine(Comm& group, Partial& partial, int32_t norm) {
   group.run(call);
 }
 
-void check_request(const ClipRequest& request, size_t params) {
+// The gradients are equal on all ranks, so that each rank reads its share of them.
+double norm_of(Comm* group, std::span<const GradientSlot> slots, const ClipRequest& request) {
+  Partial partial;
+  const auto ranks = static_cast<size_t>(group ? group->size() : 1);
+  const auto rank = static_cast<size_t>(group ? group->rank() : 0);
+  size_t block = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!request.counted.empty() && request.counted[i] == 0) continue;
+    const GradientSlot& slot = slots[i];
+    for (size_t at = 0; at < slot.count; at += kBlock, ++block)
+      if (block % ranks == rank)
+        add_block(partial, slot.dtype, slot.view + at * dtype_bytes(slot.dtype),
+                  std::min(kBlock, slot.count - at));
+  }
+  if (group) combine(*group, partial, request.norm);
+  if (request.shards) combine(*request.shards, partial, request.norm);
+  return request.norm == DSC_NORM_MAX ? partial.most : std::sqrt(partial.squares);
+}
+
+}  // namespace
+
+void check_clip_request(const ClipRequest& request, const ParamList& params) {
   if (!(request.max_norm > 0))
     fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected more than 0, or infinity", request.max_norm);
   if (!std::isfinite(request.scale) || request.scale == 0)
     fail(DSC_ERR_INVALID_ARG, "scale is %g, expected a finite number other than 0", request.scale);
   if (request.norm != DSC_NORM_TWO && request.norm != DSC_NORM_MAX)
     fail(DSC_ERR_INVALID_ARG, "norm is %d, expected 1 (two) or 2 (max)", request.norm);
-  if (!request.counted.empty() && request.counted.size() != params)
-    fail(DSC_ERR_INVALID_ARG, "counted has %zu entries, expected %zu", request.counted.size(), params);
-}
-
-}  // namespace
-
-// The gradients are equal on all ranks, so that each rank reads its share of them.
-double Reducer::norm_of_gradients(const ClipRequest& request) {
-  Partial partial;
-  const auto ranks = static_cast<size_t>(group_->size());
-  size_t block = 0;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    if (!request.counted.empty() && request.counted[i] == 0) continue;
-    const GradientSlot& slot = this->slot(i);
-    for (size_t at = 0; at < slot.count; at += kBlock, ++block)
-      if (block % ranks == static_cast<size_t>(group_->rank()))
-        add_block(partial, slot.dtype, slot.view + at * dtype_bytes(slot.dtype), std::min(kBlock, slot.count - at));
+  if (!request.counted.empty() && request.counted.size() != params.size())
+    fail(DSC_ERR_INVALID_ARG, "counted has %zu entries, expected %zu", request.counted.size(), params.size());
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Tensor& param = params.tensors[i];
+    if (!is_floating(param.dtype))
+      fail(DSC_ERR_UNSUPPORTED, "%s has gradients of %s, expected floats", params.labels[i].c_str(),
+           dtype_name(param.dtype));
+    if (param.expect_sparse == 1)
+      fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients, which cannot be clipped", params.labels[i].c_str());
   }
-  combine(*group_, partial, request.norm);
-  if (request.shards) combine(*request.shards, partial, request.norm);
-  return request.norm == DSC_NORM_MAX ? partial.most : std::sqrt(partial.squares);
 }
 
-double Reducer::clip(const ClipRequest& request) {
-  check_request(request, params_.size());
-  expect_results();
-  const double norm = norm_of_gradients(request) * std::fabs(request.scale);
+double clip_gradients(Comm* group, std::span<const GradientSlot> slots, std::span<void* const> copies,
+                      const ClipRequest& request) {
+  const double norm = norm_of(group, slots, request) * std::fabs(request.scale);
   if (!std::isfinite(norm)) return norm;
   const double factor = request.scale * std::min(1.0, request.max_norm / (norm + kSmallNumber));
   if (factor == 1) return norm;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const GradientSlot& slot = this->slot(i);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const GradientSlot& slot = slots[i];
     multiply(slot.dtype, slot.view, slot.view, slot.count, factor);
-    if (states_[i].gradient) cast(slot.gradient_dtype, states_[i].gradient, slot.dtype, slot.view, slot.count);
+    if (copies[i]) cast(slot.gradient_dtype, copies[i], slot.dtype, slot.view, slot.count);
   }
   return norm;
-}
-
-void Reducer::expect_results() const {
-  check_alive();
-  if (is_on_device())
-    fail(DSC_ERR_UNSUPPORTED, "gradients on a device cannot be clipped here: expected gradients in host memory");
-  const MutexLock lock(mutex_);
-  require_idle();
-  if (!has_results_)
-    fail(DSC_ERR_STATE, "there are no gradients to clip: expected an iteration that was finished and reduced");
-  for (size_t i = 0; i < params_.size(); ++i)
-    if (!is_floating(slot(i).dtype))
-      fail(DSC_ERR_UNSUPPORTED, "%s has gradients of %s, expected floats", label(i).c_str(), dtype_name(slot(i).dtype));
 }
 
 }  // namespace dsc

@@ -70,7 +70,9 @@ class DeviceList {
   }
 
  private:
-  bool needs_zeros() const noexcept { return !operation_.sends && operation_.call.kind == OpKind::kAllReduce; }
+  bool needs_zeros() const noexcept {
+    return !operation_.sends && operation_.call.kind == OpKind::kAllReduce;
+  }
 
   size_t element_bytes(std::span<const size_t> indices) const {
     return dtype_bytes(tensors_[indices[0]].dtype);

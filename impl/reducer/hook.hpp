@@ -19,8 +19,8 @@ struct HookBucket {
   int32_t dtype;
   size_t count;
   std::byte* buffer;
-  void* stream;                    // of a device: behind the gradients; null in host memory
-  std::span<const size_t> params;  // indices, in the order of the buffer
+  void* stream;                         // of a device: behind the gradients; null in host memory
+  std::span<const size_t> params;       // indices, in the order of the buffer
   std::span<const Tensor> tensors;      // of all parameters
   std::span<const GradientSlot> slots;  // of all parameters
   Comm& group;

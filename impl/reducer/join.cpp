@@ -19,32 +19,36 @@ constexpr uint64_t kSkewToWarnOf = 1000;
 
 // What one rank is about to do.
 struct Join::Word {
-  int32_t step;       // JoinStep
-  int32_t reducer;    // number in the list; -1 with kEnded
-  int32_t counting;   // the reducer counts the marks of a static graph
+  int32_t step;      // JoinStep
+  int32_t reducer;   // number in the list; -1 with kEnded
+  int32_t counting;  // the reducer counts the marks of a static graph
 };
 
-bool Join::is_active(const Word& word) noexcept { return word.step != static_cast<int32_t>(JoinStep::kEnded); }
+bool Join::is_active(const Word& word) noexcept {
+  return word.step != static_cast<int32_t>(JoinStep::kEnded);
+}
 
 std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                    const JoinOptions& options) {
   if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
   for (size_t i = 0; i < reducers.size(); ++i) {
     if (reducers[i]->group()->size() != comm.size())
-      fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d", i,
-           reducers[i]->group()->size(), comm.size());
+      fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d",
+           i, reducers[i]->group()->size(), comm.size());
     reducers[i]->expect_idle();
     reducers[i]->expect_no_join();
   }
-  verify_settings(comm, std::vector<Setting>{{"n_reducers", std::to_string(reducers.size())},
-                                             {"divide_by_initial", std::to_string(options.divide_by_initial)},
-                                             {"throw_on_early_end", std::to_string(options.throw_on_early_end)}});
+  verify_settings(comm,
+                  std::vector<Setting>{{"n_reducers", std::to_string(reducers.size())},
+                                       {"divide_by_initial", std::to_string(options.divide_by_initial)},
+                                       {"throw_on_early_end", std::to_string(options.throw_on_early_end)}});
   auto join = std::make_shared<Join>(comm.split(0, comm.rank(), {"join", 0}), std::move(reducers), options);
   for (const auto& reducer : join->reducers_) reducer->set_join(join);
   return join;
 }
 
-Join::Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options)
+Join::Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,
+           const JoinOptions& options)
     : group_(std::move(group)),
       reducers_(std::move(reducers)),
       options_(options),
@@ -71,8 +75,10 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
   for (size_t rank = 0; rank < words.size(); ++rank) {
     if (first == words.end() || !is_active(words[rank])) continue;
     if (words[rank].step == first->step && words[rank].reducer == first->reducer) continue;
-    fail(DSC_ERR_MISMATCH, "ranks under a join do different things: rank %d step %d of reducer %d, rank %zu step %d of "
-         "reducer %d", static_cast<int>(first - words.begin()), first->step, first->reducer, rank, words[rank].step,
+    fail(DSC_ERR_MISMATCH,
+         "ranks under a join do different things: rank %d step %d of reducer %d, rank %zu step %d of "
+         "reducer %d",
+         static_cast<int>(first - words.begin()), first->step, first->reducer, rank, words[rank].step,
          words[rank].reducer);
   }
   return words;
@@ -88,21 +94,25 @@ void Join::check_early_end(const std::vector<Word>& words) const {
   }
   if (ended.empty() || ended.size() == words.size()) return;
   if (options_.throw_on_early_end)
-    fail(DSC_ERR_STATE, "%s has no more batches while others go on; with throw_on_early_end that ends all ranks",
+    fail(DSC_ERR_STATE,
+         "%s has no more batches while others go on; with throw_on_early_end that ends all ranks",
          ranks_text(ended).c_str());
   if (counting)
-    fail(DSC_ERR_STATE, "%s has no more batches before the first iteration of a static graph, which all ranks must run",
+    fail(DSC_ERR_STATE,
+         "%s has no more batches before the first iteration of a static graph, which all ranks must run",
          ranks_text(ended).c_str());
 }
 
 Turn Join::turn_of(const std::vector<Word>& words) const {
   const auto first = std::ranges::find_if(words, is_active);
   const auto active = static_cast<int>(std::ranges::count_if(words, is_active));
-  return {active, options_.divide_by_initial ? group_->size() : active, static_cast<int>(first - words.begin())};
+  return {active, options_.divide_by_initial ? group_->size() : active,
+          static_cast<int>(first - words.begin())};
 }
 
 Turn Join::announce(const Reducer& reducer, JoinStep step) {
-  const auto found = std::ranges::find_if(reducers_, [&](const auto& each) { return each.get() == &reducer; });
+  const auto found =
+      std::ranges::find_if(reducers_, [&](const auto& each) { return each.get() == &reducer; });
   const auto words = exchange(static_cast<int32_t>(found - reducers_.begin()), step);
   check_early_end(words);
   return turn_of(words);
@@ -114,7 +124,7 @@ void Join::shadow(const std::vector<Word>& words) {
   Reducer& reducer = *reducers_[static_cast<size_t>(word.reducer)];
   const auto step = static_cast<JoinStep>(word.step);
   if (step == JoinStep::kIteration) return reducer.shadow_iteration(turn);
-  reducer.shadow_buffers(turn, step);
+  shadow_buffers(reducer, turn, step);
 }
 
 int Join::finish(std::span<const Tensor> params) {
@@ -130,8 +140,8 @@ int Join::finish(std::span<const Tensor> params) {
     check_early_end(words);
     shadow(words);
     if (alone == kSkewToWarnOf)
-      log(DSC_LOG_WARN, "%s: rank %d has had no batches for %llu iterations of others", group_->name().c_str(),
-          group_->rank(), static_cast<unsigned long long>(alone));
+      log(DSC_LOG_WARN, "%s: rank %d has had no batches for %llu iterations of others",
+          group_->name().c_str(), group_->rank(), static_cast<unsigned long long>(alone));
   }
   is_over_ = true;
   detach();

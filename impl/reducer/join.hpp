@@ -1,5 +1,5 @@
-// Uneven inputs: ranks that have run out of batches take part in the collectives of the others with zeros, until
-// all have run out (PyTorch's Join).
+// Uneven inputs: ranks that have run out of batches take part in the collectives of the others with zeros,
+// until all have run out (PyTorch's Join).
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ class Join final : public JoinGate {
   // for one of other ranks than comm has.
   static std::shared_ptr<Join> create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                       const JoinOptions& options);
-  Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers, const JoinOptions& options);
+  Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,
+       const JoinOptions& options);
   ~Join() override;
 
   // Collective, when this rank has no more batches: takes part in what the others do until all have come

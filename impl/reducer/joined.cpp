@@ -5,25 +5,25 @@
 namespace dsc {
 
 void Reducer::expect_no_join() const {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(intake_.mutex);
   if (!join_.expired()) fail(DSC_ERR_STATE, "the reducer is under another join, which was not finished");
 }
 
 void Reducer::set_join(std::weak_ptr<JoinGate> join) {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(intake_.mutex);
   join_ = std::move(join);
 }
 
 bool Reducer::counts_marks() const {
-  const MutexLock lock(mutex_);
-  return usage_.is_counting();
+  const MutexLock lock(intake_.mutex);
+  return intake_.marks.usage().is_counting();
 }
 
 // Iterations that are not reduced concern no other rank.
 std::optional<Turn> Reducer::announce(JoinStep step) {
   std::shared_ptr<JoinGate> gate;
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(intake_.mutex);
     if (step == JoinStep::kIteration && !sync_) return std::nullopt;
     gate = join_.lock();
   }
@@ -36,35 +36,35 @@ void Reducer::shadow_iteration(const Turn& turn) {
   check_alive();
   expect_finished();
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(intake_.mutex);
     sync_ = true;
-    carries_ = false;
+    intake_.marks.forget_sums();
   }
   begin_iteration(nullptr, turn.divisor);
   std::vector<size_t> order;
   {
-    const MutexLock lock(mutex_);
-    frozen_marked_ = true;
-    if (!is_deferred()) order = set_->layout.plan.indices;
-    for (const size_t i : order) states_[i].mark = Mark::kReady;
+    const MutexLock lock(intake_.mutex);
+    if (!intake_.marks.is_deferred()) {
+      intake_.marks.take_missing();
+      order = set().layout.plan.indices;
+    }
   }
-  for (const size_t i : order) mark_without_gradient(i);
+  for (const size_t i : order) intake_.take_without_gradient(i);
   finish(nullptr);
 }
 
-void Reducer::set_buffers(std::span<const Tensor> buffers) { buffers_.set(*group_, buffers); }
-
-void Reducer::sync_buffers(int32_t how) {
-  expect_idle();
+void sync_buffers(Reducer& reducer, int32_t how) {
+  reducer.expect_idle();
+  const int size = reducer.group()->size();
   const bool is_mean = how == DSC_BUFFER_SYNC_MEAN;
-  const auto turn = announce(is_mean ? JoinStep::kMeanBuffers : JoinStep::kBroadcastBuffers);
-  buffers_.sync(*group_, how, turn.value_or(Turn{group_->size(), group_->size(), 0}), true);
+  const auto turn = reducer.announce(is_mean ? JoinStep::kMeanBuffers : JoinStep::kBroadcastBuffers);
+  reducer.buffers.sync(*reducer.group(), how, turn.value_or(Turn{size, size, 0}), true);
 }
 
-void Reducer::shadow_buffers(const Turn& turn, JoinStep step) {
-  expect_idle();
-  buffers_.sync(*group_, step == JoinStep::kMeanBuffers ? DSC_BUFFER_SYNC_MEAN : DSC_BUFFER_SYNC_BROADCAST, turn,
-                false);
+void shadow_buffers(Reducer& reducer, const Turn& turn, JoinStep step) {
+  reducer.expect_idle();
+  const int32_t how = step == JoinStep::kMeanBuffers ? DSC_BUFFER_SYNC_MEAN : DSC_BUFFER_SYNC_BROADCAST;
+  reducer.buffers.sync(*reducer.group(), how, turn, false);
 }
 
 }  // namespace dsc

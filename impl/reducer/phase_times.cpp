@@ -27,7 +27,8 @@ int64_t PhaseTimes::overlap() const noexcept {
   return std::max<int64_t>(0, end - start);
 }
 
-// A bucket whose end is unknown, because it was reduced on a device, is taken as reduced when finish() was over.
+// A bucket whose end is unknown, because it was reduced on a device, is taken as reduced when finish() was
+// over.
 PhaseTimes phases_of(const IterationTimes& times) {
   PhaseTimes phases;
   phases.forward_compute_start = times.begun;
@@ -35,7 +36,8 @@ PhaseTimes phases_of(const IterationTimes& times) {
   phases.backward_compute_end = latest_of(times.ready);
   phases.backward_comm_start = earliest(times.launched);
   const bool all_known = std::ranges::none_of(times.reduced, [](int64_t time) { return time == 0; });
-  phases.backward_comm_end = std::max(all_known ? latest_of(times.reduced) : times.finished, phases.backward_comm_start);
+  phases.backward_comm_end =
+      std::max(all_known ? latest_of(times.reduced) : times.finished, phases.backward_comm_start);
   phases.finished = times.finished;
   return phases;
 }

@@ -9,7 +9,7 @@ namespace dsc {
 
 // In nanoseconds. Starts and ends are times of CLOCK_MONOTONIC; 0: did not happen.
 struct PhaseTimes {
-  int64_t forward_compute_start = 0;  // begin()
+  int64_t forward_compute_start = 0;   // begin()
   int64_t backward_compute_start = 0;  // the first gradient was marked
   int64_t backward_compute_end = 0;    // the last one was
   int64_t backward_comm_start = 0;     // the first bucket was launched

@@ -48,11 +48,13 @@ class Picture {
 
   void draw_title() {
     const PhaseTimes phases = phases_of(report_.times);
-    add("<text x=\"8\" y=\"16\" font-weight=\"bold\">iteration %llu on rank %d of %d: %zu gradients in %zu buckets, "
+    add("<text x=\"8\" y=\"16\" font-weight=\"bold\">iteration %llu on rank %d of %d: %zu gradients in %zu "
+        "buckets, "
         "%.1f us</text>\n",
         static_cast<unsigned long long>(report_.iterations), report_.group->rank(), report_.group->size(),
         report_.params->size(), report_.layout->plan.buckets(), us(end_ - begun_));
-    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.1f us, of which %.1f us beside the computation; exposed after "
+    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.1f us, of which %.1f us beside the computation; "
+        "exposed after "
         "the last gradient: %.1f us (shaded)</text>\n",
         us(phases.backward_comm()), us(phases.overlap()), us(phases.exposed()));
   }
@@ -68,12 +70,13 @@ class Picture {
   void draw_bucket(size_t b) {
     const double y = kTop + static_cast<double>(b) * kRow;
     const BucketLayout::Bucket& bucket = report_.layout->buckets[b];
-    add("<text x=\"8\" y=\"%.1f\">%zu: %.1f KiB</text>\n", y + kBar,
-        b, static_cast<double>(bucket.count * dtype_bytes(bucket.dtype)) / 1024);
+    add("<text x=\"8\" y=\"%.1f\">%zu: %.1f KiB</text>\n", y + kBar, b,
+        static_cast<double>(bucket.count * dtype_bytes(bucket.dtype)) / 1024);
     const int64_t launched = report_.times.launched[b];
     const int64_t reduced = report_.times.reduced[b] == 0 ? end_ : report_.times.reduced[b];
     if (launched != 0)
-      add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"#4c8bb8\"><title>bucket %zu: launched at "
+      add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"#4c8bb8\"><title>bucket %zu: "
+          "launched at "
           "%.1f us, reduced at %.1f us</title></rect>\n",
           x(launched), y + 3, std::max(1.0, x(reduced) - x(launched)), kBar, b, us(launched - begun_),
           us(reduced - begun_));
@@ -83,8 +86,8 @@ class Picture {
   void draw_gradient(size_t i, double y) {
     const int64_t ready = report_.times.ready[i];
     if (ready == 0) return;
-    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#d9822b\" stroke-width=\"2\"><title>", x(ready),
-        y + 1, x(ready), y + kRow - 2);
+    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#d9822b\" stroke-width=\"2\"><title>",
+        x(ready), y + 1, x(ready), y + kRow - 2);
     for (const char c : report_.params->labels[i]) svg_ += c == '<' || c == '>' || c == '&' ? '_' : c;
     add(" ready at %.1f us</title></line>\n", us(ready - begun_));
   }

@@ -27,7 +27,8 @@ BucketPlan plan_of_rank_0(Comm& group, const BucketPlan& plan, size_t n) {
   std::vector<uint64_t> words(2 * n + 1);
   std::ranges::copy(plan.indices, words.begin());
   std::ranges::copy(plan.starts, words.begin() + static_cast<std::ptrdiff_t>(n));
-  Call call = call_of_bytes(OpKind::kBroadcast, 0, words.data(), words.data(), words.size() * sizeof words[0]);
+  Call call =
+      call_of_bytes(OpKind::kBroadcast, 0, words.data(), words.data(), words.size() * sizeof words[0]);
   std::snprintf(call.note, sizeof call.note, "order of buckets");
   group.run(call);
   BucketPlan agreed;
@@ -83,7 +84,8 @@ std::unique_ptr<BucketSet> Rebuilder::propose(Comm& group, const ParamList& para
   layout.part_alignment = current.layout.part_alignment;
   layout.indices = agreed.indices;
   layout.starts = agreed.starts;
-  auto set = std::make_unique<BucketSet>(group, params, make_bucket_layout(params.tensors, layout), current.average);
+  auto set =
+      std::make_unique<BucketSet>(group, params, make_bucket_layout(params.tensors, layout), current.average);
   ++count_;
   candidate_seen_ = 0;
   return set;

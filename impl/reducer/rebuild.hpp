@@ -22,6 +22,8 @@ class Rebuilder {
  public:
   // `possible` is false for a reducer whose buckets were given by the caller; equal on all ranks.
   Rebuilder(const RebuildOptions& options, bool possible) : options_(options), possible_(possible) {}
+  Rebuilder(const Rebuilder& fresh) : Rebuilder(fresh.options_, fresh.possible_) {}
+  Rebuilder& operator=(const Rebuilder&) = delete;
 
   // Collective, at the end of a reduced iteration: returns the new buckets if all ranks can and rank 0
   // wants to, else null. Rank 0's order counts. `pinned` says that this rank has given views of the
@@ -40,8 +42,8 @@ class Rebuilder {
   const bool possible_;
   bool settled_ = false;  // the only rebuild was done, or found impossible
   std::atomic<uint64_t> count_{0};
-  BucketPlan candidate_;      // a plan that recent iterations asked for
-  int candidate_seen_ = 0;    // in how many iterations in succession
+  BucketPlan candidate_;    // a plan that recent iterations asked for
+  int candidate_seen_ = 0;  // in how many iterations in succession
 };
 
 }  // namespace dsc

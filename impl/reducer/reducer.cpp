@@ -1,7 +1,6 @@
 #include "reducer/reducer.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -62,8 +61,10 @@ void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who)
   if (grad_dtype == dtype || (grad_dtype == DSC_DTYPE_F32 && is_small_float(dtype)) ||
       (dtype == DSC_DTYPE_F32 && is_small_float(grad_dtype)))
     return;
-  fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be kept as grad_dtype %s: one must be f32, the other f16, "
-       "bf16, f8e4m3 or f8e5m2", who.c_str(), dtype_name(dtype), dtype_name(grad_dtype));
+  fail(DSC_ERR_UNSUPPORTED,
+       "%s: gradients of %s cannot be kept as grad_dtype %s: one must be f32, the other f16, "
+       "bf16, f8e4m3 or f8e5m2",
+       who.c_str(), dtype_name(dtype), dtype_name(grad_dtype));
 }
 
 void check_param(const ReducerOptions& options, const Tensor& param, const std::string& who) {
@@ -72,8 +73,8 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
     fail(DSC_ERR_INVALID_ARG, "%s expects sparse gradients, and has no shape that says how many rows it has",
          who.c_str());
   if (param.expect_sparse == 1 && (param.device >= 0 || dtype != param.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "%s expects sparse gradients: these are in host memory and have the parameter's type",
-         who.c_str());
+    fail(DSC_ERR_UNSUPPORTED,
+         "%s expects sparse gradients: these are in host memory and have the parameter's type", who.c_str());
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
   // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
   // divides.
@@ -99,7 +100,8 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
     fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
          options.grad_dtype);
   if (options.grad_dtype != 0 && on_device(params))
-    fail(DSC_ERR_UNSUPPORTED, "grad_dtype is %s, expected 0: gradients on a device keep the type of their parameters",
+    fail(DSC_ERR_UNSUPPORTED,
+         "grad_dtype is %s, expected 0: gradients on a device keep the type of their parameters",
          dtype_name(options.grad_dtype));
   for (size_t i = 0; i < params.size(); ++i) check_param(options, params[i], label(params[i].name, i));
 }
@@ -113,6 +115,12 @@ BucketLayoutOptions layout_options(const ReducerOptions& options, bool device) {
   result.starts = options.bucket_starts;
   if (!options.bucket_starts.empty()) result.indices = {options.bucket_indices, options.bucket_starts.back()};
   return result;
+}
+
+Rebuilder rebuilder(const ReducerOptions& options) {
+  const RebuildOptions how{options.rebuild, options.bucket_bytes, options.first_bucket_bytes,
+                           options.small_bucket_first == 1};
+  return {how, options.bucket_starts.empty() && (options.find_unused == 0 || options.static_graph == 1)};
 }
 
 // The caller's lists of buckets are only valid during the call.
@@ -146,56 +154,51 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, co
     : group_(std::move(group)),
       params_(params, options.grad_dtype),
       options_(kept(options)),
-      ranges_(params.size()),
-      states_(params.size()),
-      usage_(params.size(), options.static_graph == 1),
-      rebuilder_({options.rebuild, options.bucket_bytes, options.first_bucket_bytes,
-                  options.small_bucket_first == 1},
-                 options.bucket_starts.empty() && (options.find_unused == 0 || options.static_graph == 1)),
-      set_(std::make_shared<BucketSet>(
-          *group_, params_, make_bucket_layout(params_.tensors, layout_options(options, on_device(params))),
-          options.average)),
+      sets_(std::make_shared<BucketSet>(
+                *group_, params_,
+                make_bucket_layout(params_.tensors, layout_options(options, on_device(params))),
+                options.average),
+            rebuilder(options)),
       runner_(*group_, params_),
       sparse_(params_, options.average, options.keep_sparse_rows == 0),
-      first_layout_(set_->layout) {}
+      intake_(params_, options.static_graph == 1, runner_, [this] { launch_ready(true); }) {
+  const MutexLock lock(intake_.mutex);
+  intake_.use(*sets_.current());
+}
 
 Reducer::~Reducer() {
   close();
   const Deadline deadline = Deadline::after_ms(kWaitIdleMs);
   const bool idle = runner_.wait_idle(deadline);
-  if (set_->storage->wait_idle(deadline) && idle) return;
+  const auto set = current_set();
+  if (set->storage->wait_idle(deadline) && idle) return;
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
-      group_->name().c_str(), set_->layout.bytes, kWaitIdleMs);
-  set_->storage->keep();
+      group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
+  set->storage->keep();
 }
 
 void Reducer::expect_idle() const {
   check_alive();
-  const MutexLock lock(mutex_);
-  require_idle();
-}
-
-void Reducer::require_idle() const {
-  if (phase_ != Phase::kIdle)
-    fail(DSC_ERR_STATE, "an iteration runs; expected this call between finish and begin");
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
 }
 
 void Reducer::set_sync(bool sync) {
-  const MutexLock lock(mutex_);
-  require_idle();
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
   sync_ = sync;
 }
 
 void Reducer::set_hook(std::shared_ptr<BucketHook> hook) {
-  const MutexLock lock(mutex_);
-  require_idle();
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
   runner_.set_hook(std::move(hook));
 }
 
 BucketHook& Reducer::hook() {
-  const MutexLock lock(mutex_);
-  require_idle();
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
   if (!runner_.hook()) fail(DSC_ERR_STATE, "the reducer has no hook");
   return *runner_.hook();
 }
@@ -209,41 +212,20 @@ void Reducer::begin(void* stream) {
 }
 
 void Reducer::expect_finished() const {
-  const MutexLock lock(mutex_);
-  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
-  if (phase_ == Phase::kIdle) return;
-  const auto indices = missing();
-  fail(DSC_ERR_STATE,
-       "expected to have finished reduction in the prior iteration before starting a new one; %s",
-       indices.empty() ? "all parameters are ready, call finish"
-                       : ("parameters that did not receive a gradient on rank " +
-                          std::to_string(group_->rank()) + ": " + params_.name_list(indices))
-                             .c_str());
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.expect_finished(group_->rank());
 }
 
 void Reducer::begin_iteration(void* stream, int divisor) {
-  const MutexLock lock(mutex_);
-  require_idle();
-  if (next_set_) {
-    if (pinned_) retired_.push_back(set_);
-    set_ = std::move(next_set_);
-    pinned_ = false;
-  }
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
+  sets_.advance();
+  intake_.begin(*sets_.current(), !sync_);
   storage().begin(stream);
-  for (Param& param : states_) {
-    param.mark = Mark::kNone;
-    param.accumulated = param.accumulated && carries_;
-    param.gradient = nullptr;
-  }
-  if (!carries_) sparse_.clear();
+  if (!intake_.marks.carries()) sparse_.clear();
   divisor_ = divisor;
-  local_ = !sync_;
-  frozen_marked_ = false;
   has_results_ = false;
-  runner_.begin(*set_, divisor);
-  usage_.begin();
-  ranges_.next_iteration();
-  phase_ = Phase::kOpen;
+  runner_.begin(set(), divisor);
 }
 
 // The failure is checked after the wait: a communicator that fails unblocks its streams, and is known to
@@ -255,55 +237,39 @@ bool Reducer::synchronize(Deadline deadline) {
 }
 
 std::shared_ptr<BucketSet> Reducer::current_set() const {
-  const MutexLock lock(mutex_);
-  return set_;
+  const MutexLock lock(intake_.mutex);
+  return sets_.current();
 }
 
 void* Reducer::grad_view(size_t index) {
   check_index(index);
-  const MutexLock lock(mutex_);
-  pinned_ = true;
-  return slot(index).view;
-}
-
-const SparseRows& Reducer::sparse_rows(size_t index) const {
-  check_index(index);
-  expect_sparse(index, true);
-  const MutexLock lock(mutex_);
-  require_idle();
-  return sparse_.result(index);
-}
-
-void Reducer::read_gradient(size_t index, void* gradient) const {
-  check_index(index);
-  if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
-  const MutexLock lock(mutex_);
-  require_idle();
-  const GradientSlot& slot = this->slot(index);
-  if (!gradient && slot.bytes > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL, expected %zu bytes", slot.bytes);
-  if (slot.bytes > 0) std::memcpy(gradient, slot.view, slot.bytes);
+  const MutexLock lock(intake_.mutex);
+  return sets_.view(index);
 }
 
 BucketPlan Reducer::plan() const { return current_set()->layout.plan; }
 
 std::vector<size_t> Reducer::unused() const {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(intake_.mutex);
   return unused_;
 }
 
 void Reducer::close() noexcept {
-  const Phase phase = [&] {
-    const MutexLock lock(mutex_);
-    return phase_;
-  }();
+  bool idle = false;
+  bool finishing = false;
+  {
+    const MutexLock lock(intake_.mutex);
+    idle = intake_.marks.is_idle();
+    finishing = intake_.marks.is_finishing();
+  }
   const auto set = current_set();
   // On a device, finished iterations may still be running.
-  if (phase == Phase::kIdle)
+  if (idle)
     set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
   if (runner_.is_starting()) group_->abort();
-  const bool running = runner_.is_running() || phase == Phase::kFinishing;
-  const MutexLock lock(mutex_);
+  const bool running = runner_.is_running() || finishing;
+  const MutexLock lock(intake_.mutex);
   if (std::exchange(closed_, true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),

@@ -71,7 +71,7 @@ void write_model(JsonWriter& json, const ReducerReport& report) {
   integer(json, "static_graph", report.static_graph ? 1 : 0);
   integer(json, "join_uneven_inputs", report.joined ? 1 : 0);
   text(json, "dtypes", dtypes(*report.params));
-  text(json, "backend_name", report.params->tensors[0].device >= 0 ? "nccl" : "host");
+  text(json, "backend_name", report.params->tensors[0].device >= 0 ? "device" : "host");
   text(json, "comm_hook", report.hook);
   text(json, "error", report.failure);
 }

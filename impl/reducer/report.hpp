@@ -37,8 +37,8 @@ struct ReducerReport {
 // Returns a JSON object.
 std::string to_json(const ReducerReport& report);
 
-// Returns a picture of one iteration as SVG: which gradient was ready when, which bucket was reduced when, and
-// what of it was exposed.
+// Returns a picture of one iteration as SVG: which gradient was ready when, which bucket was reduced when,
+// and what of it was exposed.
 std::string to_svg(const ReducerReport& report);
 
 }  // namespace dsc

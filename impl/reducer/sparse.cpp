@@ -16,8 +16,8 @@ constexpr uint64_t kCountsTag = 0x73706172;
 constexpr size_t kRowsAtOnce = 64;  // that one reduction takes
 
 // Collective: gathers blocks of different lengths, in elements of a type.
-void gather_blocks(Comm& group, int32_t dtype, const void* mine, std::span<const uint64_t> counts, size_t unit,
-                   void* all) {
+void gather_blocks(Comm& group, int32_t dtype, const void* mine, std::span<const uint64_t> counts,
+                   size_t unit, void* all) {
   std::vector<size_t> lengths;
   for (const uint64_t count : counts) lengths.push_back(count * unit);
   Call call;
@@ -40,8 +40,9 @@ SparseGradients::SparseGradients(const ParamList& params, int32_t average, bool 
     if (param.expect_sparse == 0) continue;
     Gradient& gradient = gradients_[i];
     gradient.rows = param.shape[0];
-    gradient.row_elements = std::accumulate(param.shape.begin() + 1, param.shape.end(), size_t{1},
-                                            [](size_t all, int64_t size) { return all * static_cast<size_t>(size); });
+    gradient.row_elements =
+        std::accumulate(param.shape.begin() + 1, param.shape.end(), size_t{1},
+                        [](size_t all, int64_t size) { return all * static_cast<size_t>(size); });
     gradient.dtype = param.dtype;
   }
 }
@@ -50,8 +51,8 @@ void SparseGradients::add(size_t param, std::span<const int64_t> indices, const 
   Gradient& gradient = gradients_.at(param);
   for (size_t k = 0; k < indices.size(); ++k)
     if (indices[k] < 0 || indices[k] >= gradient.rows)
-      fail(DSC_ERR_INVALID_ARG, "%s: indices[%zu] is %lld, expected 0 to %lld", params_.labels[param].c_str(), k,
-           static_cast<long long>(indices[k]), static_cast<long long>(gradient.rows - 1));
+      fail(DSC_ERR_INVALID_ARG, "%s: indices[%zu] is %lld, expected 0 to %lld", params_.labels[param].c_str(),
+           k, static_cast<long long>(indices[k]), static_cast<long long>(gradient.rows - 1));
   const auto* bytes = static_cast<const std::byte*>(values);
   const size_t size = indices.size() * gradient.row_elements * dtype_bytes(gradient.dtype);
   gradient.own.indices.insert(gradient.own.indices.end(), indices.begin(), indices.end());
@@ -80,7 +81,8 @@ void SparseGradients::reduce(Comm& group, int divisor) {
   size_t number = 0;
   for (auto& [param, gradient] : gradients_) {
     std::vector<uint64_t> counts;
-    for (int rank = 0; rank < group.size(); ++rank) counts.push_back(all[static_cast<size_t>(rank) * n + number]);
+    for (int rank = 0; rank < group.size(); ++rank)
+      counts.push_back(all[static_cast<size_t>(rank) * n + number]);
     gather(group, gradient, counts);
     if (coalesce_) coalesce(gradient);
     std::byte* const values = gradient.result.values.data();
@@ -101,7 +103,8 @@ void SparseGradients::gather(Comm& group, Gradient& gradient, std::span<const ui
                 gradient.result.values.data());
 }
 
-// Rows of one index are added in rank order, those of 8 and 16 bits in f32 with one rounding for every 64 rows.
+// Rows of one index are added in rank order, those of 8 and 16 bits in f32 with one rounding for every 64
+// rows.
 void SparseGradients::coalesce(Gradient& gradient) const {
   SparseRows& all = gradient.result;
   const size_t row_bytes = gradient.row_elements * dtype_bytes(gradient.dtype);
@@ -119,12 +122,12 @@ void SparseGradients::coalesce(Gradient& gradient) const {
     for (; at < order.size() && all.indices[order[at]] == index; ++at) {
       rows.push_back(all.values.data() + order[at] * row_bytes);
       if (rows.size() < kRowsAtOnce) continue;
-      dsc::reduce({.dtype = gradient.dtype, .op = DSC_OP_SUM}, rows.data(), static_cast<int>(rows.size()), &target, 1,
-                  gradient.row_elements);
+      dsc::reduce({.dtype = gradient.dtype, .op = DSC_OP_SUM}, rows.data(), static_cast<int>(rows.size()),
+                  &target, 1, gradient.row_elements);
       rows.assign(1, target);
     }
-    dsc::reduce({.dtype = gradient.dtype, .op = DSC_OP_SUM}, rows.data(), static_cast<int>(rows.size()), &target, 1,
-                gradient.row_elements);
+    dsc::reduce({.dtype = gradient.dtype, .op = DSC_OP_SUM}, rows.data(), static_cast<int>(rows.size()),
+                &target, 1, gradient.row_elements);
   }
   all = std::move(sums);
 }

@@ -1,4 +1,5 @@
-// Gradients of which only some rows are not zero, such as those of embeddings: the rows of all ranks are gathered.
+// Gradients of which only some rows are not zero, such as those of embeddings: the rows of all ranks are
+// gathered.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ class SparseGradients {
   void add(size_t param, std::span<const int64_t> indices, const void* values);
   void clear();  // forgets what was added
 
-  // Collective: gathers the rows of all ranks in rank order and makes the average over `divisor` ranks. Returns the
-  // parameters without rows on any rank.
+  // Collective: gathers the rows of all ranks in rank order and makes the average over `divisor` ranks.
+  // Returns the parameters without rows on any rank.
   void reduce(Comm& group, int divisor);
   // The latest result.
   const SparseRows& result(size_t param) const { return gradients_.at(param).result; }

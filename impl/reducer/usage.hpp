@@ -45,8 +45,8 @@ class Usage {
   std::vector<uint32_t> marks_;
   std::vector<uint32_t> expected_;
   std::vector<int32_t> used_;
-  std::vector<size_t> order_;       // parameters with gradients
-  std::vector<size_t> empty_;       // those without
+  std::vector<size_t> order_;  // parameters with gradients
+  std::vector<size_t> empty_;  // those without
 };
 
 // Collective: returns the parameters that no rank used.

@@ -2,89 +2,13 @@
 
 import json
 import math
-import os
-import socket
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
 import libdsc as dsc
-
-SECONDS = 120
-SIZES = [30, 5, 70, 12, 1]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def on_rank(rank, n, port, name):
-    """Runs a function of this file on one rank; with a port, half of the ranks are on another host."""
-    if port:
-        per_host = n // 2
-        local = {"LOCAL_RANK": rank % per_host, "LOCAL_WORLD_SIZE": per_host, "MASTER_PORT": port}
-        os.environ.update({key: str(number) for key, number in local.items()})
-        os.environ.update(DSC_HOST_ID=f"host-{rank // per_host}", DSC_TOKEN="ab" * 32, MASTER_ADDR="127.0.0.1")
-    world = dsc.init_distributed(init_timeout=60, timeout=60)
-    found = globals()[name](world)
-    dsc.finalize()
-    return found
-
-
-def everywhere(function):
-    """On one rank, on three of one host, and on four of two hosts."""
-
-    @pytest.mark.parametrize("n, hosts", [(1, 1), (3, 1), (4, 2)])
-    def test(n, hosts):
-        port = free_port() if hosts > 1 else 0
-        for found in dsc.spawn(on_rank, n, args=(n, port, function.__name__), timeout=SECONDS):
-            assert found is None or found, found
-
-    test.__doc__ = function.__doc__
-    return test
-
-
-def gradients(rank, step, sizes=None, dtype=np.float32):
-    random = np.random.default_rng(1000 * step + rank)
-    return [random.standard_normal(size).astype(dtype) for size in sizes or SIZES]
-
-
-def means(n, step, sizes=None):
-    """Each gradient times 1 / n, in rank order, in f32."""
-    total = None
-    for rank in range(n):
-        scaled = [np.float32(1 / n) * g for g in gradients(rank, step, sizes)]
-        total = scaled if total is None else [a + b for a, b in zip(total, scaled)]
-    return total
-
-
-def same(got, expected):
-    assert all(np.array_equal(a, b) for a, b in zip(got, expected)), (got, expected)
-
-
-def close(got, expected, rtol=1e-6):
-    assert all(np.allclose(a, b, rtol=rtol, atol=rtol) for a, b in zip(got, expected)), (got, expected)
-
-
-def reducer_of(world, sizes=None, **options):
-    options.setdefault("bucket_bytes", 200)
-    options.setdefault("first_bucket_bytes", 40)
-    return dsc.BucketReducer(world, [np.zeros(size, np.float32) for size in sizes or SIZES], **options)
-
-
-def iterate(reducer, grads, order=None):
-    reducer.begin()
-    for i in order or reversed(range(len(grads))):
-        reducer.mark_ready(i, grads[i])
-    reducer.finish()
-
-
-# Sums between hosts are made by host first, so that only one host gives the bits of the reference.
-def compare(world, got, expected):
-    (same if world.local_size == world.size else close)(got, expected)
+from reducer_ranks import SIZES, bfloat16, close, compare, everywhere, gradients, iterate, means, reducer_of, same, wide
 
 
 def rebuilds_in_ready_order(world):
@@ -283,15 +207,6 @@ def no_sync_in_views(world):
         close(views, [a + b for a, b in zip(means(world.size, 0), means(world.size, 1))], 1e-5)
 
 
-def bfloat16(values):
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def wide(values):
-    return (values.astype(np.uint32) << 16).view(np.float32)
-
-
 def gradients_of_16_bits_are_summed_in_f32(world):
     params = [np.zeros(size, np.uint16) for size in SIZES]
     with dsc.BucketReducer(world, params, bucket_bytes=200, dtype="bf16", grad_dtype="f32") as reducer:
@@ -366,126 +281,6 @@ def buffers_become_equal(world):
         if world.size > 1:
             with pytest.raises(dsc.MismatchError, match=r"buffers\['a'\]"):
                 reducer.set_buffers({"a": np.zeros(2 + world.rank, np.float32)})
-
-
-def hooks_of_functions(world):
-    seen = []
-
-    def hook(bucket):
-        seen.append((bucket.index, bucket.params, bucket.is_last))
-        for gradient in bucket.gradients():
-            gradient /= bucket.divisor
-        yield bucket.comm.all_reduce(bucket.buffer, async_op=True)
-        seen.append(bucket.index)
-        bucket.buffer *= 2
-        yield bucket.comm.all_reduce(np.zeros(1, np.float32), async_op=True)
-
-    with reducer_of(world, hook=hook, rebuild="never") as reducer:
-        grads = gradients(world.rank, 0)
-        iterate(reducer, grads)
-        close(grads, [2 * m for m in means(world.size, 0)])
-        buckets = reducer.buckets
-        assert [s for s in seen if isinstance(s, tuple)] == [
-            (b, bucket, b == len(buckets) - 1) for b, bucket in enumerate(buckets)
-        ]
-        assert sorted(s for s in seen if isinstance(s, int)) == list(range(len(buckets)))
-        assert reducer.stats()["comm_hook"].endswith("hook")
-        reducer.set_hook(None)
-        grads = gradients(world.rank, 1)
-        iterate(reducer, grads)
-        compare(world, grads, means(world.size, 1))
-
-
-def a_hook_that_raises_ends_the_reducer_everywhere(world):
-    def hook(bucket):
-        if world.rank == world.size - 1 and bucket.index == 1:
-            raise ZeroDivisionError("of the hook")
-        bucket.buffer /= bucket.divisor
-        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
-
-    with reducer_of(world, hook=hook) as reducer:
-        grads = gradients(world.rank, 0)
-        expected = ZeroDivisionError if world.rank == world.size - 1 else dsc.DscError
-        with pytest.raises(expected) as told:
-            iterate(reducer, grads)
-        if world.rank != world.size - 1 and world.local_size == world.size:
-            assert "hook" in str(told.value) and f"rank {world.size - 1}" in str(told.value), told.value
-        with pytest.raises((dsc.DscError, ZeroDivisionError)):
-            reducer.begin()
-    world.barrier()
-
-
-def built_in_hooks(world):
-    n = world.size
-    for name, bound in {
-        "allreduce": 1e-6,
-        "fp16": 2e-3,
-        "bf16": 2e-2,
-        "fp8": 0.15,
-        "fp8(exponent_bits=5, block=16)": 0.3,
-        "int8": 0.03,
-        "int4(block=8)": 0.4,
-        "topk(ratio=1)": 1e-6,
-        "bf16(topk(ratio=1))": 2e-2,
-        "powersgd": 1e-6,
-        "local_sgd(start_iteration=5)": 1e-6,
-    }.items():
-        with reducer_of(world, hook=name) as reducer:
-            for step in range(3):
-                grads = gradients(world.rank, step)
-                iterate(reducer, grads)
-                for got, expected in zip(grads, means(n, step)):
-                    assert np.abs(got - expected).max() <= bound * max(1, np.abs(expected).max()), (name, step)
-            copies = world.all_gather_object([g.tobytes() for g in grads])
-            assert all(copy == copies[0] for copy in copies), name  # the same bits on all ranks
-    with pytest.raises(dsc.InvalidArgError, match='did you mean "powersgd"'):
-        reducer_of(world, hook="powersdg")
-    if n > 1:
-        with pytest.raises(dsc.ConfigError, match="the hook is"):
-            reducer_of(world, hook="fp16" if world.rank == 0 else "bf16")
-
-
-def error_feedback_sums_up(world):
-    """What a hook leaves out comes later: the mean over many steps of equal gradients converges."""
-    for name in ("onebit", "topk(ratio=0.2)", "powersgd(start_iteration=0)", "int4(error_feedback=1)"):
-        params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
-        with dsc.BucketReducer(world, params, hook=name) as reducer:
-            total, steps = [np.zeros_like(p, np.float64) for p in params], 60
-            own = [np.random.default_rng(world.rank).standard_normal(p.shape).astype(np.float32) for p in params]
-            exact = world.all_gather_object(own)
-            exact = [sum(np.float64(g[i]) for g in exact) / world.size for i in range(2)]
-            for _ in range(steps):
-                grads = [g.copy() for g in own]
-                iterate(reducer, grads)
-                total = [t + g for t, g in zip(total, grads)]
-            for t, e in zip(total, exact):
-                assert np.abs(t / steps - e).max() < 0.25 * np.abs(e).max() + 0.05, name
-
-
-def states_of_hooks_go_on(world):
-    params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
-
-    def step_of(reducer, step):
-        random = np.random.default_rng(10 * step + world.rank)
-        grads = [random.standard_normal(p.shape).astype(np.float32) for p in params]
-        iterate(reducer, grads)
-        return grads
-
-    for name in ("onebit", "topk", "powersgd(start_iteration=1)", "int8(error_feedback=1)", "local_sgd(start_iteration=3)"):
-        with dsc.BucketReducer(world, params, hook=name, rebuild="never") as reducer:
-            for step in range(3):
-                step_of(reducer, step)
-            state = reducer.save_hook()
-            expected = [step_of(reducer, step) for step in (3, 4)]
-        with dsc.BucketReducer(world, params, hook=name, rebuild="never") as reducer:
-            reducer.load_hook(state)
-            for step, wanted in zip((3, 4), expected):
-                same(step_of(reducer, step), wanted)
-            with pytest.raises(dsc.InvalidArgError):
-                reducer.load_hook(state[:-1])
-    with dsc.BucketReducer(world, params, hook="onebit") as reducer:
-        with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
-            reducer.load_hook(state)
 
 
 def tells_and_draws(world):
@@ -572,73 +367,6 @@ def sparse_gradients(world):
         assert len(reducer.sparse(1)[0]) == 0 and [i for i, _ in reducer.unused()] == [0, 1, 2]
 
 
-def ranks_with_fewer_batches(world):
-    """Rank r has r + 1 batches; two reducers, of which one has unused parameters, buffers, and a hook."""
-    n, params = world.size, [np.full(size, world.rank, np.float32) for size in SIZES]
-    buffer = np.zeros(2, np.float32)
-    with reducer_of(world, find_unused=True, buffers=[buffer]) as first, reducer_of(world, hook="bf16") as second:
-        with dsc.Join([first, second], params) as join:
-            for step in range(world.rank + 1):
-                buffer[...] = world.rank
-                first.sync_buffers()
-                assert (buffer == step).all(), buffer  # of the lowest rank that has batches
-                grads = gradients(world.rank, step)
-                first.begin()
-                for i in (0, 2, 4):
-                    first.mark_ready(i, grads[i])
-                first.finish()
-                active = range(step, n)
-                expected = [sum(np.float32(1 / n) * gradients(r, step)[i] for r in active) for i in range(len(SIZES))]
-                close([grads[i] for i in (0, 2, 4)], [expected[i] for i in (0, 2, 4)])
-                assert [i for i, _ in first.unused()] == [1, 3]
-                grads = gradients(world.rank, step)
-                iterate(second, grads)
-                close(grads, expected, 3e-2)
-        assert join.last_rank == n - 1 and all((p == n - 1).all() for p in params)
-        grads = gradients(world.rank, 7)
-        iterate(second, grads)  # all ranks again, without a join
-        close(grads, means(n, 7), 3e-2)
-
-
-def joins_divide_by_who_is_there(world):
-    n = world.size
-    with reducer_of(world) as reducer:
-        with dsc.Join(reducer, divide_by_initial_world_size=False):
-            for step in range(world.rank + 1):
-                grads = gradients(world.rank, step)
-                iterate(reducer, grads)
-                there = range(step, n)
-                expected = [
-                    sum(np.float32(1 / len(there)) * gradients(r, step)[i] for r in there) for i in range(len(SIZES))
-                ]
-                close(grads, expected)
-
-
-def joins_that_end_all_ranks_early(world):
-    n = world.size
-    with reducer_of(world) as reducer:
-        join = dsc.Join(reducer, throw_on_early_termination=True)
-        steps = 0
-        try:
-            with join:
-                for step in range(2 + (world.rank > 0)):
-                    iterate(reducer, gradients(world.rank, step))
-                    steps += 1
-        except dsc.StateError as error:
-            assert n > 1 and "rank 0 has no more batches" in str(error)
-        else:
-            assert n == 1
-        assert steps == 2 + (n == 1 and world.rank > 0)
-        grads = gradients(world.rank, 9)
-        iterate(reducer, grads)  # nothing is broken
-        compare(world, grads, means(n, 9))
-        with dsc.Join(reducer) as again:
-            with pytest.raises(dsc.StateError, match="another join"):
-                dsc.Join(reducer)
-            iterate(reducer, gradients(world.rank, 1))
-        assert again.last_rank == n - 1
-
-
 test_rebuilds = everywhere(rebuilds_in_ready_order)
 test_rebuilds_again = everywhere(rebuilds_again_when_the_order_stays_another)
 test_old_views = everywhere(views_of_before_a_rebuild_stay_readable)
@@ -650,13 +378,5 @@ test_no_sync_in_views = everywhere(no_sync_in_views)
 test_grad_dtype = everywhere(gradients_of_16_bits_are_summed_in_f32)
 test_clip = everywhere(clips_by_the_norm_of_all)
 test_buffers = everywhere(buffers_become_equal)
-test_hooks_of_functions = everywhere(hooks_of_functions)
-test_hook_that_raises = everywhere(a_hook_that_raises_ends_the_reducer_everywhere)
-test_built_in_hooks = everywhere(built_in_hooks)
-test_error_feedback = everywhere(error_feedback_sums_up)
-test_hook_states = everywhere(states_of_hooks_go_on)
 test_stats = everywhere(tells_and_draws)
 test_sparse = everywhere(sparse_gradients)
-test_join = everywhere(ranks_with_fewer_batches)
-test_join_divisor = everywhere(joins_divide_by_who_is_there)
-test_join_early_end = everywhere(joins_that_end_all_ranks_early)

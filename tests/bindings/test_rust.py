@@ -63,6 +63,7 @@ WRAPPERS = {
     "dsc_store_t": ("StoreHandle", "Store"),
     "dsc_tied_layers_t": ("TiedHandle", "TiedLayers"),
     "dsc_pipe_report_t": ("ReportHandle", "PipeReport"),
+    "dsc_join_t": ("JoinHandle", "Join"),
 }
 
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <thread>
 
 #include "crew.hpp"
@@ -60,6 +61,55 @@ bool make_objects(Rank& rank, Objects& objects) {
   return result == DSC_OK;
 }
 
+struct ForkedCall {
+  const char* name;
+  dsc_result_t result;
+};
+
+// The first one that was not refused; NULL: none.
+const char* first_allowed(std::initializer_list<ForkedCall> calls) {
+  for (const auto& call : calls)
+    if (call.result != DSC_ERR_FORKED) return call.name;
+  return nullptr;
+}
+
+const char* call_reducers(const Objects& objects) {
+  void* memory = nullptr;
+  float in[8] = {};
+  float out[8] = {};
+  size_t count = 0;
+  size_t starts[4];
+  uint64_t rebuilds = 0;
+  double norm = 0;
+  dsc_join_t* join = nullptr;
+  return first_allowed({
+      {"bucket_reducer_begin", dsc_bucket_reducer_begin(objects.reducer, nullptr)},
+      {"bucket_reducer_mark_ready", dsc_bucket_reducer_mark_ready(objects.reducer, 0, in, nullptr)},
+      {"bucket_reducer_mark_unused", dsc_bucket_reducer_mark_unused(objects.reducer, 0)},
+      {"bucket_reducer_grad_view", dsc_bucket_reducer_grad_view(objects.reducer, 0, &memory)},
+      {"bucket_reducer_finish", dsc_bucket_reducer_finish(objects.reducer, nullptr)},
+      {"bucket_reducer_buckets", dsc_bucket_reducer_buckets(objects.reducer, starts, starts, &count)},
+      {"bucket_reducer_op_stats", dsc_bucket_reducer_op_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_set_sync", dsc_bucket_reducer_set_sync(objects.reducer, 0)},
+      {"bucket_reducer_unused", dsc_bucket_reducer_unused(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_rebuilds", dsc_bucket_reducer_rebuilds(objects.reducer, &rebuilds)},
+      {"bucket_reducer_read_grad", dsc_bucket_reducer_read_grad(objects.reducer, 0, out)},
+      {"bucket_reducer_mark_sparse", dsc_bucket_reducer_mark_sparse(objects.reducer, 0, nullptr, nullptr, 0)},
+      {"bucket_reducer_sparse", dsc_bucket_reducer_sparse(objects.reducer, 0, nullptr, nullptr, nullptr)},
+      {"bucket_reducer_set_buffers", dsc_bucket_reducer_set_buffers(objects.reducer, nullptr, 0)},
+      {"bucket_reducer_sync_buffers", dsc_bucket_reducer_sync_buffers(objects.reducer, DSC_BUFFER_SYNC_MEAN)},
+      {"bucket_reducer_clip", dsc_bucket_reducer_clip(objects.reducer, nullptr, &norm)},
+      {"bucket_reducer_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_draw", dsc_bucket_reducer_draw(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_set_hook", dsc_bucket_reducer_set_hook(objects.reducer, nullptr, nullptr, nullptr)},
+      {"bucket_reducer_use_hook", dsc_bucket_reducer_use_hook(objects.reducer, "fp16")},
+      {"bucket_reducer_save_hook", dsc_bucket_reducer_save_hook(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_load_hook", dsc_bucket_reducer_load_hook(objects.reducer, in, 4)},
+      {"join_create", dsc_join_create(objects.world, &objects.reducer, 1, nullptr, &join)},
+      {"bucket_reducer_destroy", dsc_bucket_reducer_destroy(objects.reducer)},
+  });
+}
+
 // The first function that a forked child may call after all; NULL: none.
 const char* call_everything(const Objects& objects) {
   dsc_comm_t* comm = objects.world;
@@ -71,18 +121,12 @@ const char* call_everything(const Objects& objects) {
   const int32_t ranks[] = {0};
   char text[512];
   size_t count = 0;
-  size_t starts[4];
-  uint64_t rebuilds = 0;
-  double norm = 0;
-  dsc_join_t* join = nullptr;
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
   const dsc_op_t sum = DSC_OP_SUM;
-  struct {
-    const char* name;
-    dsc_result_t result;
-  } calls[] = {
+  if (const char* allowed = call_reducers(objects)) return allowed;
+  return first_allowed({
       {"init_distributed", dsc_init_distributed(nullptr, &made)},
       {"world", dsc_world(&made)},
       {"is_initialized", dsc_is_initialized(&number)},
@@ -116,38 +160,11 @@ const char* call_everything(const Objects& objects) {
       {"work_error", dsc_work_error(objects.work, &info)},
       {"work_eventfd", dsc_work_eventfd(objects.work, &number)},
       {"work_destroy", dsc_work_destroy(objects.work)},
-      {"bucket_reducer_begin", dsc_bucket_reducer_begin(objects.reducer, nullptr)},
-      {"bucket_reducer_mark_ready", dsc_bucket_reducer_mark_ready(objects.reducer, 0, in, nullptr)},
-      {"bucket_reducer_mark_unused", dsc_bucket_reducer_mark_unused(objects.reducer, 0)},
-      {"bucket_reducer_grad_view", dsc_bucket_reducer_grad_view(objects.reducer, 0, &memory)},
-      {"bucket_reducer_finish", dsc_bucket_reducer_finish(objects.reducer, nullptr)},
-      {"bucket_reducer_buckets", dsc_bucket_reducer_buckets(objects.reducer, starts, starts, &count)},
-      {"bucket_reducer_op_stats", dsc_bucket_reducer_op_stats(objects.reducer, nullptr, 0, &count)},
-      {"bucket_reducer_set_sync", dsc_bucket_reducer_set_sync(objects.reducer, 0)},
-      {"bucket_reducer_unused", dsc_bucket_reducer_unused(objects.reducer, nullptr, 0, &count)},
-      {"bucket_reducer_rebuilds", dsc_bucket_reducer_rebuilds(objects.reducer, &rebuilds)},
-      {"bucket_reducer_read_grad", dsc_bucket_reducer_read_grad(objects.reducer, 0, out)},
-      {"bucket_reducer_mark_sparse", dsc_bucket_reducer_mark_sparse(objects.reducer, 0, nullptr, nullptr, 0)},
-      {"bucket_reducer_sparse", dsc_bucket_reducer_sparse(objects.reducer, 0, nullptr, nullptr, nullptr)},
-      {"bucket_reducer_set_buffers", dsc_bucket_reducer_set_buffers(objects.reducer, nullptr, 0)},
-      {"bucket_reducer_sync_buffers", dsc_bucket_reducer_sync_buffers(objects.reducer, DSC_BUFFER_SYNC_MEAN)},
-      {"bucket_reducer_clip", dsc_bucket_reducer_clip(objects.reducer, nullptr, &norm)},
-      {"bucket_reducer_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
-      {"bucket_reducer_draw", dsc_bucket_reducer_draw(objects.reducer, nullptr, 0, &count)},
-      {"bucket_reducer_set_hook", dsc_bucket_reducer_set_hook(objects.reducer, nullptr, nullptr, nullptr)},
-      {"bucket_reducer_use_hook", dsc_bucket_reducer_use_hook(objects.reducer, "fp16")},
-      {"bucket_reducer_save_hook", dsc_bucket_reducer_save_hook(objects.reducer, nullptr, 0, &count)},
-      {"bucket_reducer_load_hook", dsc_bucket_reducer_load_hook(objects.reducer, in, 4)},
-      {"join_create", dsc_join_create(comm, &objects.reducer, 1, nullptr, &join)},
-      {"bucket_reducer_destroy", dsc_bucket_reducer_destroy(objects.reducer)},
       {"comm_abort", dsc_comm_abort(comm)},
       {"comm_finalize", dsc_comm_finalize(comm)},
       {"comm_destroy", dsc_comm_destroy(objects.group)},
       {"finalize", dsc_finalize()},
-  };
-  for (const auto& call : calls)
-    if (call.result != DSC_ERR_FORKED) return call.name;
-  return nullptr;
+  });
 }
 
 // 0 when every call of a child gives DSC_ERR_FORKED and the child ended in time.

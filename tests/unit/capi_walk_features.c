@@ -112,7 +112,8 @@ static void sparse(void) {
   EXPECT(indices == rows && found == values && n == 9);
   WALK(DSC_OK, dsc_bucket_reducer_sparse(own, 0, &indices, &found, &n));
   const float* sums = found;
-  EXPECT(n == 2 && indices[0] == 1 && indices[1] == 3 && sums[0] == 6 && sums[1] == 8 && sums[2] == 3 && sums[3] == 4);
+  EXPECT(n == 2 && indices[0] == 1 && indices[1] == 3 && sums[0] == 6 && sums[1] == 8 && sums[2] == 3 &&
+         sums[3] == 4);
   WALK(DSC_OK, dsc_bucket_reducer_destroy(own));
 }
 
@@ -243,9 +244,20 @@ static void load_hook(void) {
 }
 
 static void use_hook(void) {
-  static const char* const wrong[] = {"",           "fp61",         "fp16(",        "fp16)",          "fp16(int8)",
-                                      "int8(block=3)", "int8(block=x)", "int8(blok=4)", "int8(block=4,block=4)", "local_sgd",
-                                      "topk(ratio=2)", "allreduce(fp16)", "fp16(bf16(topk))", "powersgd(rank=1.5)"};
+  static const char* const wrong[] = {"",
+                                      "fp61",
+                                      "fp16(",
+                                      "fp16)",
+                                      "fp16(int8)",
+                                      "int8(block=3)",
+                                      "int8(block=x)",
+                                      "int8(blok=4)",
+                                      "int8(block=4,block=4)",
+                                      "local_sgd",
+                                      "topk(ratio=2)",
+                                      "allreduce(fp16)",
+                                      "fp16(bf16(topk))",
+                                      "powersgd(rank=1.5)"};
   BAD_REDUCERS(dsc_bucket_reducer_use_hook(bad, "fp16"));
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i)
     WALK_INVALID(dsc_bucket_reducer_use_hook(reducer, wrong[i]));

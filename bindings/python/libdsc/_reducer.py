@@ -131,18 +131,20 @@ class BucketReducer(ReducerFeatures):
         if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
             names = paths
         tensors = Tensors(world, arrays, "params", dtype, sync and world.rank != 0, names, paths)
-        options = _raw.BucketReducerOptions()
-        check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
-        options.bucket_bytes = integer("bucket_bytes", bucket_bytes, *SIZE)
-        options.first_bucket_bytes = integer("first_bucket_bytes", first_bucket_bytes, *SIZE)
-        options.average, options.sync = _dtypes.average_code(average), int(bool(sync))
-        options.single_first_bucket = int(bool(single_first_bucket))
-        options.find_unused, options.static_graph = int(bool(find_unused)), int(bool(static_graph))
-        options.rebuild = _dtypes.rebuild_code(rebuild)
-        options.small_bucket_first = int(bool(small_bucket_first))
         self._grad_dtype = 0 if grad_dtype is None else _dtypes.dtype_code(grad_dtype, "grad_dtype")
-        options.grad_dtype = self._grad_dtype
-        options.keep_sparse_rows = int(not coalesce_sparse)
+        options = _options(
+            bucket_bytes=integer("bucket_bytes", bucket_bytes, *SIZE),
+            first_bucket_bytes=integer("first_bucket_bytes", first_bucket_bytes, *SIZE),
+            average=_dtypes.average_code(average),
+            sync=bool(sync),
+            single_first_bucket=bool(single_first_bucket),
+            find_unused=bool(find_unused),
+            static_graph=bool(static_graph),
+            rebuild=_dtypes.rebuild_code(rebuild),
+            small_bucket_first=bool(small_bucket_first),
+            grad_dtype=self._grad_dtype,
+            keep_sparse_rows=not coalesce_sparse,
+        )
         for i in integers("sparse", sparse, 0, max(0, tensors.length - 1)):
             tensors.array[i].expect_sparse = 1
         if buckets is not None:
@@ -154,14 +156,31 @@ class BucketReducer(ReducerFeatures):
             lib.dsc_bucket_reducer_create, tensors.array, tensors.length, byref(options), byref(reducer)
         )
         assert reducer.value is not None
+        self._keep(world, reducer.value, tensors, arrays, [path[len("params") :] for path in paths], names, dtype)
+        if buffers is not None:
+            self.set_buffers(buffers)
+        if hook is not None:
+            self.set_hook(hook)
+
+    def _keep(
+        self,
+        world: Communicator,
+        handle: int,
+        tensors: Tensors,
+        arrays: list[Any],
+        paths: list[str],
+        names: Optional[Sequence[str]],
+        dtype: Any,
+    ) -> None:
+        """Sets what is known of the parameters, and the state before the first iteration."""
         self._world = world
         self._dtype = dtype
-        self._owner: Optional[_Handle] = _Handle(reducer.value)
-        self._handle = reducer.value
+        self._owner: Optional[_Handle] = _Handle(handle)
+        self._handle = handle
         self._expected = [(buffer.count, buffer.dtype) for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
-        self._paths = [path[len("params") :] for path in paths]
+        self._paths = paths
         self._memory = tensors.memory  # whose library knows a current stream; None: the host's
         self._device = world._device
         self._views: dict[int, Any] = {}
@@ -174,10 +193,6 @@ class BucketReducer(ReducerFeatures):
         self._synced, self._carries, self._rebuilds = True, False, 0
         self._hook_entry: Any = None
         self._buffers: Any = None
-        if buffers is not None:
-            self.set_buffers(buffers)
-        if hook is not None:
-            self.set_hook(hook)
 
     def __repr__(self) -> str:
         place = f"{len(self._expected)} parameters on {self._world.name!r}"
@@ -475,6 +490,15 @@ class BucketReducer(ReducerFeatures):
         if code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the reducer was closed"
         self._world._fail(code, text, f"bucket_reducer_{op}")
+
+
+def _options(**values: int) -> _raw.BucketReducerOptions:
+    """The C options, with those values."""
+    options = _raw.BucketReducerOptions()
+    check(lib.dsc_bucket_reducer_options_init(byref(options), ctypes.sizeof(options)))
+    for name, value in values.items():
+        setattr(options, name, int(value))
+    return options
 
 
 def _set_buckets(options: _raw.BucketReducerOptions, buckets: Sequence[Sequence[int]]) -> None:

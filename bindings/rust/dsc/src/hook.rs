@@ -17,6 +17,7 @@ use crate::device::{DeviceSlice, Stream};
 use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ErrorCode};
 use crate::reducer::BucketReducer;
+use crate::reducer_features::entries;
 
 /// What a hook returns; any error ends the iteration on this rank, and the reducer on all. An [`Error`] of this crate is told
 /// as it is.
@@ -168,17 +169,6 @@ impl fmt::Debug for Bucket<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Bucket({}, parameters {:?}, {} elements)", self.index(), self.params(), self.len())
     }
-}
-
-/// # Safety
-///
-/// There are so many entries, which stay as they are for `'e`.
-unsafe fn entries<'e>(first: *const usize, n: usize) -> &'e [usize] {
-    if n == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise.
-    unsafe { slice::from_raw_parts(first, n) }
 }
 
 /// What the library's context pointer leads to: a function, and how it failed.

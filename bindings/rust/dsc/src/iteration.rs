@@ -62,6 +62,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
 
     fn accumulate_raw(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let param = self.reducer.param(index)?;
+        self.reducer.expect_in_graph(index)?;
         let before = param.claim(index, self.reducer.marks_repeat)?;
         // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the iteration,
         // and is only read; the place in the bucket was claimed.
@@ -113,6 +114,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
         // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
         // call that writes it, and so is the stream. The place in the bucket was claimed and is the library's from now on.
         let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
+        if result >= 0 {
+            self.reducer.note_mark(index);
+        }
         self.give(index, before, result);
         self.reducer.check(result, "bucket_reducer_mark_ready")
     }
@@ -125,6 +129,45 @@ impl<'r, 'g> Iteration<'r, 'g> {
         let result = unsafe { sys::dsc_bucket_reducer_mark_unused(self.reducer.raw(), index) };
         self.give(index, before, result);
         self.reducer.check(result, "bucket_reducer_mark_unused")
+    }
+
+    /// Marks a sparse gradient, of a parameter that [expects](crate::Tensor::expect_sparse) them: some of its rows, which are
+    /// copied. An index may repeat. The result is [`BucketReducer::sparse`] after `finish`.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// let mut table = vec![0.0f32; 100 * 3]; // of 100 rows
+    /// let mut tensors = [dsc::Tensor::new(&mut table).shape(&[100, 3]).expect_sparse()];
+    /// let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// let iteration = reducer.begin()?;
+    /// iteration.mark_sparse(0, &[7, 7], &[1.0f32, 2.0, 3.0, 1.0, 1.0, 1.0])?;
+    /// iteration.finish()?;
+    /// let (indices, rows) = reducer.sparse::<f32>(0)?;
+    /// assert_eq!((indices, rows), (&[7][..], &[2.0, 3.0, 4.0][..]));
+    /// # world.finalize()
+    /// # }
+    /// ```
+    pub fn mark_sparse<V: Data + ?Sized>(&self, index: usize, indices: &[i64], values: &V) -> Result<()> {
+        let (param, values) = (self.reducer.param(index)?, values.span());
+        let row = param.sparse_row.ok_or_else(|| {
+            Error::invalid(format!("parameter {} has no sparse gradients; see Tensor::expect_sparse", index))
+        })?;
+        if indices.len().checked_mul(row) != Some(values.count) || (values.dtype, values.device) != (param.dtype, HOST)
+        {
+            let rows = format!("{} rows of {} of {:?} on the host", indices.len(), row, param.dtype);
+            let got = format!("{} elements of {:?}", values.count, values.dtype);
+            return Err(Error::invalid(format!("the rows of parameter {} are {}; expected {}", index, got, rows)));
+        }
+        let before = self.claim(index)?;
+        let (raw, rows) = (self.reducer.raw(), indices.len());
+        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the parameter.
+        let result = unsafe { sys::dsc_bucket_reducer_mark_sparse(raw, index, indices.as_ptr(), values.ptr, rows) };
+        if result >= 0 {
+            self.reducer.note_mark(index);
+        }
+        self.give(index, before, result);
+        self.reducer.check(result, "bucket_reducer_mark_sparse")
     }
 
     fn claim(&self, index: usize) -> Result<u8> {
@@ -145,8 +188,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// has asked for one, buckets are not rebuilt any more.
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
-        param.expect_type::<T>(index)?;
+        param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
+        self.reducer.expect_in_graph(index)?;
         param.claim(index, false)?;
         let place = self.reducer.place(index);
         let place = place.map_err(|error| {
@@ -167,6 +211,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, which it returns: in the memory that
     /// was marked ready, and in the views. Collective.
     ///
+    /// Ranks that have run out of batches do not take part, so there is no clipping under a [`Join`](crate::Join) then.
     /// If the norm is a NaN or infinite, no gradient was changed: with loss scaling, skip the step then. Floats in memory of
     /// the host only.
     ///
@@ -209,6 +254,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// Checks that a gradient looks like its parameter.
     fn fit(&self, index: usize, gradient: Span) -> Result<Span> {
         let param = self.reducer.param(index)?;
+        param.expect_dense(index)?;
         if gradient.device != param.device {
             let place =
                 |device: i32| if device == HOST { "on the host".into() } else { format!("on device {}", device) };

@@ -1,6 +1,7 @@
 //! Uneven inputs: ranks that have run out of batches take part in what the others do.
 
 use std::fmt;
+use std::mem::take;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
@@ -119,26 +120,32 @@ impl Join {
     /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers), which are written when other ranks
     /// synchronise theirs: a list for each reducer.
     pub fn finish_with_buffers(
-        self,
+        mut self,
         reducers: &mut [&mut BucketReducer],
         params: &mut [Tensor<'_>],
         buffers: &mut [&mut [Tensor<'_>]],
     ) -> Result<usize> {
         self.expect(reducers, buffers)?;
         let raw = RawTensors::new(params)?;
-        let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| std::mem::take(&mut reducer.at_rest)).collect();
-        let mut last_rank = 0;
-        // SAFETY: the library checks the handle. It writes the tensors, the reducers' views and their buffers, which are all
-        // borrowed mutably; it calls the reducers' hooks, which they keep.
-        let result =
-            unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), raw.list.as_ptr(), raw.list.len(), &mut last_rank) };
-        check(result).map_err(|error| self.explain(error, reducers))?;
+        let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| take(&mut reducer.at_rest)).collect();
+        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their hooks.
+        let last_rank = unsafe { self.finish_raw(&raw) }.map_err(|error| self.explain(error, reducers))?;
         for (reducer, at_rest) in reducers.iter_mut().zip(at_rest) {
             reducer.at_rest = at_rest;
             if !reducer.sync {
                 reducer.set_sync(false)?; // iterations for other ranks have changed it
             }
         }
+        Ok(last_rank)
+    }
+
+    /// # Safety
+    ///
+    /// It writes the tensors, and the views and buffers of the reducers, whose hooks it calls.
+    unsafe fn finish_raw(&mut self, params: &RawTensors) -> Result<usize> {
+        let (list, count, mut last_rank) = (params.list.as_ptr(), params.list.len(), 0);
+        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller answers for the rest.
+        check(unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), list, count, &mut last_rank) })?;
         Ok(natural(last_rank))
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -40,7 +40,11 @@ pub(crate) struct Param {
     /// Of the place in the bucket.
     view_dtype: Dtype,
     pub(crate) device: i32,
+    /// The elements of a row, if gradients are sparse: then there is no place in a bucket.
+    pub(crate) sparse_row: Option<usize>,
     state: AtomicU8,
+    /// Whether it was marked in this iteration, or where a static graph is known, in the first one.
+    marked: AtomicBool,
 }
 
 /// Averages gradients over all ranks, in buckets that start as soon as they are full.
@@ -94,7 +98,10 @@ pub struct BucketReducer {
     pub(crate) at_rest: bool,
     /// Says whether the next iteration is reduced.
     pub(crate) sync: bool,
+    /// Says whether the graph is static, so that parameters may be marked several times.
     pub(crate) marks_repeat: bool,
+    /// Says whether the first iteration of a static graph is over.
+    counted: bool,
     /// What the library was told to make equal.
     pub(crate) buffers: Vec<Place>,
     /// What reducers under one join have in common: one thread at a time may be inside it.
@@ -121,7 +128,9 @@ impl BucketReducer {
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no reducer and no error".into()))?;
         let param = |tensor: &Tensor<'_>| {
             let Span { count, dtype, device, .. } = tensor.span;
-            Param { count, dtype, view_dtype: options.view_dtype(dtype), device, state: AtomicU8::new(FREE) }
+            let (view_dtype, sparse_row) = (options.view_dtype(dtype), tensor.sparse_row());
+            let (state, marked) = (AtomicU8::new(FREE), AtomicBool::new(false));
+            Param { count, dtype, view_dtype, device, sparse_row, state, marked }
         };
         Ok(BucketReducer {
             handle: Some(ReducerHandle(handle)),
@@ -131,6 +140,7 @@ impl BucketReducer {
             at_rest: true,
             sync: true,
             marks_repeat: options.marks_repeat(),
+            counted: false,
             buffers: Vec::new(),
             joined: None,
         })
@@ -176,6 +186,7 @@ impl BucketReducer {
         self.at_rest = false;
         for param in &mut self.params {
             *param.state.get_mut() = FREE;
+            *param.marked.get_mut() &= self.counted;
         }
         Ok(Iteration::new(self))
     }
@@ -198,6 +209,7 @@ impl BucketReducer {
         // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the caller
         // answers for others.
         let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), stream) };
+        self.counted |= self.marks_repeat && self.sync; // or the reducer has ended
         self.check(result, "bucket_reducer_finish")?;
         self.at_rest = true;
         Ok(())
@@ -233,7 +245,7 @@ impl BucketReducer {
     /// before it is marked, is never copied. It may be another one after the next `begin`: ask again then.
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         let param = self.param(index)?;
-        param.expect_type::<T>(index)?;
+        param.expect_place::<T>(index)?;
         if param.device == HOST {
             return Err(Error::invalid(format!("device_view: parameter {} is in memory of the host; see view", index)));
         }
@@ -249,7 +261,7 @@ impl BucketReducer {
     /// first one.
     pub fn view<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.param(index)?;
-        param.expect_type::<T>(index)?;
+        param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("view")?;
         // SAFETY: the place has so many elements of this type as long as the reducer lives, and after a finished iteration
@@ -260,7 +272,7 @@ impl BucketReducer {
     /// A copy of what [`view`](BucketReducer::view) shows, for callers that keep no view.
     pub fn read_grad<T: Element>(&self, index: usize) -> Result<Vec<T>> {
         let param = self.param(index)?;
-        param.expect_type::<T>(index)?;
+        param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("read_grad")?;
         let mut gradient: Vec<T> = Vec::with_capacity(param.count);
@@ -273,7 +285,7 @@ impl BucketReducer {
         Ok(gradient)
     }
 
-    fn expect_at_rest(&self, call: &str) -> Result<()> {
+    pub(crate) fn expect_at_rest(&self, call: &str) -> Result<()> {
         if self.at_rest && self.handle.is_some() {
             return Ok(());
         }
@@ -296,6 +308,21 @@ impl BucketReducer {
         self.params.get(index).ok_or_else(|| {
             Error::invalid(format!("there is no parameter {}; this reducer has {}", index, self.params.len()))
         })
+    }
+
+    /// Refuses what a static graph does not use: the library reduces zeros in its place as soon as anything is marked.
+    pub(crate) fn expect_in_graph(&self, index: usize) -> Result<()> {
+        if !self.counted || self.param(index)?.marked.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let text = format!("parameter {} had no gradient in the first iteration of this static graph", index);
+        Err(Error::new(ErrorCode::State, text).in_group(&self.group))
+    }
+
+    pub(crate) fn note_mark(&self, index: usize) {
+        if !self.counted {
+            self.params[index].marked.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
@@ -365,6 +392,19 @@ impl Param {
         }
         let text = format!("parameter {} is on device {}, where no slice can be; see device_view", index, self.device);
         Err(Error::invalid(text))
+    }
+
+    pub(crate) fn expect_dense(&self, index: usize) -> Result<()> {
+        if self.sparse_row.is_none() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("parameter {} has sparse gradients; see mark_sparse and sparse", index)))
+    }
+
+    /// Checks that there is a place, of this type.
+    pub(crate) fn expect_place<T: Element>(&self, index: usize) -> Result<()> {
+        self.expect_dense(index)?;
+        self.expect_type::<T>(index)
     }
 
     pub(crate) fn expect_type<T: Element>(&self, index: usize) -> Result<()> {

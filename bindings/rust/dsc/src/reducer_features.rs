@@ -1,11 +1,14 @@
 //! What a reducer does besides its iterations.
 
 use std::fmt;
+use std::ptr;
+use std::slice;
 use std::sync::PoisonError;
 
 use dsc_sys as sys;
 
 use crate::convert::{list, text};
+use crate::data::Element;
 use crate::error::{Error, Result};
 use crate::numbers::BufferSync;
 use crate::reducer::{BucketReducer, Place};
@@ -121,6 +124,34 @@ impl BucketReducer {
         };
         Err(Error::invalid(format!("{}: {}", call, text)).in_group(&self.group))
     }
+}
+
+/// # Sparse gradients
+impl BucketReducer {
+    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after another.
+    pub fn sparse<T: Element>(&mut self, index: usize) -> Result<(&[i64], &[T])> {
+        let param = self.param(index)?;
+        param.expect_type::<T>(index)?;
+        let row = param.sparse_row.unwrap_or(0);
+        self.expect_at_rest("sparse")?;
+        let (mut indices, mut values, mut rows) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: the library checks handle and index; all results outlive the call.
+        let result = unsafe { sys::dsc_bucket_reducer_sparse(self.raw(), index, &mut indices, &mut values, &mut rows) };
+        self.check(result, "bucket_reducer_sparse")?;
+        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer mutably.
+        Ok(unsafe { (entries(indices, rows), entries(values.cast::<T>(), rows * row)) })
+    }
+}
+
+/// # Safety
+///
+/// There are so many entries, which stay as they are for `'e`.
+pub(crate) unsafe fn entries<'e, T>(first: *const T, n: usize) -> &'e [T] {
+    if n == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(first, n) }
 }
 
 /// # What it tells

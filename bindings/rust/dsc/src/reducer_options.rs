@@ -20,6 +20,7 @@ pub struct ReducerOptions {
     rebuild: Option<Rebuild>,
     small_bucket_first: bool,
     grad_dtype: Option<Dtype>,
+    keep_sparse_rows: bool,
 }
 
 impl ReducerOptions {
@@ -113,6 +114,14 @@ impl ReducerOptions {
         self
     }
 
+    /// Results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another; by default each
+    /// index is there once, in ascending order, with the sum of its rows.
+    #[must_use]
+    pub fn keep_sparse_rows(mut self, on: bool) -> Self {
+        self.keep_sparse_rows = on;
+        self
+    }
+
     /// The type of the views of parameters of that type.
     pub(crate) fn view_dtype(&self, dtype: Dtype) -> Dtype {
         self.grad_dtype.unwrap_or(dtype)
@@ -146,6 +155,7 @@ impl ReducerOptions {
         raw.static_graph = i32::from(self.static_graph);
         raw.rebuild = self.rebuild.map_or(raw.rebuild, Rebuild::number);
         raw.small_bucket_first = i32::from(self.small_bucket_first);
+        raw.keep_sparse_rows = i32::from(self.keep_sparse_rows);
         raw.grad_dtype = self.grad_dtype.map_or(raw.grad_dtype, Dtype::number);
         Ok(call(&raw))
     }

@@ -34,19 +34,20 @@ pub struct Tensor<'a> {
     pub(crate) span: Span,
     shape: Option<Vec<usize>>,
     name: Option<String>,
+    sparse: bool,
     memory: PhantomData<&'a mut ()>,
 }
 
 impl<'a> Tensor<'a> {
     /// A tensor with its elements.
     pub fn new<D: DataMut + ?Sized>(data: &'a mut D) -> Self {
-        Tensor { span: data.span_mut(), shape: None, name: None, memory: PhantomData }
+        Tensor { span: data.span_mut(), shape: None, name: None, sparse: false, memory: PhantomData }
     }
 
     /// A description without memory, where none is read or written.
     pub fn described(dtype: Dtype, count: usize) -> Self {
         let span = Span { ptr: ptr::null_mut(), count, dtype, device: HOST };
-        Tensor { span, shape: None, name: None, memory: PhantomData }
+        Tensor { span, shape: None, name: None, sparse: false, memory: PhantomData }
     }
 
     /// The sizes of its dimensions, compared between ranks.
@@ -54,6 +55,20 @@ impl<'a> Tensor<'a> {
     pub fn shape(mut self, shape: &[usize]) -> Self {
         self.shape = Some(shape.to_vec());
         self
+    }
+
+    /// Says that the gradients of a parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its rows, given
+    /// by [`mark_sparse`](crate::Iteration::mark_sparse). It needs a [`shape`](Tensor::shape), whose first size is the rows.
+    #[must_use]
+    pub fn expect_sparse(mut self) -> Self {
+        self.sparse = true;
+        self
+    }
+
+    /// The elements of a row, if gradients are sparse.
+    pub(crate) fn sparse_row(&self) -> Option<usize> {
+        let row = self.shape.as_ref().map_or(1, |shape| shape.iter().skip(1).product());
+        Some(row).filter(|_| self.sparse)
     }
 
     /// For messages; "parameter INDEX" by default.
@@ -94,7 +109,7 @@ impl RawTensors {
                 dtype: tensor.span.dtype.number(),
                 ndim: number("the number of dimensions", shape.as_ref().map_or(0, Vec::len))?,
                 device: tensor.span.device,
-                expect_sparse: 0,
+                expect_sparse: i32::from(tensor.sparse),
             });
             names.push(name); // moving it does not move its text
             shapes.push(shape);

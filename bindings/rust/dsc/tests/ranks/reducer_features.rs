@@ -74,6 +74,8 @@ fn a_static_graph_counts_marks() {
     ranks(2, |world| {
         let options = ReducerOptions::new().static_graph(true).average(Average::None);
         let mut reducer = reducer(&world, 3, options);
+        let passed = reducer.no_sync(|reducer| iterate(reducer, &[2], &[0.0; 3])); // which counts for nothing
+        passed.unwrap();
         for step in 0..3 {
             let mut other = [1f32; N];
             let iteration = reducer.begin().unwrap();
@@ -83,9 +85,20 @@ fn a_static_graph_counts_marks() {
                 assert!(iteration.grad_view::<f32>(0).is_err()); // it may belong to the library
             }
             iteration.mark_ready(2, &mut other).unwrap();
+            if step > 0 {
+                // The library has taken zeros for it.
+                for error in [
+                    iteration.grad_view::<f32>(1).map(drop).unwrap_err(),
+                    iteration.accumulate(1, &[1f32; N]).unwrap_err(),
+                ] {
+                    assert_eq!(error.code, ErrorCode::State);
+                    assert!(error.message.contains("parameter 1 had no gradient in the first iteration"), "{}", error);
+                }
+                iteration.mark_unused(1).unwrap();
+            }
             if step == 2 {
-                assert_eq!(iteration.mark_accumulated(0).unwrap_err().code, ErrorCode::State);
-                // a third use
+                let third = iteration.mark_accumulated(0);
+                assert_eq!(third.unwrap_err().code, ErrorCode::State);
             }
             iteration.finish().unwrap();
             assert_eq!((reducer.read_grad::<f32>(0).unwrap()[0], other), (6.0, [2.0; N]));
@@ -211,6 +224,50 @@ fn gradients_are_clipped_where_they_lie() {
         assert!(wrong(&mut reducer, ClipOptions::new().scale(0.0)).contains("scale is 0"));
         assert!(wrong(&mut reducer, ClipOptions::new().norm(Norm::Unknown(7))).contains("norm is 7"));
         drop(shards);
+        world.finalize().unwrap();
+    });
+}
+
+/// A reducer of a list and of a table of 10 rows of 3, whose gradients are sparse.
+fn sparse_reducer(world: &Comm, options: &ReducerOptions) -> BucketReducer {
+    let (mut list, mut table) = ([0f32; N], [0f32; 30]);
+    let mut tensors = [Tensor::new(&mut list), Tensor::new(&mut table).shape(&[10, 3]).expect_sparse()];
+    BucketReducer::new(world, &mut tensors, options).unwrap()
+}
+
+#[test]
+fn sparse_gradients_are_gathered() {
+    ranks(2, |world| {
+        let me = world.rank() as i64;
+        let options = ReducerOptions::new().average(Average::None);
+        for (keep, expected) in [(false, &[4, 8, 9][..]), (true, &[9, 8, 9, 4])] {
+            let mut reducer = sparse_reducer(&world, &options.clone().keep_sparse_rows(keep));
+            let mut grad = [1f32; N];
+            let iteration = reducer.begin().unwrap();
+            iteration.mark_sparse(1, &[9, 8 - 4 * me], &[1f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+            iteration.mark_ready(0, &mut grad).unwrap();
+            iteration.finish().unwrap();
+            let (indices, rows) = reducer.sparse::<f32>(1).unwrap();
+            assert_eq!((indices, grad), (expected, [2.0; N]));
+            assert_eq!(rows[..3], if keep { [1.0, 2.0, 3.0] } else { [4.0, 5.0, 6.0] });
+            assert_eq!(rows[rows.len() - 3..], if keep { [4.0, 5.0, 6.0] } else { [2.0, 4.0, 6.0] });
+        }
+        let mut reducer = sparse_reducer(&world, &options);
+        let mut table = [0f32; 30];
+        let iteration = reducer.begin().unwrap();
+        let told = |error: dsc::Result<()>| error.unwrap_err().message;
+        assert!(told(iteration.mark_ready(1, &mut table)).contains("parameter 1 has sparse gradients"));
+        assert!(told(iteration.grad_view::<f32>(1).map(drop)).contains("parameter 1 has sparse gradients"));
+        assert!(told(iteration.mark_sparse(0, &[0], &[1f32])).contains("parameter 0 has no sparse gradients"));
+        assert!(told(iteration.mark_sparse(1, &[10], &[1f32; 3])).contains("indices[0] is 10, expected 0 to 9"));
+        let message = told(iteration.mark_sparse(1, &[1], &[1f32; 4]));
+        assert_eq!(message, "the rows of parameter 1 are 4 elements of F32; expected 1 rows of 3 of F32 on the host");
+        iteration.mark_sparse(1, &[], &[0f32; 0]).unwrap();
+        iteration.mark_unused(0).unwrap();
+        iteration.finish().unwrap();
+        assert_eq!(reducer.sparse::<f32>(1).unwrap(), (&[][..], &[][..]));
+        assert_eq!(reducer.sparse::<f32>(0).unwrap_err().code, ErrorCode::InvalidArg);
+        assert!(reducer.view::<f32>(1).is_err() && reducer.read_grad::<f32>(1).is_err());
         world.finalize().unwrap();
     });
 }

@@ -1,0 +1,57 @@
+// The buckets of a reducer over its life: those of this iteration, those that take their place with the next
+// one, and those that the caller may still have views of.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reducer/bucket_set.hpp"
+#include "reducer/rebuild.hpp"
+
+namespace dsc {
+
+// One thread at a time, but for rebuilds().
+class BucketSets {
+ public:
+  BucketSets(std::shared_ptr<BucketSet> first, const Rebuilder& rebuilder)
+      : first_layout_(first->layout), rebuilder_(rebuilder), current_(std::move(first)) {}
+
+  const std::shared_ptr<BucketSet>& current() const noexcept { return current_; }
+  const BucketLayout& first_layout() const noexcept { return first_layout_; }
+  const BucketLayout& next_layout() const noexcept { return next_ ? next_->layout : current_->layout; }
+
+  // Returns the place of a gradient for the caller to keep: buckets are not rebuilt any more, and these ones
+  // live as long as this object.
+  void* view(size_t index) noexcept {
+    pinned_ = true;
+    return current_->slots[index].view;
+  }
+  bool pinned() const noexcept { return pinned_; }
+
+  // Before an iteration.
+  void advance() {
+    if (!next_) return;
+    if (pinned_) retired_.push_back(current_);
+    current_ = std::move(next_);
+    pinned_ = false;
+  }
+
+  // Collective, see Rebuilder. The caller passes the result to set_next().
+  std::unique_ptr<BucketSet> propose(Comm& group, const ParamList& params, std::span<const size_t> order,
+                                     bool pinned) {
+    return rebuilder_.propose(group, params, *current_, order, pinned);
+  }
+  void set_next(std::unique_ptr<BucketSet> next) { next_ = std::move(next); }
+  uint64_t rebuilds() const noexcept { return rebuilder_.count(); }
+
+ private:
+  const BucketLayout first_layout_;
+  Rebuilder rebuilder_;
+  std::shared_ptr<BucketSet> current_;
+  std::unique_ptr<BucketSet> next_;
+  bool pinned_ = false;  // the caller has views of the current ones
+  std::vector<std::shared_ptr<BucketSet>> retired_;
+};
+
+}  // namespace dsc

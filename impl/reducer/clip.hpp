@@ -1,0 +1,31 @@
+// The norm of all gradients, and scaling by it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "reducer/param_list.hpp"
+#include "reducer/storage.hpp"
+
+namespace dsc {
+
+struct ClipRequest {
+  double max_norm;                   // infinity: gradients are only scaled
+  double scale;                      // of the gradients, before the norm is limited
+  int32_t norm;                      // dsc_norm_t
+  Comm* shards;                      // ranks with other parts of the same model; null: none
+  std::span<const uint8_t> counted;  // by parameter: 0 if another rank of `shards` counts it; empty: all
+};
+
+// Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
+void check_clip_request(const ClipRequest& request, const ParamList& params);
+
+// Collective over the group, unless it is null: then this rank reads all gradients itself. They stand in
+// `slots`, equal on all ranks; each is also written to its entry of `copies`, if that is not null. Returns
+// the norm after the scale; if it is not finite, nothing is written.
+double clip_gradients(Comm* group, std::span<const GradientSlot> slots, std::span<void* const> copies,
+                      const ClipRequest& request);
+
+}  // namespace dsc

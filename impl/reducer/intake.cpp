@@ -1,0 +1,83 @@
+#include "reducer/intake.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace dsc {
+
+void GradientIntake::begin(BucketSet& set, bool local) {
+  set_ = &set;
+  local_ = local;
+  marks.open(local);
+}
+
+bool GradientIntake::has_sum(size_t index) {
+  const MutexLock lock(mutex);
+  return marks.has_sum(index);
+}
+
+void GradientIntake::take(size_t index, const void* gradient, void* stream) {
+  const bool sum = has_sum(index);
+  const GradientSlot& slot = set().slots[index];
+  if (!is_local()) {
+    run(index, [&] { set().storage->take(slot, gradient, sum, stream); });
+    return become_ready(index, true);
+  }
+  if (gradient) run(index, [&] { set().storage->accumulate(slot, gradient, sum, stream); });
+  const MutexLock lock(mutex);
+  marks.note_collected(index);
+}
+
+void GradientIntake::take_without_gradient(size_t index) {
+  if (is_local()) return;
+  const bool used = has_sum(index);
+  const GradientSlot& slot = set().slots[index];
+  run(index, [&] {
+    if (used) {
+      set().storage->take(slot, nullptr, true, nullptr);
+    } else {
+      set().storage->take_zeros(slot);
+    }
+  });
+  become_ready(index, used);
+}
+
+void GradientIntake::become_ready(size_t index, bool used) {
+  {
+    const MutexLock lock(mutex);
+    marks.usage().note_ready(index, used);
+  }
+  runner_.timeline.ready(index);
+  if (runner_.count_ready(set().slots[index].bucket)) complete_();
+}
+
+void GradientIntake::take_frozen_unused() {
+  const std::vector<size_t> indices = [&] {
+    const MutexLock lock(mutex);
+    return marks.take_frozen_unused();
+  }();
+  for (const size_t i : indices) take_without_gradient(i);
+}
+
+void GradientIntake::take_deferred() {
+  Marks::Deferred deferred;
+  std::vector<std::pair<void*, void*>> gradients;  // with their streams
+  {
+    const MutexLock lock(mutex);
+    deferred = marks.take_deferred();
+    for (const size_t i : deferred.marked) gradients.emplace_back(marks.gradient(i), marks.stream(i));
+  }
+  for (size_t k = 0; k < deferred.marked.size(); ++k)
+    take(deferred.marked[k], gradients[k].first, gradients[k].second);
+  for (const size_t i : deferred.unmarked) take_without_gradient(i);
+}
+
+void GradientIntake::take_missing() {
+  const std::vector<size_t> rest = [&] {
+    const MutexLock lock(mutex);
+    return marks.take_missing();
+  }();
+  for (const size_t i : rest) take_without_gradient(i);
+}
+
+}  // namespace dsc

@@ -1,0 +1,64 @@
+// Takes the gradients of an iteration into their buckets. The calling thread moves memory outside the lock.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "base/mutex.hpp"
+#include "reducer/bucket_runner.hpp"
+#include "reducer/marks.hpp"
+
+namespace dsc {
+
+class GradientIntake {
+ public:
+  // `complete` is called, without the lock, when the last gradient of a bucket was taken.
+  GradientIntake(const ParamList& params, bool static_graph, BucketRunner& runner,
+                 std::function<void()> complete)
+      : marks(params, static_graph), runner_(runner), complete_(std::move(complete)) {}
+
+  Mutex mutex;
+  Marks marks DSC_GUARDED_BY(mutex);
+
+  // Sets the buckets before the first iteration.
+  void use(BucketSet& set) noexcept { set_ = &set; }
+  // Before an iteration.
+  void begin(BucketSet& set, bool local) DSC_REQUIRES(mutex);
+  BucketSet& set() const noexcept { return *set_; }
+  // In a local iteration nothing is reduced.
+  bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
+
+  // Any thread, for a parameter whose mark was accepted. Runs a step that moves its gradient; if that throws,
+  // the mark is taken back.
+  template <typename Step>
+  void run(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
+    capture(step, [&](const Error& error) {
+      const MutexLock lock(mutex);
+      marks.take_back(index);
+      throw Error(error);
+    });
+  }
+  // Takes a complete gradient: into its bucket, or in a local iteration to what was collected.
+  void take(size_t index, const void* gradient, void* stream) DSC_EXCLUDES(mutex);
+  // Takes zeros, or what local iterations have collected.
+  void take_without_gradient(size_t index) DSC_EXCLUDES(mutex);
+
+  // Parameters that are ready without a mark: those that a static graph never uses, as soon as there is
+  // another gradient, and at the end of an iteration those of which marks were only counted, and the rest.
+  void take_frozen_unused() DSC_EXCLUDES(mutex);
+  void take_deferred() DSC_EXCLUDES(mutex);
+  void take_missing() DSC_EXCLUDES(mutex);
+
+ private:
+  void become_ready(size_t index, bool used) DSC_EXCLUDES(mutex);
+  bool has_sum(size_t index) DSC_EXCLUDES(mutex);
+
+  BucketRunner& runner_;
+  const std::function<void()> complete_;
+  BucketSet* set_ = nullptr;  // replaced between iterations
+  std::atomic<bool> local_{false};
+};
+
+}  // namespace dsc

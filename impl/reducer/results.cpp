@@ -1,0 +1,89 @@
+// What a reducer does between iterations: clipping, copies of gradients, and what it tells about itself.
+#include <cstring>
+
+#include "base/error.hpp"
+#include "dtype/dtype.hpp"
+#include "reducer/reducer.hpp"
+
+namespace dsc {
+
+double Reducer::clip(const ClipRequest& request) {
+  check_clip_request(request, params_);
+  check_alive();
+  if (is_on_device())
+    fail(DSC_ERR_UNSUPPORTED,
+         "gradients on a device cannot be clipped here: expected gradients in host memory");
+  std::vector<void*> copies;
+  bool alone = false;  // under a join some ranks may have run out of batches, and would not come
+  {
+    const MutexLock lock(intake_.mutex);
+    intake_.marks.require_idle();
+    if (!has_results_)
+      fail(DSC_ERR_STATE,
+           "there are no gradients to clip: expected an iteration that was finished and reduced");
+    alone = !join_.expired();
+    for (size_t i = 0; i < params_.size(); ++i) copies.push_back(intake_.marks.gradient(i));
+  }
+  return clip_gradients(alone ? nullptr : group_.get(), set().slots, copies, request);
+}
+
+void Reducer::read_gradient(size_t index, void* gradient) const {
+  check_index(index);
+  if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
+  const GradientSlot& slot = this->slot(index);
+  if (!gradient && slot.bytes > 0)
+    fail(DSC_ERR_INVALID_ARG, "gradient is NULL, expected %zu bytes", slot.bytes);
+  if (slot.bytes > 0) std::memcpy(gradient, slot.view, slot.bytes);
+}
+
+const SparseRows& Reducer::sparse_rows(size_t index) const {
+  check_index(index);
+  expect_sparse(index, true);
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
+  return sparse_.result(index);
+}
+
+ReducerReport Reducer::report() const {
+  ReducerReport report{};
+  report.group = group_.get();
+  report.params = &params_;
+  report.first_layout = &sets_.first_layout();
+  report.layout = &sets_.next_layout();
+  report.bucket_bytes = options_.bucket_bytes;
+  report.first_bucket_bytes = options_.first_bucket_bytes;
+  report.find_unused = options_.find_unused == 1;
+  report.static_graph = options_.static_graph == 1;
+  report.joined = !join_.expired();
+  report.has_buffers = buffers.any();
+  report.iterations = iterations_;
+  report.rebuilds = sets_.rebuilds();
+  if (runner_.hook()) report.hook = runner_.hook()->name();
+  const Usage& usage = intake_.marks.usage();
+  report.ready_order.assign(usage.order().begin(), usage.order().end());
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (iterations_ > 0 && usage.used()[i] == 0) report.unused.push_back(i);
+  report.unused_everywhere = unused_;
+  report.times = runner_.timeline.read();
+  report.phases = phases_;
+  if (group_->revoked()) report.failure = group_->failure().text.str();
+  return report;
+}
+
+std::string Reducer::report_json() const {
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
+  return to_json(report());
+}
+
+std::string Reducer::picture() const {
+  const MutexLock lock(intake_.mutex);
+  intake_.marks.require_idle();
+  ReducerReport drawn = report();
+  drawn.layout = &sets_.current()->layout;
+  return to_svg(drawn);
+}
+
+}  // namespace dsc

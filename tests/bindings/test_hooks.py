@@ -1,0 +1,134 @@
+"""Communication hooks, on one host and over two."""
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from reducer_ranks import close, compare, everywhere, gradients, iterate, means, reducer_of, same
+
+
+def hooks_of_functions(world):
+    seen = []
+
+    def hook(bucket):
+        seen.append((bucket.index, bucket.params, bucket.is_last))
+        for gradient in bucket.gradients():
+            gradient /= bucket.divisor
+        yield bucket.comm.all_reduce(bucket.buffer, async_op=True)
+        seen.append(bucket.index)
+        bucket.buffer *= 2
+        yield bucket.comm.all_reduce(np.zeros(1, np.float32), async_op=True)
+
+    with reducer_of(world, hook=hook, rebuild="never") as reducer:
+        grads = gradients(world.rank, 0)
+        iterate(reducer, grads)
+        close(grads, [2 * m for m in means(world.size, 0)])
+        buckets = reducer.buckets
+        assert [s for s in seen if isinstance(s, tuple)] == [
+            (b, bucket, b == len(buckets) - 1) for b, bucket in enumerate(buckets)
+        ]
+        assert sorted(s for s in seen if isinstance(s, int)) == list(range(len(buckets)))
+        assert reducer.stats()["comm_hook"].endswith("hook")
+        reducer.set_hook(None)
+        grads = gradients(world.rank, 1)
+        iterate(reducer, grads)
+        compare(world, grads, means(world.size, 1))
+
+
+def a_hook_that_raises_ends_the_reducer_everywhere(world):
+    def hook(bucket):
+        if world.rank == world.size - 1 and bucket.index == 1:
+            raise ZeroDivisionError("of the hook")
+        bucket.buffer /= bucket.divisor
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    with reducer_of(world, hook=hook) as reducer:
+        grads = gradients(world.rank, 0)
+        expected = ZeroDivisionError if world.rank == world.size - 1 else dsc.DscError
+        with pytest.raises(expected) as told:
+            iterate(reducer, grads)
+        if world.rank != world.size - 1 and world.local_size == world.size:
+            assert "hook" in str(told.value) and f"rank {world.size - 1}" in str(told.value), told.value
+        with pytest.raises((dsc.DscError, ZeroDivisionError)):
+            reducer.begin()
+    world.barrier()
+
+
+def built_in_hooks(world):
+    n = world.size
+    for name, bound in {
+        "allreduce": 1e-6,
+        "fp16": 2e-3,
+        "bf16": 2e-2,
+        "fp8": 0.15,
+        "fp8(exponent_bits=5, block=16)": 0.3,
+        "int8": 0.03,
+        "int4(block=8)": 0.4,
+        "topk(ratio=1)": 1e-6,
+        "bf16(topk(ratio=1))": 2e-2,
+        "powersgd": 1e-6,
+        "local_sgd(start_iteration=5)": 1e-6,
+    }.items():
+        with reducer_of(world, hook=name) as reducer:
+            for step in range(3):
+                grads = gradients(world.rank, step)
+                iterate(reducer, grads)
+                for got, expected in zip(grads, means(n, step)):
+                    assert np.abs(got - expected).max() <= bound * max(1, np.abs(expected).max()), (name, step)
+            copies = world.all_gather_object([g.tobytes() for g in grads])
+            assert all(copy == copies[0] for copy in copies), name  # the same bits on all ranks
+    with pytest.raises(dsc.InvalidArgError, match='did you mean "powersgd"'):
+        reducer_of(world, hook="powersdg")
+    if n > 1:
+        with pytest.raises(dsc.ConfigError, match="the hook is"):
+            reducer_of(world, hook="fp16" if world.rank == 0 else "bf16")
+
+
+def error_feedback_sums_up(world):
+    """What a hook leaves out comes later: the mean over many steps of equal gradients converges."""
+    for name in ("onebit", "topk(ratio=0.2)", "powersgd(start_iteration=0)", "int4(error_feedback=1)"):
+        params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
+        with dsc.BucketReducer(world, params, hook=name) as reducer:
+            total, steps = [np.zeros_like(p, np.float64) for p in params], 60
+            own = [np.random.default_rng(world.rank).standard_normal(p.shape).astype(np.float32) for p in params]
+            exact = world.all_gather_object(own)
+            exact = [sum(np.float64(g[i]) for g in exact) / world.size for i in range(2)]
+            for _ in range(steps):
+                grads = [g.copy() for g in own]
+                iterate(reducer, grads)
+                total = [t + g for t, g in zip(total, grads)]
+            for t, e in zip(total, exact):
+                assert np.abs(t / steps - e).max() < 0.25 * np.abs(e).max() + 0.05, name
+
+
+def states_of_hooks_go_on(world):
+    params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
+
+    def step_of(reducer, step):
+        random = np.random.default_rng(10 * step + world.rank)
+        grads = [random.standard_normal(p.shape).astype(np.float32) for p in params]
+        iterate(reducer, grads)
+        return grads
+
+    for name in ("onebit", "topk", "powersgd(start_iteration=1)", "int8(error_feedback=1)", "local_sgd(start_iteration=3)"):
+        with dsc.BucketReducer(world, params, hook=name, rebuild="never") as reducer:
+            for step in range(3):
+                step_of(reducer, step)
+            state = reducer.save_hook()
+            expected = [step_of(reducer, step) for step in (3, 4)]
+        with dsc.BucketReducer(world, params, hook=name, rebuild="never") as reducer:
+            reducer.load_hook(state)
+            for step, wanted in zip((3, 4), expected):
+                same(step_of(reducer, step), wanted)
+            with pytest.raises(dsc.InvalidArgError):
+                reducer.load_hook(state[:-1])
+    with dsc.BucketReducer(world, params, hook="onebit") as reducer:
+        with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
+            reducer.load_hook(state)
+
+
+test_hooks_of_functions = everywhere(hooks_of_functions)
+test_hook_that_raises = everywhere(a_hook_that_raises_ends_the_reducer_everywhere)
+test_built_in_hooks = everywhere(built_in_hooks)
+test_error_feedback = everywhere(error_feedback_sums_up)
+test_hook_states = everywhere(states_of_hooks_go_on)

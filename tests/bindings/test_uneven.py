@@ -1,0 +1,91 @@
+"""Ranks with different numbers of batches, on one host and over two."""
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from reducer_ranks import SIZES, close, compare, everywhere, gradients, iterate, means, reducer_of
+
+
+def ranks_with_fewer_batches(world):
+    """Rank r has r + 1 batches; two reducers, of which one has unused parameters, buffers, and a hook."""
+    n, params = world.size, [np.full(size, world.rank, np.float32) for size in SIZES]
+    buffer = np.zeros(2, np.float32)
+    with reducer_of(world, find_unused=True, buffers=[buffer]) as first, reducer_of(world, hook="bf16") as second:
+        with dsc.Join([first, second], params) as join:
+            for step in range(world.rank + 1):
+                buffer[...] = world.rank
+                first.sync_buffers()
+                assert (buffer == step).all(), buffer  # of the lowest rank that has batches
+                grads = gradients(world.rank, step)
+                first.begin()
+                for i in (0, 2, 4):
+                    first.mark_ready(i, grads[i])
+                first.finish()
+                active = range(step, n)
+                expected = [sum(np.float32(1 / n) * gradients(r, step)[i] for r in active) for i in range(len(SIZES))]
+                close([grads[i] for i in (0, 2, 4)], [expected[i] for i in (0, 2, 4)])
+                assert [i for i, _ in first.unused()] == [1, 3]
+                grads = gradients(world.rank, step)
+                iterate(second, grads)
+                close(grads, expected, 3e-2)
+        assert join.last_rank == n - 1 and all((p == n - 1).all() for p in params)
+        grads = gradients(world.rank, 7)
+        iterate(second, grads)  # all ranks again, without a join
+        close(grads, means(n, 7), 3e-2)
+
+
+def joins_divide_by_who_is_there(world):
+    n = world.size
+    with reducer_of(world) as reducer:
+        with dsc.Join(reducer, divide_by_initial_world_size=False):
+            for step in range(world.rank + 1):
+                grads = gradients(world.rank, step)
+                iterate(reducer, grads)
+                there = range(step, n)
+                expected = [
+                    sum(np.float32(1 / len(there)) * gradients(r, step)[i] for r in there) for i in range(len(SIZES))
+                ]
+                close(grads, expected)
+
+
+def joins_that_end_all_ranks_early(world):
+    n = world.size
+    with reducer_of(world) as reducer:
+        join = dsc.Join(reducer, throw_on_early_termination=True)
+        steps = 0
+        try:
+            with join:
+                for step in range(2 + (world.rank > 0)):
+                    iterate(reducer, gradients(world.rank, step))
+                    steps += 1
+        except dsc.StateError as error:
+            assert n > 1 and "rank 0 has no more batches" in str(error)
+        else:
+            assert n == 1
+        assert steps == 2 + (n == 1 and world.rank > 0)
+        grads = gradients(world.rank, 9)
+        iterate(reducer, grads)  # nothing is broken
+        compare(world, grads, means(n, 9))
+        with dsc.Join(reducer) as again:
+            with pytest.raises(dsc.StateError, match="another join"):
+                dsc.Join(reducer)
+            iterate(reducer, gradients(world.rank, 1))
+        assert again.last_rank == n - 1
+
+
+def clips_under_a_join(world):
+    with reducer_of(world) as reducer:
+        with dsc.Join(reducer):
+            for step in range(world.rank + 1):
+                grads = gradients(world.rank, step)
+                iterate(reducer, grads)
+                whole = np.concatenate(grads).astype(np.float64)
+                assert reducer.clip(0.5) == pytest.approx(np.sqrt((whole**2).sum()), rel=1e-6)
+                assert np.sqrt((np.concatenate(grads).astype(np.float64) ** 2).sum()) == pytest.approx(0.5, rel=1e-4)
+
+
+test_join = everywhere(ranks_with_fewer_batches)
+test_join_divisor = everywhere(joins_divide_by_who_is_there)
+test_join_early_end = everywhere(joins_that_end_all_ranks_early)
+test_join_clip = everywhere(clips_under_a_join)
