@@ -19,7 +19,8 @@ enum class HandleKind : uint8_t {
   kStore = 5,
   kMesh = 6,
   kTiedLayers = 7,
-  kPipeReport = 8
+  kPipeReport = 8,
+  kSharded = 9
 };
 
 namespace handles {

@@ -1,0 +1,189 @@
+// Marking of gradients during an iteration. The calling thread moves memory outside the lock.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
+#include "sharded/gradient_shards.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kConvertedElements = 4096;  // at a time
+
+// Counts a call that has passed its checks and may still move memory or start reductions; finish() waits for
+// it.
+class MarkScope {
+ public:
+  explicit MarkScope(std::atomic<int>& marking) noexcept : marking_(marking) {}
+  ~MarkScope() { marking_.fetch_sub(1, std::memory_order_release); }
+  MarkScope(const MarkScope&) = delete;
+  MarkScope& operator=(const MarkScope&) = delete;
+
+ private:
+  std::atomic<int>& marking_;
+};
+
+}  // namespace
+
+void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype) {
+  check_mark(index);
+  const Param& param = params_[index];
+  if (!gradient && param.count > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
+  const int32_t type = type_of(index, gradient, dtype);
+  const bool adds = start_mark(index, Mark::kAccumulating);
+  const MarkScope scope(marking_);
+  take(index, Mark::kNone, [&] { put(param, gradient, type, adds); });
+  end_mark(index, Mark::kNone, true);
+}
+
+void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtype) {
+  check_mark(index);
+  const Param& param = params_[index];
+  if (gradient == param.view) gradient = nullptr;
+  const int32_t type = type_of(index, gradient, dtype);
+  const bool adds = start_mark(index, Mark::kReady);
+  const MarkScope scope(marking_);
+  take(index, Mark::kNone, [&] {
+    if (gradient) put(param, gradient, type, adds);
+  });
+  become_ready(index);
+}
+
+void GradientShards::mark_unused(size_t index) {
+  check_mark(index);
+  const Param& param = params_[index];
+  if (start_mark(index, Mark::kReady)) {
+    end_mark(index, Mark::kNone, true);
+    const MarkScope scope(marking_);
+    fail(DSC_ERR_STATE,
+         "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
+         labels_[index].c_str());
+  }
+  const MarkScope scope(marking_);
+  take(index, Mark::kNone, [&] { std::memset(param.view, 0, param.bytes); });
+  become_ready(index);
+}
+
+void GradientShards::check_mark(size_t index) const {
+  groups_.check_alive();
+  if (index >= params_.size())
+    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+         params_.size() - 1);
+}
+
+void GradientShards::require_open() const {
+  if (phase_ == Phase::kIdle) fail(DSC_ERR_STATE, "no iteration runs, call begin first");
+  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
+}
+
+void GradientShards::expect_unmarked(size_t index) const {
+  require_open();
+  const Param& param = params_[index];
+  if (param.mark == Mark::kReady)
+    fail(DSC_ERR_STATE,
+         "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
+         labels_[index].c_str());
+  if (param.mark == Mark::kAccumulating)
+    fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
+}
+
+// Returns true if the view holds a sum already.
+bool GradientShards::start_mark(size_t index, Mark mark) {
+  const MutexLock lock(mutex_);
+  expect_unmarked(index);
+  params_[index].mark = mark;
+  marking_.fetch_add(1, std::memory_order_relaxed);
+  return params_[index].accumulated;
+}
+
+void GradientShards::end_mark(size_t index, Mark mark, bool accumulated) {
+  const MutexLock lock(mutex_);
+  params_[index].mark = mark;
+  params_[index].accumulated = accumulated;
+}
+
+int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtype) const {
+  const Param& param = params_[index];
+  if (!gradient || dtype == 0 || dtype == param.dtype) return param.dtype;
+  if (dtype == param.param_dtype) return dtype;
+  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", labels_[index].c_str(), dtype,
+       param.dtype, dtype_name(param.dtype),
+       param.dtype == param.param_dtype
+           ? ""
+           : (std::string(" or the parameter's ") + std::to_string(param.param_dtype) + " (" +
+              dtype_name(param.param_dtype) + ")")
+                 .c_str());
+}
+
+// Copies a gradient into its view or adds it to what is there; a gradient of another type is converted first.
+void GradientShards::put(const Param& param, const void* gradient, int32_t dtype, bool adds) const {
+  if (param.count == 0) return;
+  if (dtype == param.dtype) {
+    if (adds) return add(dtype, param.view, gradient, param.count);
+    std::memcpy(param.view, gradient, param.bytes);
+    return;
+  }
+  if (!adds) return cast(param.dtype, param.view, dtype, gradient, param.count);
+  const auto* from = static_cast<const std::byte*>(gradient);
+  std::vector<std::byte> converted(std::min(param.count, kConvertedElements) * dtype_bytes(param.dtype));
+  for (size_t done = 0; done < param.count; done += kConvertedElements) {
+    const size_t count = std::min(kConvertedElements, param.count - done);
+    cast(param.dtype, converted.data(), dtype, from + done * dtype_bytes(dtype), count);
+    add(param.dtype, param.view + done * dtype_bytes(param.dtype), converted.data(), count);
+  }
+}
+
+// Runs a step that takes a gradient. If it throws, the parameter's mark becomes `mark` again.
+template <typename Step>
+void GradientShards::take(size_t index, Mark mark, const Step& step) {
+  capture(
+      [&] {
+        hold(params_[index].unit);
+        step();
+      },
+      [&](const Error& error) {
+        const MutexLock lock(mutex_);
+        params_[index].mark = mark;
+        throw Error(error);
+      });
+}
+
+// Counts the memory of a unit's full gradients. Where that is limited, the reductions that were launched
+// first end before a further unit gets memory.
+void GradientShards::hold(size_t unit) {
+  if (options_.keeps_full) return;
+  const MutexLock lock(launch_mutex_);
+  if (units_[unit].live) return;
+  const size_t bytes = full_places_.units[unit].bytes;
+  advance(0);
+  while (options_.max_live_bytes > 0 && held_.full + bytes > options_.max_live_bytes &&
+         collected_ < launched_)
+    advance(collected_ + 1);
+  units_[unit].live = true;
+  held_.full += bytes;
+  held_.peak_full = std::max(held_.peak_full, held_.full);
+}
+
+void GradientShards::become_ready(size_t index) {
+  // acq_rel: the thread that completes a unit sees in launch_ready() what the other threads have written.
+  if (units_[params_[index].unit].pending.fetch_sub(1, std::memory_order_acq_rel) == 1) launch_ready();
+}
+
+// Starts the reductions of all units that are complete, in order. A mark that finds no unit to start succeeds
+// even if the groups have failed meanwhile.
+void GradientShards::launch_ready() {
+  const MutexLock lock(launch_mutex_);
+  while (launched_ < units_.size() &&
+         units_[unit_at(launched_)].pending.load(std::memory_order_acquire) == 0) {
+    groups_.check_alive();
+    launch(unit_at(launched_));
+    ++launched_;
+  }
+  advance(0);
+}
+
+}  // namespace dsc

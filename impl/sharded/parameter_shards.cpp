@@ -1,0 +1,237 @@
+#include "sharded/parameter_shards.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/wait_ignoring_failure.hpp"
+#include "dtype/dtype.hpp"
+#include "sharded/unit_label.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kGatherWaitMs = 2000;
+
+FlatMemory full_memory(ShardGroups& groups, const FlatOffsets& places, bool keeps_full) {
+  if (keeps_full) return FlatMemory::shared(groups.all(), places.bytes);
+  FlatMemory memory = FlatMemory::reserved(places.bytes);
+  memory.close(0, places.bytes);
+  return memory;
+}
+
+}  // namespace
+
+ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
+                                 std::span<const Tensor> params, std::span<const int32_t> dtypes,
+                                 const ParameterOptions& options)
+    : groups_(groups),
+      layout_(layout),
+      dtypes_(dtypes.begin(), dtypes.end()),
+      options_(options),
+      unit_labels_(unit_labels(layout, params)),
+      full_places_(place_buckets(layout, dtypes, 1, FlatMemory::page_bytes())),
+      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
+      full_(full_memory(groups, full_places_, options.keeps_full)),
+      shards_(FlatMemory::reserved(options.keeps_full ? 0 : shard_places_.bytes)),
+      units_(layout.units.size()) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto [bucket, start] = layout.places[i];
+    params_.push_back({layout.buckets[bucket].unit,
+                       full_.data() + full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket])});
+  }
+  held_.shards = options.keeps_full ? 0 : shard_places_.bytes;
+  if (!options.keeps_full) return;
+  held_.full = held_.peak_full = full_places_.bytes;
+  for (Unit& unit : units_) unit.state = State::kThere;
+}
+
+ParameterShards::~ParameterShards() {
+  if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
+  log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
+      groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
+  full_.keep();
+  shards_.keep();
+}
+
+std::byte* ParameterShards::shard(size_t bucket) const {
+  const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
+  return options_.keeps_full ? full_.data() + full_places_.buckets[bucket] + groups_.shard() * bytes
+                             : shards_.data() + shard_places_.buckets[bucket];
+}
+
+void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
+  const size_t element = dtype_bytes(dtypes_[bucket]);
+  const size_t size = layout_.shard_size(bucket);
+  const size_t begin = options_.keeps_full ? first : std::max(first, groups_.shard() * size);
+  const size_t end =
+      options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
+  if (begin >= end) return;
+  std::byte* const to = options_.keeps_full ? full_.data() + full_places_.buckets[bucket] + begin * element
+                                            : shard(bucket) + (begin - groups_.shard() * size) * element;
+  std::memcpy(to, values + (begin - first) * element, (end - begin) * element);
+}
+
+void ParameterShards::check_unit(size_t unit) const {
+  if (unit >= layout_.units.size())
+    fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
+}
+
+// The tag has the step in it, so that ranks that are not in the same one find that out.
+void ParameterShards::start_gather(size_t unit) {
+  Unit& gathered = units_[unit];
+  const auto [offset, bytes] = full_places_.units[unit];
+  if (!options_.keeps_full) {
+    full_.open(offset, bytes);
+    held_.full += bytes;
+    held_.peak_full = std::max(held_.peak_full, held_.full);
+  }
+  gathered.state = State::kGathering;
+  const uint64_t step = steps_;
+  groups_.run(groups_.params(), [&] {
+    for (const size_t b : layout_.units[unit]) {
+      if (layout_.buckets[b].size == 0) continue;
+      Call call;
+      call.kind = OpKind::kAllGather;
+      call.dtype = dtypes_[b];
+      call.send = shard(b);
+      call.recv = full_.data() + full_places_.buckets[b];
+      call.count = layout_.shard_size(b);
+      call.tag = step * layout_.buckets.size() + b + 1;
+      std::snprintf(call.note, sizeof call.note, "%s, step %llu", clipped(unit_labels_[unit], 24).c_str(),
+                    static_cast<unsigned long long>(step));
+      gathered.works.push_back(groups_.params().start(call));
+    }
+  });
+}
+
+void ParameterShards::await(size_t unit) {
+  Unit& gathered = units_[unit];
+  if (gathered.state != State::kGathering) return;
+  groups_.run(groups_.params(), [&gathered] {
+    for (const auto& work : gathered.works) work->wait(Deadline::never());  // it has its own deadline
+  });
+  gathered.works.clear();
+  gathered.state = State::kThere;
+}
+
+// Gives back the memory of a unit.
+void ParameterShards::drop(size_t unit) {
+  if (units_[unit].state == State::kAway) return;
+  await(unit);
+  const auto [offset, bytes] = full_places_.units[unit];
+  full_.close(offset, bytes);
+  held_.full -= bytes;
+  units_[unit] = {};
+}
+
+bool ParameterShards::fits(size_t unit) const {
+  return options_.max_live_bytes == 0 ||
+         held_.full + full_places_.units[unit].bytes <= options_.max_live_bytes;
+}
+
+// Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
+void ParameterShards::make_room(size_t unit) {
+  for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
+    if (!units_[other].wanted) drop(other);
+  if (fits(unit)) return;
+  std::string live;
+  for (size_t other = 0; other < units_.size(); ++other)
+    if (units_[other].state != State::kAway) live += (live.empty() ? "" : ", ") + unit_labels_[other];
+  fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
+       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, held_.full, options_.max_live_bytes,
+       clipped(live, 200).c_str());
+}
+
+void ParameterShards::start_prefetches() {
+  for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
+    if (units_[unit].state != State::kAway) continue;
+    if (!fits(unit)) return;
+    start_gather(unit);
+  }
+}
+
+void ParameterShards::unshard(size_t unit) {
+  groups_.check_alive();
+  check_unit(unit);
+  if (options_.keeps_full) return;
+  const MutexLock lock(mutex_);
+  if (units_[unit].wanted) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
+  if (units_[unit].state == State::kAway) {
+    make_room(unit);
+    start_gather(unit);
+  }
+  units_[unit].wanted = true;
+  order_.note(unit);
+  start_prefetches();
+}
+
+void ParameterShards::wait(size_t unit) {
+  groups_.check_alive();
+  check_unit(unit);
+  const MutexLock lock(mutex_);
+  if (!options_.keeps_full && !units_[unit].wanted)
+    fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
+  await(unit);
+}
+
+void ParameterShards::reshard(size_t unit) {
+  groups_.check_alive();
+  check_unit(unit);
+  if (options_.keeps_full) return;
+  const MutexLock lock(mutex_);
+  if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  drop(unit);
+}
+
+void ParameterShards::step(bool changed) {
+  groups_.check_alive();
+  const MutexLock lock(mutex_);
+  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+  ++steps_;
+  if (options_.keeps_full) {
+    for (size_t unit = 0; changed && unit < units_.size(); ++unit) start_gather(unit);
+    return;
+  }
+  if (changed)
+    for (size_t unit = 0; unit < units_.size(); ++unit) drop(unit);
+  order_.end_step();
+  start_prefetches();
+}
+
+void ParameterShards::settle() {
+  const MutexLock lock(mutex_);
+  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+}
+
+void* ParameterShards::view(size_t index) const {
+  const auto [unit, view] = params_[index];
+  const MutexLock lock(mutex_);
+  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted)) return view;
+  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
+       unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
+}
+
+HeldBytes ParameterShards::held() const {
+  const MutexLock lock(mutex_);
+  return held_;
+}
+
+bool ParameterShards::is_running() const noexcept {
+  const MutexLock lock(mutex_);
+  return std::ranges::any_of(units_, [](const Unit& unit) {
+    return std::ranges::any_of(unit.works, [](const auto& work) { return !work->done(); });
+  });
+}
+
+bool ParameterShards::wait_idle(Deadline deadline) noexcept {
+  bool idle = true;
+  const MutexLock lock(mutex_);
+  for (Unit& unit : units_)
+    for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
+  return idle;
+}
+
+}  // namespace dsc
