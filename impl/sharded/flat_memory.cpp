@@ -62,9 +62,9 @@ void FlatMemory::open(size_t offset, size_t bytes) const {
   fail_errno(errno, "mprotect of %zu bytes", bytes);
 }
 
-size_t FlatMemory::page_bytes() noexcept {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
+size_t FlatMemory::alignment(bool is_shared) noexcept {
+  static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return is_shared ? 1 : page;
 }
 
 }  // namespace dsc

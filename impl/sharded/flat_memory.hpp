@@ -31,7 +31,8 @@ class FlatMemory {
   // Never frees the memory, because operations may still use it.
   void keep() noexcept { data_ = nullptr; }
 
-  static size_t page_bytes() noexcept;
+  // Returns what offsets of parts must be multiples of: pages where memory is given back.
+  static size_t alignment(bool is_shared) noexcept;
 
  private:
   FlatMemory(std::byte* data, size_t bytes, bool is_shared) noexcept

@@ -38,7 +38,7 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, FlatMemory::page_bytes())),
+      full_places_(place_buckets(layout, dtypes, 1, FlatMemory::alignment(options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
       full_(options.keeps_full ? FlatMemory::shared(groups.all(), full_places_.bytes)
                                : FlatMemory::reserved(full_places_.bytes)),

@@ -59,6 +59,8 @@ from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._reducer import BucketReducer, broadcast_coalesced, verify_params
+from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
+from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
@@ -117,6 +119,14 @@ __all__ = [
     "ReentrantError",
     "Result",
     "RevokedError",
+    "Shard",
+    "ShardBucket",
+    "ShardCopy",
+    "ShardLayout",
+    "ShardRange",
+    "ShardRules",
+    "Sharded",
+    "ShardedMemory",
     "Source",
     "SpawnError",
     "StateError",
@@ -141,6 +151,7 @@ __all__ = [
     "log_to_logging",
     "partition_layers",
     "plan_buckets",
+    "plan_shards",
     "premul",
     "read_log",
     "request_trace_dump",
@@ -148,6 +159,7 @@ __all__ = [
     "seed_layer",
     "seed_region",
     "set_log",
+    "shard_copies",
     "shard_indices",
     "simulate_pipeline",
     "spawn",

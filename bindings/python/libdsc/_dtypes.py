@@ -8,7 +8,7 @@ import sys
 from typing import Any, Optional
 
 from libdsc._arguments import integer
-from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op
+from libdsc._raw import Average, Backend, Dtype, LogLevel, NonfiniteCheck, Op, ShardLayout as _Layouts
 
 BYTES = {
     Dtype.I8: 1,
@@ -128,6 +128,11 @@ def backend_code(backend: Any) -> int:
 def average_code(average: Any) -> int:
     """The number of an averaging rule: "pre", "post", "none" or "pytorch"."""
     return _choice("average", Average, average)
+
+
+def shard_layout_code(layout: Any) -> int:
+    """The number of a layout of shards: "unit", "megatron", "deepspeed" or "partitioned"."""
+    return _choice("layout", _Layouts, layout)
 
 
 def nonfinite_code(check: Any) -> int:

@@ -26,7 +26,8 @@
 extern "C" {
 #endif
 
-/** @brief Sharded parameters, on one rank. Thread-safety: each function says it. */
+/** @brief Sharded parameters, on one rank. Thread-safety: one thread at a time for begin, finish,
+ * clip_grad_norm, step_done, unshard, wait and reshard; any thread for the rest. */
 typedef struct dsc_sharded dsc_sharded_t;
 
 /** @brief How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init(). */
@@ -231,7 +232,7 @@ DSC_API dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* pa
  * for several micro-batches per step
  * @param[in] stream must be NULL
  *
- * Collective: no. Blocking: no. Threads: one call at a time, see DSC_ERR_BUSY.
+ * Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
  * gradient are named), when its gradients were neither used nor dropped (dsc_sharded_step_done()), or when
  * there are none to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY;
@@ -302,7 +303,7 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
  * @param[in] sharded sharded parameters
  * @param[in] stream must be NULL
  *
- * Collective: yes. Blocking: until all units are reduced. Threads: one call at a time, see DSC_ERR_BUSY.
+ * Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient shards hold
  * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
  * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
@@ -325,7 +326,7 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * @param[out] norm the norm before scaling
  * @param[in] stream must be NULL
  *
- * Collective: yes. Blocking: until all ranks came. Threads: one call at a time, see DSC_ERR_BUSY.
+ * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
@@ -345,7 +346,7 @@ DSC_API dsc_result_t dsc_sharded_clip_grad_norm(dsc_sharded_t* sharded, double m
  * @param[in] stream must be NULL
  *
  * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over. Threads:
- * one call at a time, see DSC_ERR_BUSY.
+ * one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -362,7 +363,7 @@ DSC_API dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t chang
  * @param[in] unit unit
  *
  * Collective: yes. Blocking: no; where units that were gathered ahead must be given back first, until those
- * are there. Threads: one call at a time, see DSC_ERR_BUSY.
+ * are there. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no room (the live
  * units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
  * DSC_ERR_FORKED; and the failures of an operation
@@ -378,7 +379,7 @@ DSC_API dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit);
  * @param[in] stream must be NULL
  *
  * Collective: no, but it waits for what all ranks have started. Blocking: until the parameters are there.
- * Threads: one call at a time, see DSC_ERR_BUSY.
+ * Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
  * DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
@@ -395,7 +396,7 @@ DSC_API dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void*
  * @param[in] stream must be NULL
  *
  * Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a gather of the unit
- * is over. Threads: one call at a time, see DSC_ERR_BUSY.
+ * is over. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
