@@ -99,6 +99,11 @@ class Builder {
     last_ = index;
   }
 
+  void fill(size_t bucket, size_t multiple) {
+    ShardBucket& filled = layout_.buckets[bucket];
+    filled.used = rounded_up(filled.used, multiple, last_);
+  }
+
   void close(size_t bucket, size_t multiple) {
     ShardBucket& closed = layout_.buckets[bucket];
     closed.size = rounded_up(closed.used, multiple, last_);
@@ -153,6 +158,8 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
     };
     for (size_t i = tensors.size(); i-- > 0;) {
       if (tensors[i].dtype != dtype) continue;
+      // Megatron aligns the start of the parameter that is alone before it closes the bucket in front.
+      if (tensors[i].alone && bucket != kNone) builder.fill(bucket, kMegatronStart);
       if (tensors[i].alone) close();
       if (bucket == kNone) bucket = builder.open(0, dtype);
       builder.append(bucket, i, kMegatronStart);

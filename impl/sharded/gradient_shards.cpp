@@ -160,7 +160,8 @@ void GradientShards::launch(size_t unit) {
   });
 }
 
-// Sums a unit's shards over the copies, in the order of the copies.
+// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by the
+// reductions of the copies.
 void GradientShards::replicate(size_t unit) {
   units_[unit].works.clear();
   groups_.run(*groups_.replicas(), [&] {
@@ -170,6 +171,7 @@ void GradientShards::replicate(size_t unit) {
       call.kind = OpKind::kAllReduce;
       call.op = DSC_OP_SUM;
       call.prescale = 1;
+      call.nonfinite = NonFiniteCheck::kOff;
       call.send = call.recv;
       units_[unit].works.push_back(groups_.replicas()->start(call));
     }

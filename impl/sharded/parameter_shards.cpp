@@ -177,8 +177,8 @@ void ParameterShards::wait(size_t unit) {
   await(unit);
 }
 
+// Also after a failure, since it asks no other rank.
 void ParameterShards::reshard(size_t unit) {
-  groups_.check_alive();
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
@@ -217,13 +217,6 @@ void* ParameterShards::view(size_t index) const {
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
   return held_;
-}
-
-bool ParameterShards::is_running() const noexcept {
-  const MutexLock lock(mutex_);
-  return std::ranges::any_of(units_, [](const Unit& unit) {
-    return std::ranges::any_of(unit.works, [](const auto& work) { return !work->done(); });
-  });
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {

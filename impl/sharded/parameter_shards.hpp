@@ -51,7 +51,6 @@ class ParameterShards {
   void* view(size_t index) const;
   std::byte* shard(size_t bucket) const;
   HeldBytes held() const;
-  bool is_running() const noexcept;
   bool wait_idle(Deadline deadline) noexcept;
 
  private:

@@ -7,6 +7,8 @@
 namespace dsc {
 namespace {
 
+constexpr int kLastGatherMs = 2000;
+
 std::vector<int32_t> bucket_dtypes(const ShardLayout& layout) {
   std::vector<int32_t> dtypes;
   for (const ShardBucket& bucket : layout.buckets) dtypes.push_back(bucket.dtype);
@@ -80,10 +82,13 @@ void Sharded::check_index(size_t index) const {
          plan_.tensors.size() - 1);
 }
 
-// A thread that waits for other ranks holds locks, so it is woken before they are asked for.
+// A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
+// been started ahead on all ranks without the caller knowing; a rank that closes first must not fail those of
+// the others, so they may end.
 void Sharded::close() noexcept {
   if (closed_.exchange(true)) return;
-  if (in_call.load() || gradients_->is_running() || params_->is_running()) {
+  const bool is_running = in_call.load() || gradients_->is_running();
+  if (is_running || !params_->wait_idle(Deadline::after_ms(groups_.revoked() ? 0 : kLastGatherMs))) {
     groups_.abort();
   } else {
     groups_.leave();
