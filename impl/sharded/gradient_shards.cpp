@@ -160,8 +160,8 @@ void GradientShards::launch(size_t unit) {
   });
 }
 
-// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by the
-// reductions of the copies.
+// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by
+// the reductions of the copies.
 void GradientShards::replicate(size_t unit) {
   units_[unit].works.clear();
   groups_.run(*groups_.replicas(), [&] {

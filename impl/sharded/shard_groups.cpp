@@ -1,8 +1,15 @@
 #include "sharded/shard_groups.hpp"
 
+#include <cstring>
+
 #include "base/error.hpp"
 
 namespace dsc {
+namespace {
+
+constexpr char kOfAll[] = " of all ranks";
+
+}  // namespace
 
 ShardGroups::ShardGroups(Comm& comm, int shards) : all_(comm.split(0, comm.rank(), {"sharded", 0})) {
   const int rank = all_->rank();
@@ -38,17 +45,33 @@ void ShardGroups::check_alive() const {
 }
 
 Failure ShardGroups::translated(const Comm& group, Failure failure) const {
-  if (&group == all_.get() || (!replicas_ && &group == params_.get())) return failure;
+  if (has_all_ranks(group)) return failure;
   RankList ranks;
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
   failure.ranks = ranks;
+  if (!ranks.empty() && !std::strstr(failure.text.c_str(), kOfAll))
+    failure.text.add(" (rank %d%s)", failure.rank(), kOfAll);
   return failure;
 }
 
+bool ShardGroups::has_all_ranks(const Comm& group) const noexcept { return group.size() == all_->size(); }
+
+// Fails all groups with a cause that has ranks of everybody.
 void ShardGroups::spread(const Failure& cause) const noexcept {
-  for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()})
-    if (group && !group->revoked()) group->revoke(cause);
+  for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()}) {
+    if (!group || group->revoked()) continue;
+    Failure own = cause;
+    if (!has_all_ranks(*group)) {
+      own.ranks = {};
+      for (const int32_t rank : cause.ranks) {
+        if (rank < 0 || rank >= all_->size()) continue;
+        const int32_t member = group->group_rank(all_->global_rank(rank));
+        if (member >= 0) own.ranks.push_back(member);
+      }
+    }
+    group->revoke(own);
+  }
 }
 
 void ShardGroups::rethrow(Comm& group, const Error& error) const {

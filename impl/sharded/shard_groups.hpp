@@ -45,6 +45,7 @@ class ShardGroups {
 
  private:
   std::vector<Comm*> list() const;
+  bool has_all_ranks(const Comm& group) const noexcept;
   void spread(const Failure& cause) const noexcept;
 
   std::shared_ptr<Comm> all_;
