@@ -33,6 +33,7 @@ struct Objects {
   dsc_comm_t* group = nullptr;
   dsc_work_t* work = nullptr;
   dsc_bucket_reducer_t* reducer = nullptr;
+  dsc_sharded_t* sharded = nullptr;
   void* memory = nullptr;
   float value = 1;
   float gradient[4] = {};
@@ -53,6 +54,7 @@ bool make_objects(Rank& rank, Objects& objects) {
   if (result == DSC_OK) result = dsc_mem_alloc(rank.world, 4096, DSC_MEMORY_HOST, &objects.memory);
   if (result == DSC_OK)
     result = dsc_bucket_reducer_create(rank.world, &parameter, 1, nullptr, &objects.reducer);
+  if (result == DSC_OK) result = dsc_sharded_create(rank.world, &parameter, 1, nullptr, &objects.sharded);
   if (result == DSC_OK)
     result = dsc_all_reduce(rank.world, &objects.value, &objects.value, 1, DSC_DTYPE_F32, DSC_OP_SUM, nullptr,
                             &objects.work);
@@ -74,6 +76,10 @@ const char* call_everything(const Objects& objects) {
   size_t starts[4];
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
+  dsc_sharded_t* sharded = nullptr;
+  dsc_sharded_memory_t held{};
+  held.struct_size = sizeof held;
+  double norm = 0;
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
   const dsc_op_t sum = DSC_OP_SUM;
   struct {
@@ -121,6 +127,25 @@ const char* call_everything(const Objects& objects) {
       {"bucket_reducer_buckets", dsc_bucket_reducer_buckets(objects.reducer, starts, starts, &count)},
       {"bucket_reducer_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_destroy", dsc_bucket_reducer_destroy(objects.reducer)},
+      {"sharded_create", dsc_sharded_create(comm, nullptr, 0, nullptr, &sharded)},
+      {"sharded_begin", dsc_sharded_begin(objects.sharded, 0, nullptr)},
+      {"sharded_accumulate", dsc_sharded_accumulate(objects.sharded, 0, in, 0, nullptr)},
+      {"sharded_mark_ready", dsc_sharded_mark_ready(objects.sharded, 0, in, 0, nullptr)},
+      {"sharded_mark_unused", dsc_sharded_mark_unused(objects.sharded, 0)},
+      {"sharded_finish", dsc_sharded_finish(objects.sharded, nullptr)},
+      {"sharded_clip_grad_norm", dsc_sharded_clip_grad_norm(objects.sharded, 1, &norm, nullptr)},
+      {"sharded_step_done", dsc_sharded_step_done(objects.sharded, 1, nullptr)},
+      {"sharded_unshard", dsc_sharded_unshard(objects.sharded, 0)},
+      {"sharded_wait", dsc_sharded_wait(objects.sharded, 0, nullptr)},
+      {"sharded_reshard", dsc_sharded_reshard(objects.sharded, 0, nullptr)},
+      {"sharded_param_view", dsc_sharded_param_view(objects.sharded, 0, &memory)},
+      {"sharded_grad_view", dsc_sharded_grad_view(objects.sharded, 0, &memory)},
+      {"sharded_places", dsc_sharded_places(objects.sharded, starts, starts, starts, &count, &count, &count)},
+      {"sharded_shards", dsc_sharded_shards(objects.sharded, nullptr, 0, &count)},
+      {"sharded_ranges", dsc_sharded_ranges(objects.sharded, nullptr, 0, &count)},
+      {"sharded_memory", dsc_sharded_memory(objects.sharded, &held)},
+      {"sharded_stats", dsc_sharded_stats(objects.sharded, nullptr, 0, &count)},
+      {"sharded_destroy", dsc_sharded_destroy(objects.sharded)},
       {"comm_abort", dsc_comm_abort(comm)},
       {"comm_finalize", dsc_comm_finalize(comm)},
       {"comm_destroy", dsc_comm_destroy(objects.group)},
@@ -165,7 +190,8 @@ void test_every_call_of_a_child_is_refused(void**) {
     // The parent goes on as if nothing had happened.
     if (dsc_work_wait(objects.work, nullptr, -1) != DSC_OK || objects.value != 2) return 4;
     if (dsc_barrier(objects.group, nullptr, nullptr) != DSC_OK) return 5;
-    return dsc_bucket_reducer_destroy(objects.reducer) == DSC_OK && dsc_finalize() == DSC_OK ? 0 : 6;
+    if (dsc_sharded_destroy(objects.sharded) != DSC_OK) return 6;
+    return dsc_bucket_reducer_destroy(objects.reducer) == DSC_OK && dsc_finalize() == DSC_OK ? 0 : 7;
   });
   expect_all_well(crew, 20'000);
 }
