@@ -11,6 +11,7 @@ mod pipe;
 mod recovery;
 mod reducer;
 mod scope;
+mod sharded;
 mod sharing;
 mod tied;
 mod work;
