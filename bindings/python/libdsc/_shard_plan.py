@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int32, c_size_t, c_uint8
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, Sequence
 
 from libdsc import _dtypes, _raw
@@ -29,7 +30,8 @@ class ShardLayout(NamedTuple):
     shards: int
 
 
-class ShardCopy(NamedTuple):
+@dataclass(frozen=True)
+class ShardCopy:
     """Elements that a shard takes from another layout's; starts are counted in the shards of the buckets."""
 
     param: int
@@ -116,7 +118,7 @@ def shard_copies(
     sizes = [integer(name, value, *SIZE) for name, value in (("from_shards", from_shards), ("to_shards", to_shards))]
     fixed = (counts, codes, n, sizes[0], byref(old), sizes[1], byref(new), integer("shard", shard, *SIZE))
     found = list_of(_raw.ShardCopy, lib.dsc_shard_copies, *fixed)
-    return [ShardCopy(*(getattr(copy, name) for name in ShardCopy._fields)) for copy in found]
+    return [ShardCopy(*(getattr(copy, field.name) for field in fields(ShardCopy))) for copy in found]
 
 
 def _rules(rules: Any) -> ShardRules:

@@ -6,7 +6,8 @@ import ctypes
 import operator
 from contextlib import contextmanager
 from ctypes import byref, c_double, c_size_t, c_void_p
-from typing import Any, Iterator, Mapping, NamedTuple, NoReturn, Optional, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, _sharded_checkpoint
 from libdsc._arguments import INT32, INT64_MOST, SIZE, boolean, expect_communicator, integer, real
@@ -20,7 +21,8 @@ from libdsc._tracebacks import shown
 from libdsc._trees import flatten
 
 
-class Shard(NamedTuple):
+@dataclass(frozen=True)
+class Shard:
     """This rank's part of a bucket: elements start to start + count - 1 of it.
 
     params and grads are flat numpy arrays over the library's memory; the optimizer reads grads and writes params. ml_dtypes'
@@ -35,7 +37,8 @@ class Shard(NamedTuple):
     count: int
 
 
-class ShardRange(NamedTuple):
+@dataclass(frozen=True)
+class ShardRange:
     """A part of a parameter that this rank owns: elements of the parameter, and where they stand in its shard of the bucket."""
 
     param: int
@@ -45,7 +48,8 @@ class ShardRange(NamedTuple):
     count: int
 
 
-class ShardedMemory(NamedTuple):
+@dataclass(frozen=True)
+class ShardedMemory:
     """Bytes that sharded parameters hold on this rank."""
 
     param_shard_bytes: int
@@ -182,7 +186,7 @@ class Sharded:
                 array_over(address or 0, (it.count,), _dtypes.view_type(code, None), self._owner)
                 for address, code in ((it.params, it.dtype), (it.grads, it.grad_dtype))
             ]
-            self._shards.append(Shard(*arrays, it.unit, it.bucket, it.start, it.count))
+            self._shards.append(Shard(arrays[0], arrays[1], it.unit, it.bucket, it.start, it.count))
 
     def __repr__(self) -> str:
         place = f"{len(self._counts)} parameters in {len(self.units)} units on {self._world.name!r}"
@@ -197,7 +201,7 @@ class Sharded:
     def ranges(self) -> list[ShardRange]:
         """Which parts of which parameters the shards hold, in the order of the shards."""
         found = list_of(_raw.ShardedRange, lib.dsc_sharded_ranges, self._handle)
-        return [ShardRange(*(getattr(one, name) for name in ShardRange._fields)) for one in found]
+        return [ShardRange(*(getattr(one, field.name) for field in fields(ShardRange))) for one in found]
 
     @property
     def memory(self) -> ShardedMemory:
@@ -205,7 +209,7 @@ class Sharded:
         held = _raw.ShardedMemory()
         held.struct_size = ctypes.sizeof(held)
         self._check(lib.dsc_sharded_memory(self._handle, byref(held)), "memory")
-        return ShardedMemory(*(getattr(held, name) for name in ShardedMemory._fields))
+        return ShardedMemory(*(getattr(held, field.name) for field in fields(ShardedMemory)))
 
     def begin(self, accumulate: bool = False) -> None:
         """Starts an iteration; with accumulate=True what it reduces is added to the gradient shards, for micro-batches."""

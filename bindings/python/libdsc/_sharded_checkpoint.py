@@ -173,4 +173,4 @@ def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
 
 def _raw_bits(array: Any) -> str:
     """A type of numpy's own for any element, so that bits are copied as they are."""
-    return array.dtype.str if array.dtype.kind in "fiub" else f"u{array.dtype.itemsize}"
+    return str(array.dtype.str) if array.dtype.kind in "fiub" else f"u{array.dtype.itemsize}"

@@ -508,8 +508,8 @@ DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stat
  * @brief Releases sharded parameters.
  * @param[in] sharded sharded parameters; NULL does nothing
  *
- * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other operations
- * that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
+ * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
+ * operations that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

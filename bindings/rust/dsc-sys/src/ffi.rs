@@ -4512,8 +4512,9 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
-    /// Collective: no. Blocking: no; operations that run are revoked on all ranks. Views and shards
-    /// are invalid afterwards. Threads: any.
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
+    /// afterwards. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
