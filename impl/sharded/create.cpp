@@ -94,7 +94,7 @@ void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options) {
   size_t most = 0;
   for (const auto& of : {dtypes, plan.grad_dtypes}) {
     if (options.stage < 3 && &of == &dtypes) continue;
-    for (const auto& unit : place_buckets(plan.layout, of, 1, FlatMemory::alignment(false)).units)
+    for (const auto& unit : place_buckets(plan.layout, of, 1, UnitMemory::alignment(false)).units)
       most = std::max(most, unit.bytes);
   }
   if (most > options.max_live_bytes)

@@ -1,5 +1,7 @@
 #include "sharded/flat_offsets.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
 
@@ -33,6 +35,17 @@ FlatOffsets place_buckets(const ShardLayout& layout, std::span<const int32_t> dt
     offsets.units.push_back({begin, offsets.bytes - begin});
   }
   return offsets;
+}
+
+size_t window_bytes(const FlatOffsets& places, size_t units) noexcept {
+  size_t most = 0;
+  size_t sum = 0;
+  for (size_t u = 0; u < places.units.size(); ++u) {
+    sum += places.units[u].bytes;
+    if (u >= units) sum -= places.units[u - units].bytes;
+    most = std::max(most, sum);
+  }
+  return most;
 }
 
 }  // namespace dsc

@@ -24,4 +24,7 @@ struct FlatOffsets {
 FlatOffsets place_buckets(const ShardLayout& layout, std::span<const int32_t> dtypes, size_t divisor,
                           size_t unit_alignment);
 
+// Returns the bytes of so many units in a row, where they are largest.
+size_t window_bytes(const FlatOffsets& places, size_t units) noexcept;
+
 }  // namespace dsc

@@ -172,9 +172,8 @@ void GradientShards::end_iteration(bool has_sums) {
     for (size_t u = 0; u < units_.size(); ++u) {
       units_[u].works.clear();
       if (!units_[u].live && (has_sums || !options_.keeps_full)) continue;
-      if (!options_.keeps_full) held_.full -= full_places_.units[u].bytes;
       units_[u].live = false;
-      full_.clear(full_places_.units[u].offset, full_places_.units[u].bytes);
+      full_.close(u, false);
     }
     launched_ = replicated_ = collected_ = 0;
     nonfinite_.reset();

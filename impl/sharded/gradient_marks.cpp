@@ -13,6 +13,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kConvertedElements = 4096;  // at a time
+constexpr int kPoolWaitMs = 20;
 
 // Counts a call that has passed its checks and may still move memory or start reductions; finish() waits for
 // it.
@@ -64,7 +65,7 @@ void GradientShards::mark_unused(size_t index) {
          labels_[index].c_str());
   }
   const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { std::memset(param.view, 0, param.bytes); });
+  take(index, Mark::kNone, [&] { std::memset(place_of(param), 0, param.bytes); });
   become_ready(index);
 }
 
@@ -122,18 +123,19 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
 // Copies a gradient into its view or adds it to what is there; a gradient of another type is converted first.
 void GradientShards::put(const Param& param, const void* gradient, int32_t dtype, bool adds) const {
   if (param.count == 0) return;
+  std::byte* const to = place_of(param);
   if (dtype == param.dtype) {
-    if (adds) return add(dtype, param.view, gradient, param.count);
-    std::memcpy(param.view, gradient, param.bytes);
+    if (adds) return add(dtype, to, gradient, param.count);
+    std::memcpy(to, gradient, param.bytes);
     return;
   }
-  if (!adds) return cast(param.dtype, param.view, dtype, gradient, param.count);
+  if (!adds) return cast(param.dtype, to, dtype, gradient, param.count);
   const auto* from = static_cast<const std::byte*>(gradient);
   std::vector<std::byte> converted(std::min(param.count, kConvertedElements) * dtype_bytes(param.dtype));
   for (size_t done = 0; done < param.count; done += kConvertedElements) {
     const size_t count = std::min(kConvertedElements, param.count - done);
     cast(param.dtype, converted.data(), dtype, from + done * dtype_bytes(dtype), count);
-    add(param.dtype, param.view + done * dtype_bytes(param.dtype), converted.data(), count);
+    add(param.dtype, to + done * dtype_bytes(param.dtype), converted.data(), count);
   }
 }
 
@@ -152,20 +154,28 @@ void GradientShards::take(size_t index, Mark mark, const Step& step) {
       });
 }
 
-// Counts the memory of a unit's full gradients. Where that is limited, the reductions that were launched
-// first end before a further unit gets memory.
-void GradientShards::hold(size_t unit) {
+// Gives a unit memory for its full gradients. Where that would take more than is allowed, reductions that
+// were launched before end first. Where it would only take more than the pool, they get a little time: ranks
+// that are ahead would wait for the others in finish() anyway, but a mark must not wait for a rank that waits
+// for this one elsewhere.
+void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);
-  if (units_[unit].live) return;
-  const size_t bytes = full_places_.units[unit].bytes;
+  Unit& unit = units_[number];
+  if (unit.live) return;
+  const bool may_pool = !unit.viewed;
+  const auto growth = [&] { return may_pool ? full_.growth(number) : full_places_.units[number].bytes; };
   advance(0);
-  while (options_.max_live_bytes > 0 && held_.full + bytes > options_.max_live_bytes &&
+  const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
+  while (may_pool && growth() > 0 && collected_ < launched_ && !deadline.passed()) wait_for_oldest(deadline);
+  while (options_.max_live_bytes > 0 && full_.held() + growth() > options_.max_live_bytes &&
          collected_ < launched_)
     advance(collected_ + 1);
-  units_[unit].live = true;
-  held_.full += bytes;
-  held_.peak_full = std::max(held_.peak_full, held_.full);
+  full_.open(number, may_pool);
+  if (full_.is_pooled(number))
+    for (const auto& [begin, bytes] : unit.gaps) std::memset(full_.buffer(number) + begin, 0, bytes);
+  unit.live = true;
+  peak_full_ = std::max(peak_full_, full_.held());
 }
 
 void GradientShards::become_ready(size_t index) {

@@ -29,6 +29,14 @@ class BlockedScope {
   std::atomic<int>& blocked_;
 };
 
+// One unit is filled while another one is reduced.
+UnitMemory full_gradients(ShardGroups& groups, const FlatOffsets& places, const GradientOptions& options) {
+  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
+  size_t bytes = window_bytes(places, 2);
+  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
+  return UnitMemory::pooled(groups.all(), places, bytes);
+}
+
 }  // namespace
 
 GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
@@ -38,17 +46,16 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, FlatMemory::alignment(options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      full_(options.keeps_full ? FlatMemory::shared(groups.all(), full_places_.bytes)
-                               : FlatMemory::reserved(full_places_.bytes)),
-      shards_(FlatMemory::reserved(shard_places_.bytes)),
+      full_(full_gradients(groups, full_places_, options)),
+      shards_(shard_places_.bytes),
       unit_labels_(unit_labels(layout, params)),
       params_(params.size()),
-      units_(layout.units.size()) {
-  held_.shards = shard_places_.bytes;
-  if (options.keeps_full) held_.full = held_.peak_full = full_places_.bytes;
+      units_(layout.units.size()),
+      peak_full_(full_.held()) {
   prepare_params(params, layout);
+  find_gaps();
 }
 
 GradientShards::~GradientShards() {
@@ -66,20 +73,53 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     param.param_dtype = params[i].dtype;
     param.count = params[i].count;
     param.bytes = param.count * dtype_bytes(param.dtype);
-    param.view = full_.data() + full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
+    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
     param.unit = layout.buckets[bucket].unit;
+    param.view = full_.views() + offset;
+    param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
     labels_.push_back(dsc::label(params[i].name, i));
   }
 }
 
+// Collects what no gradient covers. It is summed as well, so it must be zero.
+void GradientShards::find_gaps() {
+  std::vector<std::vector<std::pair<size_t, size_t>>> covered(units_.size());
+  for (const Param& param : params_) covered[param.unit].emplace_back(param.place, param.bytes);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    covered[u].emplace_back(full_places_.units[u].bytes, 0);
+    std::ranges::sort(covered[u]);
+    size_t end = 0;
+    for (const auto& [begin, bytes] : covered[u]) {
+      if (begin > end) units_[u].gaps.emplace_back(end, begin - end);
+      end = begin + bytes;
+    }
+  }
+}
+
+// The caller may write to the view from now on. A unit that is in the pool already holds anything there.
+void* GradientShards::view(size_t index) {
+  const Param& param = params_[index];
+  const MutexLock lock(launch_mutex_);
+  Unit& unit = units_[param.unit];
+  if (!unit.viewed && unit.live && full_.is_pooled(param.unit)) {
+    const MutexLock marks(mutex_);
+    for (const Param& other : params_)
+      if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
+        std::memset(place_of(other), 0, other.bytes);
+  }
+  unit.viewed = true;
+  return param.view;
+}
+
 GradientShard GradientShards::shard(size_t bucket) const {
-  return {shards_.data() + shard_places_.buckets[bucket], layout_.shard_size(bucket), dtypes_[bucket]};
+  return {const_cast<std::byte*>(shards_.data()) + shard_places_.buckets[bucket], layout_.shard_size(bucket),
+          dtypes_[bucket]};
 }
 
 HeldBytes GradientShards::held() const {
   const MutexLock lock(launch_mutex_);
-  return held_;
+  return {shards_.size(), full_.held(), peak_full_};
 }
 
 bool GradientShards::is_open() const {
@@ -143,7 +183,9 @@ Call GradientShards::bucket_call(size_t bucket) const {
   call.op = divides_once ? DSC_OP_AVG : DSC_OP_SUM;
   if (options_.average == DSC_AVERAGE_PRE) call.prescale = 1.0 / ranks_;
   call.count = layout_.shard_size(bucket);
-  std::byte* const full = full_.data() + full_places_.buckets[bucket];
+  const size_t unit = layout_.buckets[bucket].unit;
+  std::byte* const full =
+      full_.buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
   call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
@@ -205,10 +247,17 @@ void GradientShards::collect(size_t unit) {
       std::memcpy(to, sum, count * dtype_bytes(dtype));
     }
   }
-  const auto [offset, bytes] = full_places_.units[unit];
-  full_.clear(offset, bytes);
+  full_.close(unit, false);
   units_[unit].live = false;
-  if (!options_.keeps_full) held_.full -= bytes;
+}
+
+// Waits for the first operation that is not over, and carries on.
+void GradientShards::wait_for_oldest(Deadline deadline) {
+  {
+    const BlockedScope scope(blocked_);
+    for (const auto& work : units_[unit_at(collected_)].works) wait_ignoring_failure(*work, deadline);
+  }
+  advance(0);
 }
 
 // Carries on with the units that were launched, and waits until at least `wanted` of them are in the shards.

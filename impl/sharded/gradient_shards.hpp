@@ -12,9 +12,9 @@
 #include "base/mutex.hpp"
 #include "bucket_plan/shard_layout.hpp"
 #include "comm/tensor.hpp"
-#include "sharded/flat_memory.hpp"
 #include "sharded/flat_offsets.hpp"
 #include "sharded/shard_groups.hpp"
+#include "sharded/unit_memory.hpp"
 
 namespace dsc {
 
@@ -57,7 +57,7 @@ class GradientShards {
   void mark_unused(size_t index);
 
   // Any thread.
-  void* view(size_t index) const { return params_[index].view; }
+  void* view(size_t index);
   GradientShard shard(size_t bucket) const;
   HeldBytes held() const;
   const std::string& label(size_t index) const { return labels_[index]; }
@@ -72,7 +72,8 @@ class GradientShards {
   enum class Mark : uint8_t { kNone, kAccumulating, kReady };
 
   struct Param {
-    std::byte* view = nullptr;
+    std::byte* view = nullptr;  // the address that the caller sees
+    size_t place = 0;           // bytes from the start of its unit
     size_t count = 0;
     size_t bytes = 0;
     size_t unit = 0;
@@ -84,11 +85,15 @@ class GradientShards {
   struct Unit {
     size_t params = 0;
     std::atomic<size_t> pending{0};
-    bool live = false;  // launch_mutex_ guards this and the works
+    bool live = false;    // launch_mutex_ guards this and what follows
+    bool viewed = false;  // the caller may write gradients to their views before they are named in a call
+    std::vector<std::pair<size_t, size_t>>
+        gaps;  // between parameters: bytes from the start of the unit, and length
     std::vector<std::shared_ptr<Work>> works;
   };
 
   void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
+  void find_gaps();
 
   // gradient_marks.cpp
   void check_mark(size_t index) const;
@@ -96,6 +101,7 @@ class GradientShards {
   void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
   bool start_mark(size_t index, Mark mark);
   void end_mark(size_t index, Mark mark, bool accumulated);
+  std::byte* place_of(const Param& param) const { return full_.buffer(param.unit) + param.place; }
   void put(const Param& param, const void* gradient, int32_t dtype, bool adds) const;
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   template <typename Step>
@@ -110,6 +116,7 @@ class GradientShards {
   void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
   void await(Unit& unit, Comm& group) DSC_REQUIRES(launch_mutex_);
   void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
+  void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
   void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);
   size_t unit_at(size_t position) const { return units_.size() - 1 - position; }
 
@@ -130,8 +137,8 @@ class GradientShards {
   std::vector<std::string> labels_;
   FlatOffsets full_places_;
   FlatOffsets shard_places_;
-  FlatMemory full_;
-  FlatMemory shards_;
+  UnitMemory full_;  // launch_mutex_ guards what changes
+  std::vector<std::byte> shards_;
   std::vector<std::string> unit_labels_;
 
   mutable Mutex mutex_;
@@ -148,7 +155,7 @@ class GradientShards {
   size_t collected_ DSC_GUARDED_BY(launch_mutex_) = 0;
   std::optional<Failure> nonfinite_ DSC_GUARDED_BY(launch_mutex_);
   std::optional<size_t> nonfinite_unit_ DSC_GUARDED_BY(launch_mutex_);
-  HeldBytes held_ DSC_GUARDED_BY(launch_mutex_);
+  size_t peak_full_ DSC_GUARDED_BY(launch_mutex_) = 0;
   std::atomic<int> blocked_{0};  // threads in operations of the groups
 };
 

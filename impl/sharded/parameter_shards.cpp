@@ -15,10 +15,13 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-FlatMemory full_memory(ShardGroups& groups, const FlatOffsets& places, bool keeps_full) {
-  if (keeps_full) return FlatMemory::shared(groups.all(), places.bytes);
-  FlatMemory memory = FlatMemory::reserved(places.bytes);
-  memory.close(0, places.bytes);
+// In use are a unit and those that are gathered ahead.
+UnitMemory full_memory(ShardGroups& groups, const FlatOffsets& places, const ParameterOptions& options) {
+  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
+  size_t bytes = window_bytes(places, static_cast<size_t>(options.prefetch) + 1);
+  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
+  UnitMemory memory = UnitMemory::pooled(groups.all(), places, bytes);
+  memory.close_all(true);
   return memory;
 }
 
@@ -32,19 +35,18 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(place_buckets(layout, dtypes, 1, FlatMemory::alignment(options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      full_(full_memory(groups, full_places_, options.keeps_full)),
-      shards_(FlatMemory::reserved(options.keeps_full ? 0 : shard_places_.bytes)),
-      units_(layout.units.size()) {
+      shards_(options.keeps_full ? 0 : shard_places_.bytes),
+      units_(layout.units.size()),
+      full_(full_memory(groups, full_places_, options)),
+      peak_full_(full_.held()) {
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
     params_.push_back({layout.buckets[bucket].unit,
-                       full_.data() + full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket])});
+                       full_.views() + full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket])});
   }
-  held_.shards = options.keeps_full ? 0 : shard_places_.bytes;
   if (!options.keeps_full) return;
-  held_.full = held_.peak_full = full_places_.bytes;
   for (Unit& unit : units_) unit.state = State::kThere;
 }
 
@@ -53,12 +55,12 @@ ParameterShards::~ParameterShards() {
   log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
   full_.keep();
-  shards_.keep();
+  new std::vector<std::byte>(std::move(shards_));  // gathers may still read them; a leak is the lesser evil
 }
 
-std::byte* ParameterShards::shard(size_t bucket) const {
+std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
-  return options_.keeps_full ? full_.data() + full_places_.buckets[bucket] + groups_.shard() * bytes
+  return options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + groups_.shard() * bytes
                              : shards_.data() + shard_places_.buckets[bucket];
 }
 
@@ -69,7 +71,7 @@ void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::
   const size_t end =
       options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
   if (begin >= end) return;
-  std::byte* const to = options_.keeps_full ? full_.data() + full_places_.buckets[bucket] + begin * element
+  std::byte* const to = options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + begin * element
                                             : shard(bucket) + (begin - groups_.shard() * size) * element;
   std::memcpy(to, values + (begin - first) * element, (end - begin) * element);
 }
@@ -82,12 +84,8 @@ void ParameterShards::check_unit(size_t unit) const {
 // The tag has the step in it, so that ranks that are not in the same one find that out.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
-  const auto [offset, bytes] = full_places_.units[unit];
-  if (!options_.keeps_full) {
-    full_.open(offset, bytes);
-    held_.full += bytes;
-    held_.peak_full = std::max(held_.peak_full, held_.full);
-  }
+  full_.open(unit, true);
+  peak_full_ = std::max(peak_full_, full_.held());
   gathered.state = State::kGathering;
   const uint64_t step = steps_;
   groups_.run(groups_.params(), [&] {
@@ -97,7 +95,7 @@ void ParameterShards::start_gather(size_t unit) {
       call.kind = OpKind::kAllGather;
       call.dtype = dtypes_[b];
       call.send = shard(b);
-      call.recv = full_.data() + full_places_.buckets[b];
+      call.recv = full_.buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
       call.count = layout_.shard_size(b);
       call.tag = step * layout_.buckets.size() + b + 1;
       std::snprintf(call.note, sizeof call.note, "%s, step %llu", clipped(unit_labels_[unit], 24).c_str(),
@@ -121,15 +119,13 @@ void ParameterShards::await(size_t unit) {
 void ParameterShards::drop(size_t unit) {
   if (units_[unit].state == State::kAway) return;
   await(unit);
-  const auto [offset, bytes] = full_places_.units[unit];
-  full_.close(offset, bytes);
-  held_.full -= bytes;
+  full_.close(unit, true);
   units_[unit] = {};
 }
 
 bool ParameterShards::fits(size_t unit) const {
   return options_.max_live_bytes == 0 ||
-         held_.full + full_places_.units[unit].bytes <= options_.max_live_bytes;
+         live_bytes() + full_places_.units[unit].bytes <= options_.max_live_bytes;
 }
 
 // Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
@@ -141,14 +137,21 @@ void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size(); ++other)
     if (units_[other].state != State::kAway) live += (live.empty() ? "" : ", ") + unit_labels_[other];
   fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
-       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, held_.full, options_.max_live_bytes,
+       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
        clipped(live, 200).c_str());
+}
+
+size_t ParameterShards::live_bytes() const {
+  size_t bytes = 0;
+  for (size_t unit = 0; unit < units_.size(); ++unit)
+    if (units_[unit].state != State::kAway) bytes += full_places_.units[unit].bytes;
+  return bytes;
 }
 
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
     if (units_[unit].state != State::kAway) continue;
-    if (!fits(unit)) return;
+    if (full_.growth(unit) > 0) return;  // only as far as the pool goes
     start_gather(unit);
   }
 }
@@ -216,7 +219,7 @@ void* ParameterShards::view(size_t index) const {
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return held_;
+  return {shards_.size(), full_.held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {

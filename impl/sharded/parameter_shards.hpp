@@ -10,11 +10,11 @@
 #include "base/mutex.hpp"
 #include "bucket_plan/shard_layout.hpp"
 #include "comm/tensor.hpp"
-#include "sharded/flat_memory.hpp"
 #include "sharded/flat_offsets.hpp"
 #include "sharded/gradient_shards.hpp"
 #include "sharded/prefetch.hpp"
 #include "sharded/shard_groups.hpp"
+#include "sharded/unit_memory.hpp"
 
 namespace dsc {
 
@@ -49,7 +49,7 @@ class ParameterShards {
 
   // Any thread. Throws STATE if the unit's parameters are not there.
   void* view(size_t index) const;
-  std::byte* shard(size_t bucket) const;
+  std::byte* shard(size_t bucket);
   HeldBytes held() const;
   bool wait_idle(Deadline deadline) noexcept;
 
@@ -71,6 +71,7 @@ class ParameterShards {
   void drop(size_t unit) DSC_REQUIRES(mutex_);
   bool fits(size_t unit) const DSC_REQUIRES(mutex_);
   void make_room(size_t unit) DSC_REQUIRES(mutex_);
+  size_t live_bytes() const DSC_REQUIRES(mutex_);
   void start_prefetches() DSC_REQUIRES(mutex_);
 
   ShardGroups& groups_;
@@ -80,14 +81,14 @@ class ParameterShards {
   const std::vector<std::string> unit_labels_;
   const FlatOffsets full_places_;
   const FlatOffsets shard_places_;
-  FlatMemory full_;
-  FlatMemory shards_;  // stage 3; otherwise shards are parts of the full buffers
+  std::vector<std::byte> shards_;  // stage 3; otherwise shards are parts of the full buffers
   std::vector<Param> params_;
 
   mutable Mutex mutex_;
   std::vector<Unit> units_ DSC_GUARDED_BY(mutex_);
   UseOrder order_ DSC_GUARDED_BY(mutex_);
-  HeldBytes held_ DSC_GUARDED_BY(mutex_);
+  UnitMemory full_;  // mutex_ guards what changes
+  size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
   uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
 };
 

@@ -958,7 +958,7 @@ class ShardedOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     plan: Any  # layout; NULL: its defaults
-    max_live_bytes: int  # most bytes of full parameters (stage 3), and of full gradients (stages 2 and 3), at a time; at least those of the largest unit; 0 (default): no limit
+    max_live_bytes: int  # most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and 3), are there at a time; at least those of the largest unit; 0 (default): no limit
     stage: int  # 1, 2 (default) or 3
     average: int  # DSC_AVERAGE_PRE (default), _POST or _NONE
     grad_dtype: int  # type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32
@@ -1026,16 +1026,18 @@ class ShardedRange(ctypes.Structure):
 
 
 class ShardedMemory(ctypes.Structure):
-    """Bytes that sharded parameters hold on this rank. Full buffers of stages 2 and 3 are whole pages of
-    memory, counted from the first call that names a parameter of their unit."""
+    """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
+    of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
+    of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
+    pages of memory, which are given back, and is counted from the first call that names the unit."""
 
     struct_size: int  # size of this struct as the caller compiled it
     param_shard_bytes: int  # parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
     grad_shard_bytes: int  # gradient shards
-    param_bytes: int  # full parameters now
-    grad_bytes: int  # full gradients now
-    peak_param_bytes: int  # most full parameters at a time since creation
-    peak_grad_bytes: int  # most full gradients at a time since creation
+    param_bytes: int  # for full parameters, now
+    grad_bytes: int  # for full gradients, now
+    peak_param_bytes: int  # most for full parameters at a time since creation
+    peak_grad_bytes: int  # most for full gradients at a time since creation
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),

@@ -71,8 +71,9 @@ typedef struct dsc_shard_copy {
 typedef struct dsc_sharded_options {
   size_t struct_size;                   /**< size of this struct as the caller compiled it */
   const dsc_shard_plan_options_t* plan; /**< layout; NULL: its defaults */
-  size_t max_live_bytes;  /**< most bytes of full parameters (stage 3), and of full gradients (stages 2 and
-                             3), at a time; at least those of the largest unit; 0 (default): no limit */
+  size_t max_live_bytes;  /**< most bytes of units whose full parameters (stage 3), and whose full gradients
+                             (stages 2 and 3), are there at a time; at least those of the largest unit; 0
+                             (default): no limit */
   int32_t stage;          /**< 1, 2 (default) or 3 */
   dsc_average_t average;  /**< DSC_AVERAGE_PRE (default), _POST or _NONE */
   dsc_dtype_t grad_dtype; /**< type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters
@@ -108,16 +109,19 @@ typedef struct dsc_sharded_range {
   size_t count;       /**< number of elements, 1 or more */
 } dsc_sharded_range_t;
 
-/** @brief Bytes that sharded parameters hold on this rank. Full buffers of stages 2 and 3 are whole pages of
- * memory, counted from the first call that names a parameter of their unit. */
+/** @brief Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
+ * parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch
+ * + 1 units of parameters, those in a row that are largest, but of max_live_bytes at most. What is used
+ * beyond takes pages of memory, which are given back, and is counted from the first call that names the unit.
+ */
 typedef struct dsc_sharded_memory {
   size_t struct_size;       /**< size of this struct as the caller compiled it */
   size_t param_shard_bytes; /**< parameter shards; 0 in stages 1 and 2, where they are part of param_bytes */
   size_t grad_shard_bytes;  /**< gradient shards */
-  size_t param_bytes;       /**< full parameters now */
-  size_t grad_bytes;        /**< full gradients now */
-  size_t peak_param_bytes;  /**< most full parameters at a time since creation */
-  size_t peak_grad_bytes;   /**< most full gradients at a time since creation */
+  size_t param_bytes;       /**< for full parameters, now */
+  size_t grad_bytes;        /**< for full gradients, now */
+  size_t peak_param_bytes;  /**< most for full parameters at a time since creation */
+  size_t peak_grad_bytes;   /**< most for full gradients at a time since creation */
 } dsc_sharded_memory_t;
 
 /**
@@ -274,9 +278,10 @@ DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
  * @param[in] stream must be NULL
  *
- * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; where max_live_bytes
- * would be exceeded, until a unit that was started before is reduced. Ownership: gradient is read during the
- * call only. Threads: any, several at once.
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in stages 2 and 3
+ * the first gradient of a unit may wait for units that were started before, at most 20 ms, and where
+ * max_live_bytes would be exceeded until they are reduced. Ownership: gradient is read during the call only.
+ * Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -424,9 +429,10 @@ DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index
  * @param[out] view as many elements as the parameter has, of the gradient type; the same address on every
  * call
  *
- * A gradient that is computed there is not copied. From begin until it is marked ready it is the caller's; it
- * holds zeros at first, to which a framework may add, and again once its unit is reduced. Collective: no.
- * Blocking: no. Ownership: the object's. Threads: any.
+ * A gradient that is computed there is not copied; in stages 2 and 3 its unit then takes pages of its own in
+ * place of the pool's, which costs more than the copy. From begin until it is marked ready it is the
+ * caller's; it holds zeros at first, to which a framework may add, and again once its unit is reduced.
+ * Collective: no. Blocking: no. Ownership: the object's. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -1145,8 +1145,8 @@ pub struct dsc_sharded_options_t {
     pub struct_size: usize,
     /// layout; NULL: its defaults
     pub plan: *const dsc_shard_plan_options_t,
-    /// most bytes of full parameters (stage 3), and of full gradients (stages 2 and 3), at a time;
-    /// at least those of the largest unit; 0 (default): no limit
+    /// most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and
+    /// 3), are there at a time; at least those of the largest unit; 0 (default): no limit
     pub max_live_bytes: usize,
     /// 1, 2 (default) or 3
     pub stage: i32,
@@ -1207,8 +1207,11 @@ pub struct dsc_sharded_range_t {
     pub count: usize,
 }
 
-/// Bytes that sharded parameters hold on this rank. Full buffers of stages 2 and 3 are whole pages
-/// of memory, counted from the first call that names a parameter of their unit.
+/// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
+/// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
+/// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
+/// most. What is used beyond takes pages of memory, which are given back, and is counted from the
+/// first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sharded_memory_t {
@@ -1218,13 +1221,13 @@ pub struct dsc_sharded_memory_t {
     pub param_shard_bytes: usize,
     /// gradient shards
     pub grad_shard_bytes: usize,
-    /// full parameters now
+    /// for full parameters, now
     pub param_bytes: usize,
-    /// full gradients now
+    /// for full gradients, now
     pub grad_bytes: usize,
-    /// most full parameters at a time since creation
+    /// most for full parameters at a time since creation
     pub peak_param_bytes: usize,
-    /// most full gradients at a time since creation
+    /// most for full gradients at a time since creation
     pub peak_grad_bytes: usize,
 }
 
@@ -4243,9 +4246,10 @@ extern "C" {
     ///   type
     /// - `stream` (in): must be NULL
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; where
-    /// max_live_bytes would be exceeded, until a unit that was started before is reduced.
-    /// Ownership: gradient is read during the call only. Threads: any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
+    /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
+    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced. Ownership:
+    /// gradient is read during the call only. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
