@@ -241,7 +241,7 @@ def test_gradients_are_clipped_by_the_norm_of_all(n, stage, shard_size):
 
 # ---- memory -----------------------------------------------------------------------------------------------------------
 
-LAYERS, WIDTH = 8, 1 << 18  # of 1 MiB each
+LAYERS, WIDTH = 16, 1 << 18  # of 1 MiB each
 
 
 def held_bytes():
@@ -289,7 +289,7 @@ def measure(rank, n, stage):
 def test_stage_3_holds_its_part_and_the_stated_working_set(n):
     """By the library's own count, and by that of the system."""
     model_bytes, unit, page = LAYERS * 4 * WIDTH, 4 * WIDTH, 4096
-    slack = 3 << 20  # arrays and code of Python, stages of the groups
+    slack = 6 << 20  # arrays and code of Python, stages of the groups; less than stage 2 would take
     for memory, held, highest in dsc.spawn(measure, n, args=(n, 3), timeout=SECONDS):
         assert memory.param_shard_bytes <= model_bytes // n + page and memory.grad_shard_bytes <= model_bytes // n + page
         assert memory.peak_param_bytes <= 2 * unit and memory.peak_grad_bytes <= 2 * unit
