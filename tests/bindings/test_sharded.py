@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -306,6 +307,67 @@ def test_earlier_stages_hold_what_they_say(stage, params, grads):
         assert memory.grad_bytes == grads * 4 * WIDTH
 
 
+def give_back(rank):
+    """Units beyond the pool take pages, which are gone after reshard(); an array over them ends a process that reads it."""
+    world = start()
+    params = [np.ones(WIDTH, np.float32) for _ in range(LAYERS)]
+    with dsc.Sharded(world, params, stage=3, units=list(range(LAYERS)), prefetch=0) as sharded:
+        del params
+        views = []
+        for wanted, bound in ((LAYERS, "more"), (0, "less")):
+            before = held_bytes()
+            for u in range(LAYERS):
+                if wanted:
+                    sharded.unshard(u), sharded.wait(u)
+                    views.append(sharded.param_view(u))
+                    assert views[u].all()
+                else:
+                    sharded.reshard(u)
+            change = held_bytes() - before
+            expected = (LAYERS - 1) * 4 * WIDTH
+            assert change > 0.9 * expected if wanted else change < -0.9 * expected, (bound, change)
+            assert sharded.memory.param_bytes == (LAYERS if wanted else 1) * 4 * WIDTH
+        if os.fork() == 0:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+            os._exit(int(views[-1][0]))
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == -signal.SIGSEGV
+        sharded.begin()
+        view = sharded.grad_view(3)
+        for u in range(LAYERS):
+            view[:] += 0 if u != 3 else 5
+            sharded.mark_ready(u, None if u == 3 else np.ones(WIDTH, np.float32))
+        sharded.finish()
+        assert not view.any() and (sharded.shards[3].grads == 5).all() and (sharded.shards[4].grads == 1).all()
+        world.barrier()
+    dsc.finalize()
+
+
+def test_pages_beyond_the_pool_are_given_back():
+    dsc.spawn(give_back, 2, timeout=SECONDS)
+
+
+def padding(rank, stage):
+    """Units change their places in the pool, and what was there before must not be summed."""
+    world = start()
+    sizes = [1000, 5, 900]
+    with dsc.Sharded(world, [np.zeros(size, np.float32) for size in sizes], stage=stage, units=[0, 1, 2]) as sharded:
+        for order in ([2, 1, 0], [0, 1, 2], [2, 0, 1], [1, 0, 2], [2, 1, 0]):
+            sharded.begin()
+            for i in order:
+                sharded.mark_ready(i, np.full(sizes[i], 7, np.float32))
+            sharded.finish()
+            for shard in sharded.shards:
+                owned = sum(one.count for one in sharded.ranges if one.bucket == shard.bucket)
+                assert (shard.grads[:owned] == 7).all() and not shard.grads[owned:].any(), (order, shard)
+            sharded.step_done(changed=False)
+    dsc.finalize()
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_padding_stays_zero(stage):
+    dsc.spawn(padding, 2, args=(stage,), timeout=SECONDS)
+
+
 # ---- checkpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -500,6 +562,28 @@ def wrong_calls(rank):
 
 def test_mistakes_are_named():
     dsc.spawn(wrong_calls, 2, timeout=SECONDS)
+
+
+def missing_in_a_copy(rank):
+    """Rank 3 leaves out a parameter; its own copy finds that, and the other one must not wait for it."""
+    world = start()
+    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
+        sharded.begin()
+        world.barrier()
+        begin = time.monotonic()
+        with pytest.raises(dsc.DscError) as raised:
+            for i in range(6):
+                if rank != 3 or i != 2:
+                    sharded.mark_ready(i, np.ones(model.SIZES[i], np.float32))
+            sharded.finish()
+        assert "w1 (index 2)" in str(raised.value) and time.monotonic() - begin < 15, raised.value
+        assert isinstance(raised.value, dsc.StateError if rank == 3 else dsc.MismatchError), raised.value
+    world.all_reduce(np.ones(1))
+    dsc.finalize()
+
+
+def test_all_copies_learn_what_one_has_found():
+    dsc.spawn(missing_in_a_copy, 4, timeout=SECONDS)
 
 
 def other_order(rank):
