@@ -284,9 +284,9 @@ void destroying_wakes_who_waits(void**) {
     }
     CHECK_OK(dsc_sharded_begin(model.sharded, 0, nullptr));
     for (size_t p = kCounts.size(); p-- > 0;) CHECK_OK(dsc_sharded_mark_unused(model.sharded, p));
-    std::thread waiting([&] { CHECK(dsc_sharded_finish(model.sharded, nullptr) == DSC_ERR_REVOKED); });
-    usleep(50'000);
     dsc_sharded_t* const sharded = model.sharded;
+    std::thread waiting([=] { CHECK(dsc_sharded_finish(sharded, nullptr) == DSC_ERR_REVOKED); });
+    usleep(50'000);
     model.sharded = nullptr;
     CHECK_OK(dsc_sharded_destroy(sharded));
     waiting.join();

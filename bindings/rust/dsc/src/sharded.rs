@@ -218,9 +218,7 @@ impl Sharded {
         let mut sharded = ptr::null_mut();
         let result = options.with_raw(params.len(), |options| {
             // SAFETY: lists, options and the parameters' memory outlive the call.
-            unsafe {
-                sys::dsc_sharded_create(comm.raw(), raw.list.as_ptr(), raw.list.len(), options, &mut sharded)
-            }
+            unsafe { sys::dsc_sharded_create(comm.raw(), raw.list.as_ptr(), raw.list.len(), options, &mut sharded) }
         })?;
         comm.check(result, "sharded_create")?;
         let handle = NonNull::new(sharded)
@@ -374,7 +372,9 @@ impl Sharded {
         let result = unsafe { sys::dsc_sharded_param_view(self.raw(), index, &mut view) };
         self.check(result, "sharded_param_view")?;
         // SAFETY: so many elements stand there, and nobody writes them until a call that needs `&mut self`.
-        Ok(unsafe { slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count) })
+        Ok(unsafe {
+            slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count)
+        })
     }
 
     /// The optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. From

@@ -1,8 +1,6 @@
 //! Sharded parameters.
 
-use dsc::{
-    Average, Comm, Dtype, ErrorCode, NonFiniteCheck, ShardLayout, ShardRules, Sharded, ShardedOptions, Tensor,
-};
+use dsc::{Average, Comm, Dtype, ErrorCode, NonFiniteCheck, ShardLayout, ShardRules, Sharded, ShardedOptions, Tensor};
 
 use crate::ranks;
 
