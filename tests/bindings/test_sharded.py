@@ -1,4 +1,4 @@
-"""Sharded data parallelism: bits of training, memory, several micro-batches, clipping, checkpoints, and what goes wrong."""
+"""Sharded data parallelism: bits of training, memory, several micro-batches, vectors of others, clipping."""
 
 import json
 import math
@@ -6,7 +6,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -44,6 +43,18 @@ def test_training_has_the_bits_of_replicas(n):
 
 def test_hybrid_shards_have_the_bits_of_sums_of_sums():
     dsc.spawn(compare, 4, args=([("adam", 2, {"stage": stage}) for stage in (1, 2, 3)],), timeout=SECONDS)
+
+
+def without_progress_thread(rank):
+    """Calls that wait drive what was started, and nobody else does."""
+    world = dsc.init_distributed(init_timeout=60, timeout=60, progress_thread=False)
+    for stage in (1, 3):
+        model.compare(world, "adam", stage=stage)
+    dsc.finalize()
+
+
+def test_no_thread_of_the_library_is_needed():
+    dsc.spawn(without_progress_thread, 2, timeout=SECONDS)
 
 
 def megatron(rank):
@@ -366,287 +377,3 @@ def padding(rank, stage):
 @pytest.mark.parametrize("stage", [1, 2])
 def test_padding_stays_zero(stage):
     dsc.spawn(padding, 2, args=(stage,), timeout=SECONDS)
-
-
-# ---- checkpoints ------------------------------------------------------------------------------------------------------
-
-
-def first_half(rank, folder, options):
-    world = start()
-    with dsc.Sharded(world, model.initial(), model.NAMES, **options) as sharded:
-        rule = model.train_sharded(world, sharded, "adam", steps=5)
-        sharded.save(folder, rule.state)
-        params = model.full_params(sharded)
-        state = {name: gathered(world, sharded, arrays) for name, arrays in rule.state.items()}
-    dsc.finalize()
-    return params, state
-
-
-def gathered(world, sharded, arrays):
-    """State of all elements by parameter, from the shards of all ranks."""
-    full = [np.full(math.prod(size), np.nan, np.float32) for size in model.SIZES]
-    mine = [(one.param, one.param_start, arrays[one.bucket][one.shard_start : one.shard_start + one.count]) for one in sharded.ranges]
-    for of_rank in dsc.all_gather_object(world, mine):
-        for param, begin, part in of_rank:
-            full[param][begin : begin + part.size] = part
-    return full
-
-
-def second_half(rank, folder, options):
-    world = start()
-    empty = [np.zeros(size, np.float32) for size in model.SIZES]
-    with dsc.Sharded(world, empty, model.NAMES, sync=False, **options) as sharded:
-        state = sharded.load(folder)
-        params = model.full_params(sharded)
-        state = {name: gathered(world, sharded, arrays) for name, arrays in state.items()}
-    dsc.finalize()
-    return params, state
-
-
-@pytest.mark.parametrize(
-    "n, saved, m, loaded",
-    [
-        (4, {"stage": 3, "units": model.UNITS}, 2, {"stage": 3, "units": model.UNITS}),
-        (2, {"stage": 1, "units": model.UNITS}, 3, {"stage": 2, "layout": "deepspeed"}),
-        (3, {"stage": 2, "layout": "partitioned", "units": model.UNITS}, 4, {"stage": 3, "units": [0, 3], "shard_size": 2}),
-        (4, {"stage": 3, "units": model.UNITS, "shard_size": 2}, 1, {"stage": 2, "layout": "deepspeed", "bucket_elements": 300}),
-    ],
-)
-def test_a_checkpoint_is_read_by_another_number_of_ranks(tmp_path, n, saved, m, loaded):
-    before = dsc.spawn(first_half, n, args=(str(tmp_path), saved), timeout=SECONDS)[0]
-    after = dsc.spawn(second_half, m, args=(str(tmp_path), loaded), timeout=SECONDS)
-    for params, state in after:
-        model.same(params, before[0])
-        assert sorted(state) == ["first", "second"]
-        for name in state:
-            model.same(state[name], before[1][name])
-    assert len(list(tmp_path.iterdir())) == saved.get("shard_size", n)
-
-
-def read_wrongly(rank, folder):
-    world = start()
-    with dsc.Sharded(world, model.initial(), model.NAMES) as sharded:
-        with pytest.raises(FileNotFoundError, match="has no file shard-"):
-            sharded.load(pathlib.Path(folder) / "none")
-        with pytest.raises(ValueError, match="has arrays of .* elements; expected"):
-            sharded.save(folder, {"first": [np.zeros(3, np.float32)]})
-        with pytest.raises(ValueError, match="name 'params'"):
-            sharded.save(folder, {"params": []})
-        sharded.save(folder)
-        world.barrier()
-        sharded.load(folder)
-        names = [name if name != "w1" else "v1" for name in model.NAMES]
-        with dsc.Sharded(world, model.initial(), names) as other, pytest.raises(ValueError, match="names 'w1'; expected 'v1'"):
-            other.load(folder)
-        world.barrier()
-        path = pathlib.Path(folder) / "shard-00001-of-00002.safetensors"
-        if rank == 0:
-            path.write_bytes(b"\x10\0\0\0\0\0\0\0" + b"{}" * 8)
-        world.barrier()
-        with pytest.raises(ValueError, match="is no shard of libdsc"):
-            sharded.load(folder)
-        world.barrier()
-        if rank == 0:
-            os.remove(path)
-        world.barrier()
-        with pytest.raises(ValueError, match="has 1 shards; expected 2"):
-            sharded.load(folder)
-    dsc.finalize()
-
-
-def test_checkpoints_that_do_not_fit_are_named(tmp_path):
-    dsc.spawn(read_wrongly, 2, args=(str(tmp_path),), timeout=SECONDS)
-
-
-def test_copies_cover_every_element_once():
-    rng = np.random.default_rng(5)
-    for _ in range(60):
-        numels = [int(numel) for numel in rng.integers(0, 60, rng.integers(1, 9))]
-        types = [str(rng.choice(["f32", "bf16"])) for _ in numels]
-        pick = lambda: {"layout": str(rng.choice(["unit", "megatron", "deepspeed", "partitioned"])),  # noqa: E731
-                        "bucket_elements": int(rng.integers(0, 80)), "alignment": int(rng.integers(1, 9))}  # fmt: skip
-        old, new, n, m = pick(), pick(), int(rng.integers(1, 6)), int(rng.integers(1, 6))
-        source, target = dsc.plan_shards(numels, types, n, **old), dsc.plan_shards(numels, types, m, **new)
-        want, got = [fill(plan, numels) for plan in (source, target)], [np.full(b.size, -1) for b in target.buckets]
-        for r in range(m):
-            for copy in dsc.shard_copies(numels, types, n, old, m, new, r):
-                begin = copy.from_shard * source.buckets[copy.from_bucket].size // n + copy.from_start
-                end = r * target.buckets[copy.to_bucket].size // m + copy.to_start
-                place = got[copy.to_bucket][end : end + copy.count]
-                assert (place == -1).all() and copy.count > 0
-                place[:] = want[0][copy.from_bucket][begin : begin + copy.count]
-        for expected, found in zip(want[1], got):
-            assert (found == expected).all(), (numels, old, new)
-
-
-def fill(plan, numels):
-    """Buckets in which every element has a number of its own, and padding -1."""
-    buckets, at = [np.full(bucket.size, -1) for bucket in plan.buckets], 0
-    for b, begin, numel in zip(plan.places, plan.starts, numels):
-        buckets[b][begin : begin + numel] = np.arange(at, at + numel)
-        at += numel
-    return buckets
-
-
-# ---- what goes wrong --------------------------------------------------------------------------------------------------
-
-
-def wrong_calls(rank):
-    world = start()
-    params = model.initial()
-    with pytest.raises(dsc.ConfigError, match="stage is 2 on rank 0 and 3 on rank 1"):
-        dsc.Sharded(world, params, stage=2 + rank)
-    with pytest.raises(dsc.ConfigError, match="unit_starts is 0 2 on rank 0 and 0 3 on rank 1"):
-        dsc.Sharded(world, params, units=[0, 2 + rank])
-    with pytest.raises(dsc.MismatchError, match=r"w1 \(index 2\) is f32"):
-        dsc.Sharded(world, params[:2] + [np.zeros(9 + rank, np.float32)], model.NAMES[:3])
-    with pytest.raises(dsc.InvalidArgError, match="shard_size is 3, expected 0 or a divisor of the 2 ranks"):
-        dsc.Sharded(world, params, shard_size=3)
-    with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least the 4096"):
-        dsc.Sharded(world, params, stage=3, units=model.UNITS, max_live_bytes=100)
-    with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: gradients of i32, expected a floating-point type"):
-        dsc.Sharded(world, [np.zeros(4, np.int32)])
-    with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
-        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not there: call unshard and wait"):
-            sharded.param_view(2)
-        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is not unsharded"):
-            sharded.wait(1)
-        sharded.unshard(0)
-        with pytest.raises(dsc.StateError, match=r"unit 0 \(w0\) is unsharded already"):
-            sharded.unshard(0)
-        sharded.unshard(1)
-        with pytest.raises(dsc.StateError, match=r"needs 4096 bytes, but 8192 of at most 8192 .* unit 0 \(w0\), unit 1 \(w1\)"):
-            sharded.unshard(2)
-        sharded.reshard(1)
-        sharded.unshard(2)
-        sharded.wait(2)
-        for unit in (0, 2):
-            sharded.reshard(unit)
-        with pytest.raises(dsc.StateError, match="no iteration runs"):
-            sharded.mark_ready(0, params[0])
-        with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
-            sharded.begin(accumulate=True)
-        sharded.begin()
-        with pytest.raises(ValueError, match="grad has 31 elements; parameter 0 has 403"):
-            sharded.mark_ready(0, params[1])
-        for i in range(1, 6):
-            sharded.mark_ready(i, params[i])
-        with pytest.raises(dsc.StateError, match=r"b2 \(index 5\) has been marked as ready twice"):
-            sharded.mark_ready(5, params[5])
-        with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the shards hold nothing of use"):
-            sharded.finish()
-        sharded.begin()  # all ranks missed the same, so it goes on
-        for i in range(6):
-            sharded.mark_unused(i)
-        sharded.finish()
-        with pytest.raises(dsc.StateError, match="expected step_done, or accumulate 1"):
-            sharded.begin()
-        sharded.step_done(changed=False)
-        if rank == 0:
-            sharded.begin()
-            for i in range(6):
-                sharded.mark_ready(i, params[i])
-            with pytest.raises(dsc.MismatchError, match=r"no gradient: w1 \(index 2\)"):
-                sharded.finish()
-        else:
-            sharded.begin()
-            for i in (0, 1, 3, 4, 5):
-                sharded.mark_ready(i, params[i])
-            with pytest.raises(dsc.StateError, match=r"rank 1: w1 \(index 2\); the sharded parameters are revoked"):
-                sharded.finish()
-        with pytest.raises(dsc.RevokedError, match="the sharded parameters were revoked"):
-            sharded.unshard(0)
-    world.all_reduce(np.ones(1))  # the communicator goes on
-    dsc.finalize()
-
-
-def test_mistakes_are_named():
-    dsc.spawn(wrong_calls, 2, timeout=SECONDS)
-
-
-def missing_in_a_copy(rank):
-    """Rank 3 leaves out a parameter; its own copy finds that, and the other one must not wait for it."""
-    world = start()
-    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
-        sharded.begin()
-        world.barrier()
-        begin = time.monotonic()
-        with pytest.raises(dsc.DscError) as raised:
-            for i in range(6):
-                if rank != 3 or i != 2:
-                    sharded.mark_ready(i, np.ones(model.SIZES[i], np.float32))
-            sharded.finish()
-        assert "w1 (index 2)" in str(raised.value) and time.monotonic() - begin < 15, raised.value
-        assert isinstance(raised.value, dsc.StateError if rank == 3 else dsc.MismatchError), raised.value
-    world.all_reduce(np.ones(1))
-    dsc.finalize()
-
-
-def test_all_copies_learn_what_one_has_found():
-    dsc.spawn(missing_in_a_copy, 4, timeout=SECONDS)
-
-
-def other_order(rank):
-    world = dsc.init_distributed(init_timeout=60, timeout=20)
-    with dsc.Sharded(world, model.initial(), model.NAMES, stage=3, units=model.UNITS) as sharded:
-        unit = rank + 1
-        sharded.unshard(unit)
-        with pytest.raises(dsc.MismatchError, match=r"unit 1 \(w1\), step 0.*unit 2 \(w2\), step 0"):
-            sharded.wait(unit)
-    dsc.finalize()
-
-
-def test_ranks_that_unshard_different_units_are_told():
-    dsc.spawn(other_order, 2, timeout=SECONDS)
-
-
-def not_finite(rank, n, shard_size):
-    world = start()
-    world.nonfinite_check = "fail"
-    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=shard_size) as sharded:
-        for bad in (False, True, False):
-            sharded.begin()
-            for i, size in enumerate(model.SIZES):
-                gradient = np.ones(size, np.float32)
-                if bad and rank == n - 1 and i == 2:
-                    gradient[3, 3] = np.nan
-                sharded.mark_ready(i, gradient)
-            if bad:
-                with pytest.raises(dsc.NonfiniteError, match=rf"unit 1 \(w1\) on rank {n - 1}"):
-                    sharded.finish()
-                with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
-                    sharded.begin(accumulate=True)
-            else:
-                sharded.finish()
-                assert all((shard.grads[:1] == 1).all() for shard in sharded.shards)
-                sharded.step_done(changed=False)
-    dsc.finalize()
-
-
-@pytest.mark.parametrize("n, shard_size", [(2, 0), (4, 2)])
-def test_a_gradient_that_is_not_finite_fails_the_iteration_everywhere(n, shard_size):
-    dsc.spawn(not_finite, n, args=(n, shard_size), timeout=SECONDS)
-
-
-def prefetches(rank):
-    """The second step gathers ahead what the first one has used next; statistics count the gathers."""
-    world = start()
-    with dsc.Sharded(world, model.initial(), model.NAMES, stage=3, units=model.UNITS, prefetch=2) as sharded:
-        gathers = lambda: sum(one.count for one in sharded.stats() if one.operation == "all_gather (parameters)")  # noqa: E731
-        # The third step takes another course: it drops nothing, and gathers what was not ahead.
-        for order, expected in (([0, 1, 2], 3 + 2), ([0, 1, 2], 1 + 2), ([2, 1, 0], 1 + 2)):
-            before = gathers()
-            for unit in order:
-                with sharded.unit(unit):
-                    pass
-            sharded.step_done()
-            assert sharded.memory.param_bytes == 3 * 4096  # one unit, and two that are gathered ahead
-            end = time.monotonic() + 20
-            while gathers() - before < expected and time.monotonic() < end:
-                time.sleep(0.001)
-            assert gathers() - before == expected, (order, gathers() - before)
-    dsc.finalize()
-
-
-def test_units_are_gathered_in_the_order_of_the_step_before():
-    dsc.spawn(prefetches, 2, timeout=SECONDS)
