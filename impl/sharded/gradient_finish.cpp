@@ -8,11 +8,11 @@
 #include "base/guard.hpp"
 #include "comm/gather.hpp"
 #include "sharded/gradient_shards.hpp"
+#include "sharded/unit_label.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr size_t kNamesBytes = 200;  // length of the list of names in messages
 constexpr uint64_t kNonfiniteTag = 0x5a;
 constexpr timespec kPollPeriod{0, 100'000};
 
@@ -91,17 +91,6 @@ std::vector<size_t> GradientShards::missing() const {
   return indices;
 }
 
-std::string GradientShards::name_list(std::span<const size_t> indices) const {
-  std::string text;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const std::string& name = labels_[indices[i]];
-    if (i > 0 && text.size() + name.size() > kNamesBytes)
-      return text + " and " + std::to_string(indices.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + name;
-  }
-  return text;
-}
-
 // Tells the other ranks, in place of the next unit, that this rank starts only `launched` units. If they have
 // started no more either, the iteration ends alike on all ranks.
 Failure GradientShards::end_incomplete(size_t launched) {
@@ -140,7 +129,8 @@ void GradientShards::fail_incomplete(std::span<const size_t> absent, size_t laun
   fail(own_fault ? DSC_ERR_STATE : failure.code,
        "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
        "%d: %s; %s",
-       absent.size(), params_.size(), groups_.all().rank(), name_list(absent).c_str(), outcome.c_str());
+       absent.size(), params_.size(), groups_.all().rank(), listed_labels(labels_, absent).c_str(),
+       outcome.c_str());
 }
 
 // Returns the failure of this iteration if a gradient was not finite, with the name of its unit. The copies

@@ -1,18 +1,16 @@
 // Marking of gradients during an iteration. The calling thread moves memory outside the lock.
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
-#include "dtype/reduce.hpp"
 #include "sharded/gradient_shards.hpp"
+#include "sharded/put_gradient.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr size_t kConvertedElements = 4096;  // at a time
 constexpr int kPoolWaitMs = 20;
 
 // Counts a call that has passed its checks and may still move memory or start reductions; finish() waits for
@@ -37,7 +35,8 @@ void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtyp
   const int32_t type = type_of(index, gradient, dtype);
   const bool adds = start_mark(index, Mark::kAccumulating);
   const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { put(param, gradient, type, adds); });
+  take(index, Mark::kNone,
+       [&] { put_gradient(place_of(param), param.dtype, gradient, type, param.count, adds); });
   end_mark(index, Mark::kNone, true);
 }
 
@@ -49,7 +48,7 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   const bool adds = start_mark(index, Mark::kReady);
   const MarkScope scope(marking_);
   take(index, Mark::kNone, [&] {
-    if (gradient) put(param, gradient, type, adds);
+    if (gradient) put_gradient(place_of(param), param.dtype, gradient, type, param.count, adds);
   });
   become_ready(index);
 }
@@ -118,25 +117,6 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
            : (std::string(" or the parameter's ") + std::to_string(param.param_dtype) + " (" +
               dtype_name(param.param_dtype) + ")")
                  .c_str());
-}
-
-// Copies a gradient into its view or adds it to what is there; a gradient of another type is converted first.
-void GradientShards::put(const Param& param, const void* gradient, int32_t dtype, bool adds) const {
-  if (param.count == 0) return;
-  std::byte* const to = place_of(param);
-  if (dtype == param.dtype) {
-    if (adds) return add(dtype, to, gradient, param.count);
-    std::memcpy(to, gradient, param.bytes);
-    return;
-  }
-  if (!adds) return cast(param.dtype, to, dtype, gradient, param.count);
-  const auto* from = static_cast<const std::byte*>(gradient);
-  std::vector<std::byte> converted(std::min(param.count, kConvertedElements) * dtype_bytes(param.dtype));
-  for (size_t done = 0; done < param.count; done += kConvertedElements) {
-    const size_t count = std::min(kConvertedElements, param.count - done);
-    cast(param.dtype, converted.data(), dtype, from + done * dtype_bytes(dtype), count);
-    add(param.dtype, to + done * dtype_bytes(param.dtype), converted.data(), count);
-  }
 }
 
 // Runs a step that takes a gradient. If it throws, the parameter's mark becomes `mark` again.

@@ -159,7 +159,7 @@ void GradientShards::begin(bool adds) {
          "expected to have finished reduction in the prior iteration before starting a new one; %s",
          indices.empty() ? "all parameters are ready, call finish"
                          : ("parameters that did not receive a gradient on rank " +
-                            std::to_string(groups_.all().rank()) + ": " + name_list(indices))
+                            std::to_string(groups_.all().rank()) + ": " + listed_labels(labels_, indices))
                                .c_str());
   }
   if (adds && !has_sums_)

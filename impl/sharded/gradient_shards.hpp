@@ -102,7 +102,6 @@ class GradientShards {
   bool start_mark(size_t index, Mark mark);
   void end_mark(size_t index, Mark mark, bool accumulated);
   std::byte* place_of(const Param& param) const { return full_.buffer(param.unit) + param.place; }
-  void put(const Param& param, const void* gradient, int32_t dtype, bool adds) const;
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   template <typename Step>
   void take(size_t index, Mark mark, const Step& step);
@@ -123,7 +122,6 @@ class GradientShards {
   // gradient_finish.cpp
   void stop_marking();
   std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
-  std::string name_list(std::span<const size_t> indices) const;
   Failure end_incomplete(size_t launched);
   [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure);
   Failure nonfinite_cause();
