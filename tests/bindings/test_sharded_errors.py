@@ -1,5 +1,8 @@
 """What goes wrong with shards, and the order in which units are gathered ahead."""
 
+import gc
+import os
+import pathlib
 import sys
 import time
 
@@ -197,3 +200,32 @@ def prefetches(rank):
 
 def test_units_are_gathered_in_the_order_of_the_step_before():
     dsc.spawn(prefetches, 2, timeout=SECONDS)
+
+
+def made_and_closed(rank, n):
+    """Descriptors, mappings and memory stay the same, whatever was under way when it was closed."""
+    world = start()
+    seen = []
+    for number in range(60):
+        rules = {"stage": number % 3 + 1, "units": model.UNITS, "shard_size": n // 2 if number % 2 else 0}
+        sharded = dsc.Sharded(world, model.initial(), model.NAMES, **rules)
+        model.train_sharded(world, sharded, "sgd", steps=2)
+        if number % 4 == 0:
+            sharded.begin()
+            sharded.mark_unused(5)  # an iteration that nobody finishes
+        world.barrier()
+        sharded.close()
+        del sharded
+        gc.collect()
+        world.barrier()
+        maps = pathlib.Path("/proc/self/maps").read_text().count("\n")
+        rss = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+        seen.append((len(os.listdir("/proc/self/fd")), maps, rss))
+    dsc.finalize()
+    return seen
+
+
+def test_nothing_is_left_of_what_was_closed():
+    for seen in dsc.spawn(made_and_closed, 2, args=(2,), timeout=SECONDS):
+        (fds, maps, rss), (fds_later, maps_later, rss_later) = seen[11], seen[59]
+        assert fds_later <= fds and maps_later <= maps + 8 and rss_later <= rss + (2 << 20), (seen[11], seen[59])
