@@ -37,7 +37,7 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       unit_labels_(unit_labels(layout, params)),
       full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      shards_(options.keeps_full ? 0 : shard_places_.bytes),
+      shards_(options.keeps_full ? nullptr : std::make_unique<std::byte[]>(shard_places_.bytes)),
       units_(layout.units.size()),
       full_(full_memory(groups, full_places_, options)),
       peak_full_(full_.held()) {
@@ -55,13 +55,13 @@ ParameterShards::~ParameterShards() {
   log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
   full_.keep();
-  new std::vector<std::byte>(std::move(shards_));  // gathers may still read them; a leak is the lesser evil
+  static_cast<void>(shards_.release());
 }
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
   return options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-                             : shards_.data() + shard_places_.buckets[bucket];
+                             : shards_.get() + shard_places_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -219,7 +219,7 @@ void* ParameterShards::view(size_t index) const {
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return {shards_.size(), full_.held(), peak_full_};
+  return {shards_ ? shard_places_.bytes : 0, full_.held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {

@@ -81,7 +81,7 @@ class ParameterShards {
   const std::vector<std::string> unit_labels_;
   const FlatOffsets full_places_;
   const FlatOffsets shard_places_;
-  std::vector<std::byte> shards_;  // stage 3; otherwise shards are parts of the full buffers
+  std::unique_ptr<std::byte[]> shards_;  // stage 3; otherwise shards are parts of the full buffers
   std::vector<Param> params_;
 
   mutable Mutex mutex_;
