@@ -149,7 +149,8 @@ def pythons() -> list[str]:
     real: dict[str, str] = {}
     for path in found:
         if re.fullmatch(r"python3?(\.\d+)?", Path(path).name) and os.access(path, os.X_OK):
-            real.setdefault(os.path.realpath(path) if "venv" not in path else path, path)
+            is_environment = Path(path).parent.with_name("pyvenv.cfg").exists()  # then it links to the one it was made by
+            real.setdefault(path if is_environment else os.path.realpath(path), path)
     return [path for path in real.values() if answer(path, "") is not None]
 
 

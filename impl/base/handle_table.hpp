@@ -20,6 +20,7 @@ enum class HandleKind : uint8_t {
   kMesh = 6,
   kTiedLayers = 7,
   kPipeReport = 8,
+  kSharded = 9,
   kJoin = 10
 };
 

@@ -36,6 +36,10 @@ def bucket(world):
     return seen[0]
 
 
+def sharded(world):
+    return dsc.Sharded(world, [np.zeros(3)])
+
+
 MAKE = {
     "Bucket": bucket,
     "BucketReducer": lambda w: dsc.BucketReducer(w, [np.zeros(3)]),
@@ -55,6 +59,14 @@ MAKE = {
     "PipeSpan": lambda w: dsc.simulate_pipeline("1f1b", 2, 4, timeline=True).timeline[0],
     "PipeStep": lambda w: schedule().step(0),
     "ReduceOp": lambda w: dsc.premul(0.5),
+    "Shard": lambda w: sharded(w).shards[0],
+    "ShardBucket": lambda w: dsc.plan_shards([3], ["f32"], 2).buckets[0],
+    "ShardCopy": lambda w: dsc.shard_copies([3], ["f32"], 2, {}, 1, {}, 0)[0],
+    "ShardLayout": lambda w: dsc.plan_shards([3], ["f32"], 2),
+    "ShardRange": lambda w: sharded(w).ranges[0],
+    "ShardRules": lambda w: dsc.ShardRules(layout="megatron"),
+    "Sharded": lambda w: sharded(w),
+    "ShardedMemory": lambda w: sharded(w).memory,
     "Store": lambda w: dsc.Store("memory://"),
     "TiedLayers": lambda w: dsc.TiedLayers(w, {"embed": [0]}, {"embed": np.zeros(3)}),
     "Work": lambda w: w.barrier(async_op=True),

@@ -61,6 +61,7 @@ WRAPPERS = {
     "dsc_pipe_schedule_t": ("ScheduleHandle", "PipeSchedule"),
     "dsc_mesh_t": ("MeshHandle", "Mesh"),
     "dsc_store_t": ("StoreHandle", "Store"),
+    "dsc_sharded_t": ("ShardedHandle", "Sharded"),
     "dsc_tied_layers_t": ("TiedHandle", "TiedLayers"),
     "dsc_pipe_report_t": ("ReportHandle", "PipeReport"),
     "dsc_join_t": ("JoinHandle", "Join"),

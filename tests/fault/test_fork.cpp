@@ -34,6 +34,7 @@ struct Objects {
   dsc_comm_t* group = nullptr;
   dsc_work_t* work = nullptr;
   dsc_bucket_reducer_t* reducer = nullptr;
+  dsc_sharded_t* sharded = nullptr;
   void* memory = nullptr;
   float value = 1;
   float gradient[4] = {};
@@ -54,6 +55,7 @@ bool make_objects(Rank& rank, Objects& objects) {
   if (result == DSC_OK) result = dsc_mem_alloc(rank.world, 4096, DSC_MEMORY_HOST, &objects.memory);
   if (result == DSC_OK)
     result = dsc_bucket_reducer_create(rank.world, &parameter, 1, nullptr, &objects.reducer);
+  if (result == DSC_OK) result = dsc_sharded_create(rank.world, &parameter, 1, nullptr, &objects.sharded);
   if (result == DSC_OK)
     result = dsc_all_reduce(rank.world, &objects.value, &objects.value, 1, DSC_DTYPE_F32, DSC_OP_SUM, nullptr,
                             &objects.work);
@@ -71,6 +73,38 @@ const char* first_allowed(std::initializer_list<ForkedCall> calls) {
   for (const auto& call : calls)
     if (call.result != DSC_ERR_FORKED) return call.name;
   return nullptr;
+}
+
+const char* call_sharded(const Objects& objects) {
+  dsc_sharded_t* sharded = nullptr;
+  dsc_sharded_memory_t held{};
+  held.struct_size = sizeof held;
+  void* memory = nullptr;
+  const float in[8] = {};
+  double norm = 0;
+  size_t starts[4];
+  size_t count = 0;
+  return first_allowed({
+      {"sharded_create", dsc_sharded_create(objects.world, nullptr, 0, nullptr, &sharded)},
+      {"sharded_begin", dsc_sharded_begin(objects.sharded, 0, nullptr)},
+      {"sharded_accumulate", dsc_sharded_accumulate(objects.sharded, 0, in, 0, nullptr)},
+      {"sharded_mark_ready", dsc_sharded_mark_ready(objects.sharded, 0, in, 0, nullptr)},
+      {"sharded_mark_unused", dsc_sharded_mark_unused(objects.sharded, 0)},
+      {"sharded_finish", dsc_sharded_finish(objects.sharded, nullptr)},
+      {"sharded_clip_grad_norm", dsc_sharded_clip_grad_norm(objects.sharded, 1, &norm, nullptr)},
+      {"sharded_step_done", dsc_sharded_step_done(objects.sharded, 1, nullptr)},
+      {"sharded_unshard", dsc_sharded_unshard(objects.sharded, 0)},
+      {"sharded_wait", dsc_sharded_wait(objects.sharded, 0, nullptr)},
+      {"sharded_reshard", dsc_sharded_reshard(objects.sharded, 0, nullptr)},
+      {"sharded_param_view", dsc_sharded_param_view(objects.sharded, 0, &memory)},
+      {"sharded_grad_view", dsc_sharded_grad_view(objects.sharded, 0, &memory)},
+      {"sharded_places", dsc_sharded_places(objects.sharded, starts, starts, starts, &count, &count, &count)},
+      {"sharded_shards", dsc_sharded_shards(objects.sharded, nullptr, 0, &count)},
+      {"sharded_ranges", dsc_sharded_ranges(objects.sharded, nullptr, 0, &count)},
+      {"sharded_memory", dsc_sharded_memory(objects.sharded, &held)},
+      {"sharded_stats", dsc_sharded_stats(objects.sharded, nullptr, 0, &count)},
+      {"sharded_destroy", dsc_sharded_destroy(objects.sharded)},
+  });
 }
 
 const char* call_reducers(const Objects& objects) {
@@ -171,7 +205,8 @@ const char* call_everything(const Objects& objects) {
 int call_everything_in_a_child(Rank& rank, const Objects& objects) {
   const pid_t child = fork();
   if (child == 0) {
-    const char* wrong = call_everything(objects);
+    const char* wrong = call_sharded(objects);
+    if (!wrong) wrong = call_everything(objects);
     if (wrong) rank.note("dsc_%s works in a forked child", wrong);
     if (static_cast<const char*>(objects.memory)[7] != 42) rank.note("the child does not see the memory");
     _exit(wrong ? 1 : 0);
@@ -201,7 +236,8 @@ void test_every_call_of_a_child_is_refused(void**) {
     // The parent goes on as if nothing had happened.
     if (dsc_work_wait(objects.work, nullptr, -1) != DSC_OK || objects.value != 2) return 4;
     if (dsc_barrier(objects.group, nullptr, nullptr) != DSC_OK) return 5;
-    return dsc_bucket_reducer_destroy(objects.reducer) == DSC_OK && dsc_finalize() == DSC_OK ? 0 : 6;
+    if (dsc_sharded_destroy(objects.sharded) != DSC_OK) return 6;
+    return dsc_bucket_reducer_destroy(objects.reducer) == DSC_OK && dsc_finalize() == DSC_OK ? 0 : 7;
   });
   expect_all_well(crew, 20'000);
 }

@@ -19,6 +19,7 @@ static dsc_pipe_report_t* stale_report;
 static dsc_mesh_t* stale_mesh;
 static dsc_store_t* stale_store;
 static dsc_tied_layers_t* stale_tied;
+static dsc_sharded_t* stale_sharded;
 
 void walk_expect(const char* file, int line, const char* condition, bool holds) {
   if (holds) return;
@@ -61,6 +62,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_TIED) return walk_world.tied;
   if (kind == WALK_JOIN) return walk_world.join;
   if (kind == WALK_REPORT) return walk_world.report;
+  if (kind == WALK_SHARDED) return walk_world.sharded;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
@@ -72,6 +74,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_TIED) return stale_tied;
   if (kind == WALK_JOIN) return walk_world.stale_join;
   if (kind == WALK_REPORT) return stale_report;
+  if (kind == WALK_SHARDED) return stale_sharded;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -143,6 +146,22 @@ static int tie_layers(dsc_comm_t* world, int32_t rank, dsc_tied_layers_t** tied)
   return dsc_tied_layers_create(world, keys, 2, NULL, tied);
 }
 
+static int shard_parameters(dsc_comm_t* alone, dsc_sharded_t** sharded) {
+  static const size_t units[] = {0, 1};
+  dsc_tensor_t tensors[2];
+  float data[16] = {0};
+  describe_parameters(tensors, data);
+  dsc_shard_plan_options_t plan;
+  dsc_sharded_options_t options;
+  dsc_shard_plan_options_init(&plan, sizeof plan);
+  dsc_sharded_options_init(&options, sizeof options);
+  plan.unit_starts = units;
+  plan.n_units = 2;
+  options.plan = &plan;
+  options.stage = 3;
+  return dsc_sharded_create(alone, tensors, 2, &options, sharded);
+}
+
 /* What both ranks do together before the walk. */
 static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** group,
                         dsc_bucket_reducer_t** second) {
@@ -159,6 +178,8 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
   if (result == DSC_OK) result = dsc_mem_alloc(world, 4096, DSC_MEMORY_HOST, &made->memory);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, &made->reducer);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, second);
+  if (result == DSC_OK) result = shard_parameters(made->alone, &made->sharded);
+  if (result == DSC_OK && rank == 0) result = shard_parameters(made->alone, &stale_sharded);
   if (result == DSC_OK) result = tie_layers(world, rank, &made->tied);
   if (result == DSC_OK && rank == 0) result = dsc_tied_layers_create(made->alone, NULL, 0, NULL, &stale_tied);
   return result;
@@ -240,7 +261,7 @@ static int set_up(void** state) {
   stale_work = work;
   if (dsc_work_wait(work, NULL, -1) != DSC_OK || dsc_work_destroy(work) != DSC_OK) return -1;
   return dsc_comm_destroy(stale_comm) != DSC_OK || dsc_bucket_reducer_destroy(stale_reducer) != DSC_OK ||
-         dsc_tied_layers_destroy(stale_tied) != DSC_OK;
+         dsc_sharded_destroy(stale_sharded) != DSC_OK || dsc_tied_layers_destroy(stale_tied) != DSC_OK;
 }
 
 static int tear_down(void** state) {
@@ -259,7 +280,7 @@ static int tear_down(void** state) {
 
 static const walk_step_t* const lists[] = {
     walk_pure, walk_init, walk_comm, walk_operations, walk_recovery, walk_reducer, walk_features,
-    walk_tied, walk_pipe, walk_mesh, walk_store,      walk_trace,    walk_simulate};
+    walk_tied, walk_pipe, walk_mesh, walk_store,      walk_trace,    walk_simulate, walk_sharded};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -298,6 +319,11 @@ static void reducers(void** state) {
   (void)state;
   walk_all(walk_reducer);
   walk_all(walk_features);
+}
+
+static void sharded_parameters(void** state) {
+  (void)state;
+  walk_all(walk_sharded);
 }
 
 static void tied_layers(void** state) {
@@ -390,6 +416,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(operations_and_work),
       cmocka_unit_test(recovery),
       cmocka_unit_test(reducers),
+      cmocka_unit_test(sharded_parameters),
       cmocka_unit_test(tied_layers),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(simulations),

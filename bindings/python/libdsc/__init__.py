@@ -62,6 +62,8 @@ from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import broadcast_coalesced, verify_params
+from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
+from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
@@ -122,6 +124,14 @@ __all__ = [
     "ReentrantError",
     "Result",
     "RevokedError",
+    "Shard",
+    "ShardBucket",
+    "ShardCopy",
+    "ShardLayout",
+    "ShardRange",
+    "ShardRules",
+    "Sharded",
+    "ShardedMemory",
     "Source",
     "SpawnError",
     "StateError",
@@ -147,6 +157,7 @@ __all__ = [
     "log_to_logging",
     "partition_layers",
     "plan_buckets",
+    "plan_shards",
     "premul",
     "read_log",
     "request_trace_dump",
@@ -154,6 +165,7 @@ __all__ = [
     "seed_layer",
     "seed_region",
     "set_log",
+    "shard_copies",
     "shard_indices",
     "simulate_pipeline",
     "spawn",

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from libdsc._arguments import integer
 from libdsc._raw import Average, Backend, BufferSync, Dtype, LogLevel, NonfiniteCheck, Norm, Op, Rebuild
+from libdsc._raw import ShardLayout as _Layouts
 
 BYTES = {
     Dtype.I8: 1,
@@ -143,6 +144,11 @@ def buffer_sync_code(how: Any) -> int:
 def norm_code(norm: Any) -> int:
     """The number of a norm: "two" or "max"."""
     return _choice("norm", Norm, norm)
+
+
+def shard_layout_code(layout: Any) -> int:
+    """The number of a layout of shards: "unit", "megatron", "deepspeed" or "partitioned"."""
+    return _choice("layout", _Layouts, layout)
 
 
 def nonfinite_code(check: Any) -> int:

@@ -160,6 +160,15 @@ class Norm(IntEnum):
     MAX = 2  # largest magnitude
 
 
+class ShardLayout(IntEnum):
+    """Values of ::dsc_shard_layout_t."""
+
+    UNIT = 1  # the parameters of a unit one after another, as FSDP
+    MEGATRON = 2  # buckets of Megatron's distributed optimizer, last parameter first
+    DEEPSPEED = 3  # flat buffers of DeepSpeed's stages 1 and 2
+    PARTITIONED = 4  # each parameter cut by itself, as DeepSpeed's stage 3 does
+
+
 class RngRegion(IntEnum):
     """Values of ::dsc_rng_region_t."""
 
@@ -984,6 +993,171 @@ class PipeSearchResult(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("best_named", ctypes.c_char * 32),
         ("origin", ctypes.c_char * 32),
+    ]
+
+
+class ShardPlanOptions(ctypes.Structure):
+    """How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    unit_starts: Any  # n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_MEGATRON
+    alone: Any  # one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is shared between stages; NULL: none
+    n_units: int  # entries of unit_starts; 0: planned
+    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter with which it has so many elements; 0: never; default 40,000,000
+    alignment: int  # DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16
+    layout: int  # default DSC_SHARD_UNIT
+    wide_padding: int  # DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("unit_starts", ctypes.POINTER(ctypes.c_size_t)),
+        ("alone", ctypes.POINTER(ctypes.c_uint8)),
+        ("n_units", ctypes.c_size_t),
+        ("bucket_elements", ctypes.c_size_t),
+        ("alignment", ctypes.c_size_t),
+        ("layout", ctypes.c_int32),
+        ("wide_padding", ctypes.c_int32),
+    ]
+
+
+class ShardBucket(ctypes.Structure):
+    """A flat buffer of one element type."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    unit: int  # unit that it belongs to; units are numbered in the order of their parameters
+    used: int  # elements without the padding at the end
+    size: int  # elements, a multiple of the number of shards
+    dtype: int  # element type
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("unit", ctypes.c_size_t),
+        ("used", ctypes.c_size_t),
+        ("size", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class ShardCopy(ctypes.Structure):
+    """Elements that a shard of one layout takes from a shard of another one."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    param: int  # parameter that they belong to
+    from_shard: int  # shard that they come from
+    from_bucket: int  # its bucket
+    from_start: int  # first element, counted in that shard of the bucket
+    to_bucket: int  # bucket of the new layout
+    to_start: int  # first element, counted in the new shard of that bucket
+    count: int  # number of elements, 1 or more
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("param", ctypes.c_size_t),
+        ("from_shard", ctypes.c_size_t),
+        ("from_bucket", ctypes.c_size_t),
+        ("from_start", ctypes.c_size_t),
+        ("to_bucket", ctypes.c_size_t),
+        ("to_start", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+    ]
+
+
+class ShardedOptions(ctypes.Structure):
+    """Options of dsc_sharded_create(), the same on all ranks. Fill with dsc_sharded_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    plan: Any  # layout; NULL: its defaults
+    max_live_bytes: int  # most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    stage: int  # 1, 2 (default) or 3
+    average: int  # DSC_AVERAGE_PRE (default), _POST or _NONE
+    grad_dtype: int  # type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32
+    shard_size: int  # hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    prefetch: int  # stage 3: units that are gathered ahead, in the order in which the step before has used them; default 1
+    sync: int  # 1 (default): all ranks take rank 0's parameters; 0: each its own
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("plan", ctypes.POINTER(ShardPlanOptions)),
+        ("max_live_bytes", ctypes.c_size_t),
+        ("stage", ctypes.c_int32),
+        ("average", ctypes.c_int32),
+        ("grad_dtype", ctypes.c_int32),
+        ("shard_size", ctypes.c_int32),
+        ("prefetch", ctypes.c_int32),
+        ("sync", ctypes.c_int32),
+    ]
+
+
+class ShardedShard(ctypes.Structure):
+    """This rank's shard of a bucket."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    params: int | None  # parameters, in stages 1 and 2 where they stand in the full buffer
+    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin
+    unit: int  # unit of the bucket
+    bucket: int  # number of the bucket
+    start: int  # first element, counted in the bucket
+    count: int  # number of elements, of params and of grads; padding included
+    dtype: int  # type of params
+    grad_dtype: int  # type of grads
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("params", ctypes.c_void_p),
+        ("grads", ctypes.c_void_p),
+        ("unit", ctypes.c_size_t),
+        ("bucket", ctypes.c_size_t),
+        ("start", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("grad_dtype", ctypes.c_int32),
+    ]
+
+
+class ShardedRange(ctypes.Structure):
+    """A part of a parameter that this rank owns."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    param: int  # parameter
+    param_start: int  # first element, counted in the parameter
+    bucket: int  # bucket
+    shard_start: int  # first element, counted in this rank's shard of the bucket
+    count: int  # number of elements, 1 or more
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("param", ctypes.c_size_t),
+        ("param_start", ctypes.c_size_t),
+        ("bucket", ctypes.c_size_t),
+        ("shard_start", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+    ]
+
+
+class ShardedMemory(ctypes.Structure):
+    """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
+    of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
+    of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
+    pages of memory, which are given back, and is counted from the first call that names the unit."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    param_shard_bytes: int  # parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
+    grad_shard_bytes: int  # gradient shards
+    param_bytes: int  # for full parameters, now
+    grad_bytes: int  # for full gradients, now
+    peak_param_bytes: int  # most for full parameters at a time since creation
+    peak_grad_bytes: int  # most for full gradients at a time since creation
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("param_shard_bytes", ctypes.c_size_t),
+        ("grad_shard_bytes", ctypes.c_size_t),
+        ("param_bytes", ctypes.c_size_t),
+        ("grad_bytes", ctypes.c_size_t),
+        ("peak_param_bytes", ctypes.c_size_t),
+        ("peak_grad_bytes", ctypes.c_size_t),
     ]
 
 
@@ -2149,6 +2323,153 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
             ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_shard_plan_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ShardPlanOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_shard_plan": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.POINTER(ShardPlanOptions), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ShardBucket), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_shard_copies": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.POINTER(ShardPlanOptions), ctypes.c_size_t,
+            ctypes.POINTER(ShardPlanOptions), ctypes.c_size_t, ctypes.POINTER(ShardCopy), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ShardedOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_sharded_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(ShardedOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_sharded_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_accumulate": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_mark_ready": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_mark_unused": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_sharded_finish": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_clip_grad_norm": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_step_done": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_unshard": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_sharded_wait": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_reshard": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+        ],
+    ),
+    "dsc_sharded_param_view": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_sharded_grad_view": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_sharded_places": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_shards": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ShardedShard), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_ranges": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ShardedRange), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_memory": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ShardedMemory)
+        ],
+    ),
+    "dsc_sharded_stats": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_tied_plan": (

@@ -23,6 +23,7 @@
 #include <dsc/pipe_text.h>
 #include <dsc/recovery.h>
 #include <dsc/reducer.h>
+#include <dsc/sharded.h>
 #include <dsc/store.h>
 #include <dsc/tied.h>
 #include <dsc/trace.h>

@@ -52,6 +52,9 @@ pub type dsc_buffer_sync_t = i32;
 /// Which norm of gradients is limited.
 pub type dsc_norm_t = i32;
 
+/// How sharded parameters lie in flat buffers.
+pub type dsc_shard_layout_t = i32;
+
 /// A region of a model, by which ranks share its random numbers.
 pub type dsc_rng_region_t = i32;
 
@@ -252,6 +255,15 @@ pub const DSC_NORM_TWO: dsc_norm_t = 1;
 /// largest magnitude
 pub const DSC_NORM_MAX: dsc_norm_t = 2;
 
+/// the parameters of a unit one after another, as FSDP
+pub const DSC_SHARD_UNIT: dsc_shard_layout_t = 1;
+/// buckets of Megatron's distributed optimizer, last parameter first
+pub const DSC_SHARD_MEGATRON: dsc_shard_layout_t = 2;
+/// flat buffers of DeepSpeed's stages 1 and 2
+pub const DSC_SHARD_DEEPSPEED: dsc_shard_layout_t = 3;
+/// each parameter cut by itself, as DeepSpeed's stage 3 does
+pub const DSC_SHARD_PARTITIONED: dsc_shard_layout_t = 4;
+
 /// the same on all ranks of a tensor-parallel group
 pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
@@ -389,6 +401,16 @@ pub struct dsc_pipe_schedule_t {
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
 pub struct dsc_pipe_report_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Sharded parameters, on one rank.
+///
+/// Thread-safety: one thread at a time for begin, finish, clip_grad_norm, step_done, unshard, wait
+/// and reshard; any thread for the rest.
+#[repr(C)]
+pub struct dsc_sharded_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -1185,6 +1207,165 @@ pub struct dsc_pipe_search_result_t {
     pub best_named: [c_char; 32],
     /// a schedule's name, "greedy", "repaired" or "exact"
     pub origin: [c_char; 32],
+}
+
+/// How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_shard_plan_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned.
+    /// Not for DSC_SHARD_MEGATRON
+    pub unit_starts: *const usize,
+    /// one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is
+    /// shared between stages; NULL: none
+    pub alone: *const u8,
+    /// entries of unit_starts; 0: planned
+    pub n_units: usize,
+    /// a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter with which it
+    /// has so many elements; 0: never; default 40,000,000
+    pub bucket_elements: usize,
+    /// DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16
+    pub alignment: usize,
+    /// default DSC_SHARD_UNIT
+    pub layout: dsc_shard_layout_t,
+    /// DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    pub wide_padding: i32,
+}
+
+/// A flat buffer of one element type.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_shard_bucket_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// unit that it belongs to; units are numbered in the order of their parameters
+    pub unit: usize,
+    /// elements without the padding at the end
+    pub used: usize,
+    /// elements, a multiple of the number of shards
+    pub size: usize,
+    /// element type
+    pub dtype: dsc_dtype_t,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Elements that a shard of one layout takes from a shard of another one.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_shard_copy_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// parameter that they belong to
+    pub param: usize,
+    /// shard that they come from
+    pub from_shard: usize,
+    /// its bucket
+    pub from_bucket: usize,
+    /// first element, counted in that shard of the bucket
+    pub from_start: usize,
+    /// bucket of the new layout
+    pub to_bucket: usize,
+    /// first element, counted in the new shard of that bucket
+    pub to_start: usize,
+    /// number of elements, 1 or more
+    pub count: usize,
+}
+
+/// Options of dsc_sharded_create(), the same on all ranks. Fill with dsc_sharded_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sharded_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// layout; NULL: its defaults
+    pub plan: *const dsc_shard_plan_options_t,
+    /// most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and
+    /// 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    pub max_live_bytes: usize,
+    /// 1, 2 (default) or 3
+    pub stage: i32,
+    /// DSC_AVERAGE_PRE (default), _POST or _NONE
+    pub average: dsc_average_t,
+    /// type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16
+    /// bits; a float of 8 or 16 bits for parameters of f32
+    pub grad_dtype: dsc_dtype_t,
+    /// hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies
+    /// are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    pub shard_size: i32,
+    /// stage 3: units that are gathered ahead, in the order in which the step before has used them;
+    /// default 1
+    pub prefetch: i32,
+    /// 1 (default): all ranks take rank 0's parameters; 0: each its own
+    pub sync: i32,
+}
+
+/// This rank's shard of a bucket.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sharded_shard_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// parameters, in stages 1 and 2 where they stand in the full buffer
+    pub params: *mut c_void,
+    /// gradients, valid from dsc_sharded_finish() until the next begin
+    pub grads: *mut c_void,
+    /// unit of the bucket
+    pub unit: usize,
+    /// number of the bucket
+    pub bucket: usize,
+    /// first element, counted in the bucket
+    pub start: usize,
+    /// number of elements, of params and of grads; padding included
+    pub count: usize,
+    /// type of params
+    pub dtype: dsc_dtype_t,
+    /// type of grads
+    pub grad_dtype: dsc_dtype_t,
+}
+
+/// A part of a parameter that this rank owns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sharded_range_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// parameter
+    pub param: usize,
+    /// first element, counted in the parameter
+    pub param_start: usize,
+    /// bucket
+    pub bucket: usize,
+    /// first element, counted in this rank's shard of the bucket
+    pub shard_start: usize,
+    /// number of elements, 1 or more
+    pub count: usize,
+}
+
+/// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
+/// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
+/// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
+/// most. What is used beyond takes pages of memory, which are given back, and is counted from the
+/// first call that names the unit.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sharded_memory_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
+    pub param_shard_bytes: usize,
+    /// gradient shards
+    pub grad_shard_bytes: usize,
+    /// for full parameters, now
+    pub param_bytes: usize,
+    /// for full gradients, now
+    pub grad_bytes: usize,
+    /// most for full parameters at a time since creation
+    pub peak_param_bytes: usize,
+    /// most for full gradients at a time since creation
+    pub peak_grad_bytes: usize,
 }
 
 /// Layers that share their weights. Every element of a list must have its struct_size set, all to
@@ -4402,6 +4583,450 @@ extern "C" {
         capacity: usize,
         n_ranks: *mut usize,
     ) -> dsc_result_t;
+
+    /// Fills options of a layout with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_shard_plan_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_shard_plan_options_init(
+        options: *mut dsc_shard_plan_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Lays parameters out in buckets that are divided among shards; no memory is touched.
+    ///
+    /// - `counts` (in): elements of each parameter, in forward order
+    /// - `dtypes` (in): dsc_dtype of each parameter
+    /// - `n` (in): number of parameters, 1 or more
+    /// - `shards` (in): number of shards, 1 or more
+    /// - `options` (in): NULL: defaults
+    /// - `param_buckets` (out): n entries: bucket of each parameter
+    /// - `param_starts` (out): n entries: its first element, counted in the bucket
+    /// - `buckets` (out): the buckets, at most n; buckets[0].struct_size must be set; may be NULL
+    ///   with capacity 0
+    /// - `capacity` (in): entries of buckets
+    /// - `n_buckets` (out): number of buckets
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
+    /// 0.1.
+    pub fn dsc_shard_plan(
+        counts: *const usize,
+        dtypes: *const dsc_dtype_t,
+        n: usize,
+        shards: usize,
+        options: *const dsc_shard_plan_options_t,
+        param_buckets: *mut usize,
+        param_starts: *mut usize,
+        buckets: *mut dsc_shard_bucket_t,
+        capacity: usize,
+        n_buckets: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists what one shard of a layout takes from the shards of another layout of the same
+    /// parameters.
+    ///
+    /// - `counts` (in): elements of each parameter
+    /// - `dtypes` (in): dsc_dtype of each parameter
+    /// - `n` (in): number of parameters, 1 or more
+    /// - `from_shards` (in): number of shards of the old layout
+    /// - `from` (in): options of the old layout; NULL: defaults
+    /// - `to_shards` (in): number of shards of the new layout
+    /// - `to` (in): options of the new layout; NULL: defaults
+    /// - `shard` (in): 0 to to_shards - 1
+    /// - `copies` (out): in the order of the new shard; copies[0].struct_size must be set; may be
+    ///   NULL with capacity 0
+    /// - `capacity` (in): entries of copies
+    /// - `n_copies` (out): number of copies
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
+    /// 0.1.
+    pub fn dsc_shard_copies(
+        counts: *const usize,
+        dtypes: *const dsc_dtype_t,
+        n: usize,
+        from_shards: usize,
+        from: *const dsc_shard_plan_options_t,
+        to_shards: usize,
+        to: *const dsc_shard_plan_options_t,
+        shard: usize,
+        copies: *mut dsc_shard_copy_t,
+        capacity: usize,
+        n_copies: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_sharded_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_sharded_options_init(
+        options: *mut dsc_sharded_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Shards parameters: verifies that all ranks have the same ones, lays them out, allocates the
+    /// buffers and copies the values into them.
+    ///
+    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `params` (in): parameters in forward order, in host memory. data is read on rank 0, or
+    ///   with sync 0 on all ranks, where NULL stands for zeros
+    /// - `n_params` (in): 1 or more
+    /// - `options` (in): NULL: defaults
+    /// - `sharded` (out): the new object; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
+    /// used during the call only. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ
+    /// in them; DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for
+    /// parameters on a device and for types that cannot be averaged; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
+    pub fn dsc_sharded_create(
+        comm: *mut dsc_comm_t,
+        params: *const dsc_tensor_t,
+        n_params: usize,
+        options: *const dsc_sharded_options_t,
+        sharded: *mut *mut dsc_sharded_t,
+    ) -> dsc_result_t;
+
+    /// Starts an iteration, in which every parameter gets a gradient.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `accumulate` (in): 0: the gradient shards are replaced; 1: what this iteration reduces is
+    ///   added to them, for several micro-batches per step
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
+    /// that miss a gradient are named), when its gradients were neither used nor dropped
+    /// (dsc_sharded_step_done()), or when there are none to add to; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_begin(
+        sharded: *mut dsc_sharded_t,
+        accumulate: i32,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    ///
+    /// - `sharded` (in): sharded parameters, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (in): as many elements as the parameter has; not the parameter's own view
+    /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
+    ///   type
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: gradient is
+    /// read during the call only. Threads: any, different parameters at once.
+    ///
+    /// Returns as dsc_sharded_mark_ready(). Since 0.1.
+    pub fn dsc_sharded_accumulate(
+        sharded: *mut dsc_sharded_t,
+        index: usize,
+        gradient: *const c_void,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Marks a parameter's gradient as ready. The last one of a unit starts its reduction.
+    ///
+    /// - `sharded` (in): sharded parameters, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (in): as many elements as the parameter has, copied; NULL or the parameter's
+    ///   view: it stands in the view already
+    /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
+    ///   type
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
+    /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
+    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced. Ownership:
+    /// gradient is read during the call only. Threads: any, several at once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
+    /// failures of an operation. Since 0.1.
+    pub fn dsc_sharded_mark_ready(
+        sharded: *mut dsc_sharded_t,
+        index: usize,
+        gradient: *const c_void,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    ///
+    /// - `sharded` (in): sharded parameters, between begin and finish
+    /// - `index` (in): parameter
+    ///
+    /// Collective: no. Blocking: as dsc_sharded_mark_ready(). Threads: any, several at once.
+    ///
+    /// Returns as dsc_sharded_mark_ready(). Since 0.1.
+    pub fn dsc_sharded_mark_unused(
+        sharded: *mut dsc_sharded_t,
+        index: usize,
+    ) -> dsc_result_t;
+
+    /// Waits until all units are reduced; this rank's gradient shards then hold the averages.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded
+    /// parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient
+    /// shards hold nothing of use, and the iteration is over; other ranks that had marked them get
+    /// DSC_ERR_MISMATCH naming this rank and parameter, and then the object is revoked;
+    /// DSC_ERR_NONFINITE naming the unit, on all ranks, while gradients are checked
+    /// (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on working;
+    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    pub fn dsc_sharded_finish(
+        sharded: *mut dsc_sharded_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives the 2-norm of all gradients and scales them down to a largest norm.
+    ///
+    /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
+    /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
+    /// - `norm` (out): the norm before scaling
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded
+    /// parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
+    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    pub fn dsc_sharded_clip_grad_norm(
+        sharded: *mut dsc_sharded_t,
+        max_norm: f64,
+        norm: *mut f64,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Ends a step: says what the optimizer has done with the shards.
+    ///
+    /// - `sharded` (in): sharded parameters, outside of an iteration
+    /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
+    ///   on all ranks
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
+    /// over. Threads: one at a time per sharded parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
+    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures
+    /// of an operation. Since 0.1.
+    pub fn dsc_sharded_step_done(
+        sharded: *mut dsc_sharded_t,
+        changed: i32,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Starts to make a unit's parameters available, and those of the units that followed it in the
+    /// step before.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `unit` (in): unit
+    ///
+    /// Collective: yes. Blocking: no; where units that were gathered ahead must be given back
+    /// first, until those are there. Threads: one at a time per sharded parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no
+    /// room (the live units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation. Since
+    /// 0.1.
+    pub fn dsc_sharded_unshard(
+        sharded: *mut dsc_sharded_t,
+        unit: usize,
+    ) -> dsc_result_t;
+
+    /// Waits until a unit's parameters are there: after dsc_sharded_step_done(), and in stage 3
+    /// after dsc_sharded_unshard().
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `unit` (in): unit
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: no, but it waits for what all ranks have started. Blocking: until the parameters
+    /// are there. Threads: one at a time per sharded parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and
+    /// the failures of an operation. Since 0.1.
+    pub fn dsc_sharded_wait(
+        sharded: *mut dsc_sharded_t,
+        unit: usize,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `unit` (in): unit
+    /// - `stream` (in): must be NULL
+    ///
+    /// Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a
+    /// gather of the unit is over. Threads: one at a time per sharded parameters.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_reshard(
+        sharded: *mut dsc_sharded_t,
+        unit: usize,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives the place of a parameter in its bucket.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `index` (in): parameter
+    /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
+    ///   call
+    ///
+    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_param_view(
+        sharded: *mut dsc_sharded_t,
+        index: usize,
+        view: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives the place of a parameter's full gradient.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `index` (in): parameter
+    /// - `view` (out): as many elements as the parameter has, of the gradient type; the same
+    ///   address on every call
+    ///
+    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_grad_view(
+        sharded: *mut dsc_sharded_t,
+        index: usize,
+        view: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives where each parameter stands, as dsc_shard_plan() does.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `units` (out): n_params entries: unit of each parameter
+    /// - `buckets` (out): n_params entries: its bucket
+    /// - `starts` (out): n_params entries: its first element, counted in the bucket
+    /// - `n_units` (out): number of units
+    /// - `shard` (out): which shard this rank owns
+    /// - `shards` (out): number of shards
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_places(
+        sharded: *const dsc_sharded_t,
+        units: *mut usize,
+        buckets: *mut usize,
+        starts: *mut usize,
+        n_units: *mut usize,
+        shard: *mut usize,
+        shards: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives this rank's shards of parameters and gradients, one per bucket, in the order of
+    /// buckets.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `list` (out): the shards; list[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of list
+    /// - `count` (out): number of shards
+    ///
+    /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_sharded_shards(
+        sharded: *mut dsc_sharded_t,
+        list: *mut dsc_sharded_shard_t,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives which parts of which parameters this rank's shards hold, in the order of the shards.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of list
+    /// - `count` (out): number of parts
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_sharded_ranges(
+        sharded: *const dsc_sharded_t,
+        list: *mut dsc_sharded_range_t,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the bytes that this rank holds.
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `memory` (inout): struct_size must be set; filled
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_memory(
+        sharded: *const dsc_sharded_t,
+        memory: *mut dsc_sharded_memory_t,
+    ) -> dsc_result_t;
+
+    /// Gives running totals of the operations of all groups that the object uses, in the form of
+    /// dsc_comm_stats().
+    ///
+    /// - `sharded` (in): sharded parameters
+    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of stats
+    /// - `count` (out): number of totals there are
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_sharded_stats(
+        sharded: *const dsc_sharded_t,
+        stats: *mut dsc_op_stats_t,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Releases sharded parameters.
+    ///
+    /// - `sharded` (in): sharded parameters; NULL does nothing
+    ///
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
+    /// afterwards. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
     /// Finds which stages hold which key; no rank is asked.
     ///

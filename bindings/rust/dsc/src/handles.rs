@@ -39,6 +39,9 @@ pub(crate) struct ReportHandle(pub(crate) NonNull<sys::dsc_pipe_report_t>);
 /// Tied layers; destroyed when dropped.
 pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
 
+/// Sharded parameters; destroyed when dropped.
+pub(crate) struct ShardedHandle(pub(crate) NonNull<sys::dsc_sharded_t>);
+
 /// A store; destroyed when dropped.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
@@ -85,6 +88,12 @@ unsafe impl Sync for ReportHandle {}
 unsafe impl Send for TiedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for TiedHandle {}
+
+// SAFETY: begin, finish, clip_grad_norm, step_done, unshard, wait and reshard take one thread at a time and are reached
+// through `&mut Sharded` only; everything else may be called from any thread, by several at once.
+unsafe impl Send for ShardedHandle {}
+// SAFETY: as above.
+unsafe impl Sync for ShardedHandle {}
 
 // SAFETY: every function on a store may be called from any thread, by several at once.
 unsafe impl Send for StoreHandle {}
@@ -191,6 +200,13 @@ impl Drop for TiedHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_tied_layers_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for ShardedHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_sharded_destroy(self.0.as_ptr()) };
     }
 }
 

@@ -223,6 +223,20 @@ numbers! {
 }
 
 numbers! {
+    /// How sharded parameters lie in flat buffers.
+    ShardLayout {
+        /// The parameters of a unit one after another, as FSDP.
+        Unit = DSC_SHARD_UNIT,
+        /// Buckets of Megatron's distributed optimizer, last parameter first.
+        Megatron = DSC_SHARD_MEGATRON,
+        /// Flat buffers of DeepSpeed's stages 1 and 2.
+        Deepspeed = DSC_SHARD_DEEPSPEED,
+        /// Each parameter cut by itself, as DeepSpeed's stage 3 does.
+        Partitioned = DSC_SHARD_PARTITIONED,
+    }
+}
+
+numbers! {
     /// What an instruction of a pipeline schedule asks for.
     PipeOp {
         /// Load inputs (first stage) or labels (last stage).

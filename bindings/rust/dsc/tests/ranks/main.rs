@@ -14,6 +14,7 @@ mod recovery;
 mod reducer;
 mod reducer_features;
 mod scope;
+mod sharded;
 mod sharing;
 mod tied;
 mod work;

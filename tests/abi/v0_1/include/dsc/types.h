@@ -193,6 +193,18 @@ enum dsc_average {
   DSC_AVERAGE_FORCE32 = 0x7fffffff
 };
 
+/** @brief How sharded parameters lie in flat buffers. */
+typedef int32_t dsc_shard_layout_t;
+
+/** @brief Values of ::dsc_shard_layout_t. */
+enum dsc_shard_layout {
+  DSC_SHARD_UNIT = 1,        /**< the parameters of a unit one after another, as FSDP */
+  DSC_SHARD_MEGATRON = 2,    /**< buckets of Megatron's distributed optimizer, last parameter first */
+  DSC_SHARD_DEEPSPEED = 3,   /**< flat buffers of DeepSpeed's stages 1 and 2 */
+  DSC_SHARD_PARTITIONED = 4, /**< each parameter cut by itself, as DeepSpeed's stage 3 does */
+  DSC_SHARD_FORCE32 = 0x7fffffff
+};
+
 /** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
 typedef struct dsc_setting {
   const char* name;  /**< such as "nccl.max_ctas" */

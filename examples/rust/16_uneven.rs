@@ -1,7 +1,7 @@
 //! Ranks with different numbers of batches train a small model: micro-batches that communicate nothing, a hook that
 //! reduces the buckets, gradients of limited norm at first, and a join for the ranks that run out of batches.
 //!
-//!     dscrun -n 4 -- 15_uneven
+//!     dscrun -n 4 -- 16_uneven
 
 use dsc::{Bucket, BucketReducer, ClipOptions, HookResult};
 use dsc::{Join, JoinOptions, Op, ReducerOptions, Tensor};

@@ -1,0 +1,176 @@
+"""Checkpoints of sharded parameters: one file per shard, a JSON header and raw arrays, in the form of safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import struct
+from typing import Any, Mapping, Sequence
+
+from libdsc import _raw
+from libdsc._memory import numpy_module
+from libdsc._shard_plan import ShardRules, shard_copies
+
+_FORMAT = 1
+_NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "I64": "i8", "I32": "i4", "U64": "u8", "U32": "u4", "U16": "u2",
+          "I16": "i2", "U8": "u1", "I8": "i1", "BOOL": "?", "F8_E4M3": "u1", "F8_E5M2": "u1"}  # fmt: skip
+_OWN_NAMES = {"F8E4M3": "F8_E4M3", "F8E5M2": "F8_E5M2"}
+
+
+def _file(folder: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
+    return folder / f"shard-{shard:05}-of-{shards:05}.safetensors"
+
+
+def _layout(sharded: Any) -> dict[str, Any]:
+    """What another number of ranks needs to find its elements."""
+    return {
+        "format": _FORMAT,
+        "shards": sharded.n_shards,
+        "rules": {**sharded._rules._asdict(), "alone": list(sharded._rules.alone), "units": _plain(sharded._rules.units)},
+        "names": sharded._paths,
+        "shapes": [list(shape) for shape in sharded._shapes],
+        "dtypes": [_raw.Dtype(code).name for code in sharded._codes],
+    }
+
+
+def _plain(units: Any) -> Any:
+    return None if units is None else [int(unit) for unit in units]
+
+
+def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]]) -> None:
+    """Writes the file of this rank's shard, unless a rank of another copy does."""
+    numpy = numpy_module()
+    shards = sharded.shards
+    _check_state(state, shards)
+    if sharded._world.rank >= sharded.n_shards:
+        return
+    bucket_types = _bucket_types(sharded)
+    arrays = {f"params.{b}": (bucket_types[b], numpy.ascontiguousarray(shard.params)) for b, shard in enumerate(shards)}
+    for name, of_name in state.items():
+        for b, array in enumerate(of_name):
+            array = numpy.ascontiguousarray(array)
+            arrays[f"{name}.{b}"] = (_type_name(array.dtype), array)
+    header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps(_layout(sharded))}}
+    at = 0
+    for name, (dtype, array) in arrays.items():
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    _write(_file(pathlib.Path(folder), sharded.shard, sharded.n_shards), header, [array for _, array in arrays.values()])
+
+
+def _check_state(state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
+    for name, arrays in state.items():
+        if name == "params" or not name or "." in name:
+            raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
+        sizes, expected = [getattr(array, "size", -1) for array in arrays], [shard.count for shard in shards]
+        if sizes != expected:
+            raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")
+
+
+def _bucket_types(sharded: Any) -> list[str]:
+    """Of parameters, whose arrays may stand for types that numpy does not know."""
+    types = {}
+    for one in sharded._bucket_codes():
+        types[one[0]] = _OWN_NAMES.get(_raw.Dtype(one[1]).name, _raw.Dtype(one[1]).name)
+    return [types[b] for b in range(len(types))]
+
+
+def _type_name(dtype: Any) -> str:
+    text = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}.get(dtype.name)
+    if text is None:
+        spelled = "?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}"
+        text = next((name for name, known in _NAMES.items() if known == spelled and not name.startswith(("BF", "F8_"))), None)
+    if text is None:
+        raise ValueError(f"state has an array of {dtype}; expected numbers")
+    return text
+
+
+def _write(path: pathlib.Path, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
+    """A file is there whole or not at all."""
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    with open(part, "wb") as file:
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        for array in arrays:
+            file.write(memoryview(array.reshape(-1).view("u1")))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+class _Shards:
+    """The files of a checkpoint, mapped and not read."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        paths = sorted(folder.glob("shard-*-of-*.safetensors"))
+        if not paths:
+            raise FileNotFoundError(f"{folder} has no file shard-*-of-*.safetensors")
+        self.headers: dict[int, Any] = {}
+        self.data: dict[int, Any] = {}
+        self.layout: Any = None
+        for path in paths:
+            shard, header, data = self._open(path)
+            self.headers[shard], self.data[shard] = header, data
+        missing = [shard for shard in range(self.layout["shards"]) if shard not in self.headers]
+        if missing or len(self.headers) != self.layout["shards"]:
+            raise ValueError(f"{folder} has {len(self.headers)} shards; expected {self.layout['shards']} of one checkpoint")
+
+    def _open(self, path: pathlib.Path) -> tuple[int, Any, Any]:
+        data = numpy_module().memmap(path, "u1", "r")
+        try:
+            (size,) = struct.unpack("<Q", data[:8].tobytes())
+            header = json.loads(data[8 : 8 + size].tobytes())
+            layout = json.loads(header.pop("__metadata__")["libdsc"])
+        except (KeyError, ValueError, struct.error) as error:
+            raise ValueError(f"{path} is no shard of libdsc: {error}") from None
+        if layout["format"] != _FORMAT:
+            raise ValueError(f"{path} has format {layout['format']}; expected {_FORMAT}")
+        if self.layout is not None and layout != self.layout:
+            raise ValueError(f"{path} has another layout than the files before; expected shards of one checkpoint")
+        self.layout = layout
+        return int(path.name.split("-")[1]), header, data[8 + size :]
+
+    def names(self) -> list[str]:
+        """Of what is saved for every bucket: "params", and the optimizer's."""
+        return sorted({name.rsplit(".", 1)[0] for name in self.headers[0]})
+
+    def array(self, shard: int, name: str, bucket: int) -> Any:
+        entry = self.headers[shard][f"{name}.{bucket}"]
+        begin, end = entry["data_offsets"]
+        return self.data[shard][begin:end].view(_NAMES[entry["dtype"]])
+
+
+def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
+    """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
+    numpy = numpy_module()
+    saved = _Shards(pathlib.Path(folder))
+    own = _layout(sharded)
+    for key in ("names", "shapes", "dtypes"):
+        if saved.layout[key] != own[key]:
+            pairs = [(a, b) for a, b in zip(saved.layout[key], own[key]) if a != b]
+            found, expected = pairs[0] if pairs else (len(saved.layout[key]), len(own[key]))
+            raise ValueError(f"the checkpoint has {key} {found!r}; expected {expected!r}")
+    numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
+    rules = ShardRules(**saved.layout["rules"])
+    copies = shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, sharded.shard)
+    state: dict[str, list[Any]] = {}
+    for name in saved.names():
+        if name == "params":
+            targets = [shard.params.view(_raw_bits(shard.params)) for shard in sharded.shards]
+        else:
+            kind = saved.array(0, name, 0).dtype
+            state[name] = targets = [numpy.zeros(shard.count, kind) for shard in sharded.shards]
+        for copy in copies:
+            source = saved.array(copy.from_shard, name, copy.from_bucket)[copy.from_start : copy.from_start + copy.count]
+            target = targets[copy.to_bucket][copy.to_start : copy.to_start + copy.count]
+            target[:] = source.view(target.dtype)
+    return state
+
+
+def _raw_bits(array: Any) -> str:
+    """A type of numpy's own for any element, so that bits are copied as they are."""
+    return str(array.dtype.str) if array.dtype.kind in "fiub" else f"u{array.dtype.itemsize}"

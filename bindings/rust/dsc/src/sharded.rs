@@ -1,0 +1,512 @@
+//! Sharded data parallelism: each rank keeps one part of gradients, optimizer state and parameters.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::convert::{defaults, list, number, sized};
+use crate::data::{Data, Element, Span, HOST};
+use crate::error::{check, Error, Result};
+use crate::handles::ShardedHandle;
+use crate::numbers::{Average, Dtype, ErrorCode};
+use crate::shard_plan::ShardRules;
+use crate::stats::{read_stats, OpStats};
+use crate::tensor::{RawTensors, Tensor};
+
+/// Options of [`Sharded::new`], the same on all ranks.
+#[derive(Clone, Debug, Default)]
+pub struct ShardedOptions {
+    rules: ShardRules,
+    stage: Option<usize>,
+    average: Option<Average>,
+    grad_dtype: Option<Dtype>,
+    shard_size: usize,
+    max_live_bytes: usize,
+    prefetch: Option<usize>,
+    keep_own: bool,
+}
+
+impl ShardedOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How parameters are laid out.
+    #[must_use]
+    pub fn rules(mut self, rules: ShardRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// What is sharded: 1, the optimizer's state; 2 (default), gradients too; 3, parameters too.
+    #[must_use]
+    pub fn stage(mut self, stage: usize) -> Self {
+        self.stage = Some(stage);
+        self
+    }
+
+    /// How gradients are averaged; [`Average::Pre`] by default.
+    #[must_use]
+    pub fn average(mut self, average: Average) -> Self {
+        self.average = Some(average);
+        self
+    }
+
+    /// The type of gradients; the parameters' by default.
+    #[must_use]
+    pub fn grad_dtype(mut self, dtype: Dtype) -> Self {
+        self.grad_dtype = Some(dtype);
+        self
+    }
+
+    /// Hybrid sharding: so many consecutive ranks share one copy; 0 (default): all.
+    #[must_use]
+    pub fn shard_size(mut self, ranks: usize) -> Self {
+        self.shard_size = ranks;
+        self
+    }
+
+    /// Most bytes of full parameters, and of full gradients, at a time; 0 (default): no limit.
+    #[must_use]
+    pub fn max_live_bytes(mut self, bytes: usize) -> Self {
+        self.max_live_bytes = bytes;
+        self
+    }
+
+    /// Units that are gathered ahead in stage 3; 1 by default.
+    #[must_use]
+    pub fn prefetch(mut self, units: usize) -> Self {
+        self.prefetch = Some(units);
+        self
+    }
+
+    /// Whether all ranks take rank 0's parameters, as they do by default.
+    #[must_use]
+    pub fn sync(mut self, on: bool) -> Self {
+        self.keep_own = !on;
+        self
+    }
+
+    /// Calls with the options for n parameters in the form of the C interface.
+    fn with_raw<T>(&self, n: usize, call: impl FnOnce(&sys::dsc_sharded_options_t) -> T) -> Result<T> {
+        self.rules.with_raw(n, |plan| {
+            // SAFETY: the struct has so many bytes.
+            let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_sharded_options_init(raw, bytes) })?;
+            raw.plan = plan;
+            raw.max_live_bytes = self.max_live_bytes;
+            raw.stage = self.stage.map_or(Ok(raw.stage), |stage| number("stage", stage))?;
+            raw.average = self.average.map_or(raw.average, Average::number);
+            raw.grad_dtype = self.grad_dtype.map_or(raw.grad_dtype, Dtype::number);
+            raw.shard_size = number("shard_size", self.shard_size)?;
+            raw.prefetch = self.prefetch.map_or(Ok(raw.prefetch), |units| number("prefetch", units))?;
+            raw.sync = i32::from(!self.keep_own);
+            Ok(call(&raw))
+        })
+    }
+}
+
+/// What is known of this rank's shard of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardInfo {
+    /// The unit of the bucket.
+    pub unit: usize,
+    /// The first element, counted in the bucket.
+    pub start: usize,
+    /// The number of elements.
+    pub count: usize,
+    /// The type of the parameters.
+    pub dtype: Dtype,
+    /// The type of the gradients.
+    pub grad_dtype: Dtype,
+}
+
+/// A part of a parameter that this rank owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardRange {
+    /// The parameter.
+    pub param: usize,
+    /// The first element, counted in the parameter.
+    pub param_start: usize,
+    /// The bucket.
+    pub bucket: usize,
+    /// The first element, counted in this rank's shard of the bucket.
+    pub shard_start: usize,
+    /// The number of elements.
+    pub count: usize,
+}
+
+/// Bytes that sharded parameters hold on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardedMemory {
+    /// Parameter shards; 0 in stages 1 and 2, where they are part of the full parameters.
+    pub param_shard_bytes: usize,
+    /// Gradient shards.
+    pub grad_shard_bytes: usize,
+    /// Full parameters now.
+    pub param_bytes: usize,
+    /// Full gradients now.
+    pub grad_bytes: usize,
+    /// Most full parameters at a time.
+    pub peak_param_bytes: usize,
+    /// Most full gradients at a time.
+    pub peak_grad_bytes: usize,
+}
+
+struct Param {
+    count: usize,
+    dtype: Dtype,
+    unit: usize,
+}
+
+/// Shards gradients, optimizer state and, in stage 3, parameters over all ranks (ZeRO 1 to 3, FSDP).
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let mut params = [vec![1.0f32; 100], vec![2.0f32; 10]];
+/// let mut tensors: Vec<dsc::Tensor> = params.iter_mut().map(dsc::Tensor::new).collect();
+/// let rules = dsc::ShardRules::new().units(&[0, 1]);
+/// let mut sharded = dsc::Sharded::new(&world, &mut tensors, &dsc::ShardedOptions::new().stage(3).rules(rules))?;
+///
+/// sharded.unshard(1)?; // a layer's parameters are there from here
+/// sharded.wait(1)?;
+/// assert_eq!(sharded.param::<f32>(1)?, [2.0; 10]);
+/// sharded.reshard(1)?; // to here
+///
+/// sharded.begin(false)?;
+/// for (index, count) in [(1, 10), (0, 100)] {
+///     sharded.mark_ready(index, &vec![0.5f32; count])?; // the last one of a unit starts its reduction
+/// }
+/// sharded.finish()?;
+/// for bucket in 0..sharded.shards()?.len() {
+///     let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer's part
+///     params.iter_mut().zip(grads).for_each(|(p, g)| *p -= 0.1 * g);
+/// }
+/// sharded.step_done(true)?;
+/// world.finalize()
+/// # }
+/// ```
+///
+/// # Threads
+///
+/// Gradients may be marked by several threads at once. What takes one thread at a time needs `&mut self`, and so waits until
+/// borrowed parameters are given back.
+pub struct Sharded {
+    handle: ShardedHandle,
+    group: Arc<str>,
+    params: Vec<Param>,
+    units: usize,
+    /// Says whether nothing reads the shards: at first, and from finish to the end of the step.
+    at_rest: bool,
+}
+
+impl Sharded {
+    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values into
+    /// them. Collective.
+    ///
+    /// The parameters are given in forward order, and their memory is used during this call only.
+    pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
+        let raw = RawTensors::new(params)?;
+        let mut sharded = ptr::null_mut();
+        let result = options.with_raw(params.len(), |options| {
+            // SAFETY: lists, options and the parameters' memory outlive the call.
+            unsafe { sys::dsc_sharded_create(comm.raw(), raw.list.as_ptr(), raw.list.len(), options, &mut sharded) }
+        })?;
+        comm.check(result, "sharded_create")?;
+        let handle = NonNull::new(sharded)
+            .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no object and no error".into()))?;
+        let mut made = Sharded {
+            handle: ShardedHandle(handle),
+            group: comm.shared.name.clone(),
+            params: Vec::new(),
+            units: 0,
+            at_rest: true,
+        };
+        let (units, n_units) = made.read_units(params.len())?;
+        made.units = n_units;
+        made.params = params
+            .iter()
+            .zip(units)
+            .map(|(tensor, unit)| Param { count: tensor.span.count, dtype: tensor.span.dtype, unit })
+            .collect();
+        Ok(made)
+    }
+
+    fn raw(&self) -> *mut sys::dsc_sharded_t {
+        self.handle.0.as_ptr()
+    }
+
+    fn read_units(&self, n: usize) -> Result<(Vec<usize>, usize)> {
+        let (mut units, mut buckets, mut starts) = (vec![0; n], vec![0; n], vec![0; n]);
+        let (mut n_units, mut shard, mut shards) = (0, 0, 0);
+        // SAFETY: the lists have the room that the function asks for.
+        check(unsafe {
+            sys::dsc_sharded_places(
+                self.raw(),
+                units.as_mut_ptr(),
+                buckets.as_mut_ptr(),
+                starts.as_mut_ptr(),
+                &mut n_units,
+                &mut shard,
+                &mut shards,
+            )
+        })?;
+        Ok((units, n_units))
+    }
+
+    /// The parameter indices of each unit.
+    pub fn units(&self) -> Vec<Vec<usize>> {
+        let mut units = vec![Vec::new(); self.units];
+        for (index, param) in self.params.iter().enumerate() {
+            units[param.unit].push(index);
+        }
+        units
+    }
+
+    /// Starts an iteration. With `accumulate`, what it reduces is added to the gradient shards, for micro-batches.
+    pub fn begin(&mut self, accumulate: bool) -> Result<()> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_sharded_begin(self.raw(), i32::from(accumulate), ptr::null_mut()) };
+        self.check(result, "sharded_begin")?;
+        self.at_rest = false;
+        Ok(())
+    }
+
+    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
+        let span = self.fit("accumulate", index, gradient.span())?;
+        let (place, dtype) = (span.ptr, span.dtype.number());
+        // SAFETY: the gradient has as many elements as the parameter, and is read during the call only.
+        let result = unsafe { sys::dsc_sharded_accumulate(self.raw(), index, place, dtype, ptr::null_mut()) };
+        self.check(result, "sharded_accumulate")
+    }
+
+    /// Marks a parameter's gradient as ready; the last one of a unit starts its reduction. The gradient is copied, and may
+    /// have the gradients' type or the parameter's.
+    pub fn mark_ready<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
+        let span = self.fit("mark_ready", index, gradient.span())?;
+        let (place, dtype) = (span.ptr, span.dtype.number());
+        // SAFETY: the gradient has as many elements as the parameter, and is read during the call only.
+        let result = unsafe { sys::dsc_sharded_mark_ready(self.raw(), index, place, dtype, ptr::null_mut()) };
+        self.check(result, "sharded_mark_ready")
+    }
+
+    /// Marks what was accumulated as the whole gradient.
+    pub fn mark_accumulated(&self, index: usize) -> Result<()> {
+        // SAFETY: the library checks handle and index; without a gradient it reads its own memory.
+        let result = unsafe { sys::dsc_sharded_mark_ready(self.raw(), index, ptr::null(), 0, ptr::null_mut()) };
+        self.check(result, "sharded_mark_ready")
+    }
+
+    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    pub fn mark_unused(&self, index: usize) -> Result<()> {
+        // SAFETY: the library checks handle and index.
+        let result = unsafe { sys::dsc_sharded_mark_unused(self.raw(), index) };
+        self.check(result, "sharded_mark_unused")
+    }
+
+    /// Waits until the gradient shards hold the averages. Collective.
+    pub fn finish(&mut self) -> Result<()> {
+        // SAFETY: the library checks the handle.
+        let result = unsafe { sys::dsc_sharded_finish(self.raw(), ptr::null_mut()) };
+        self.check(result, "sharded_finish")?;
+        self.at_rest = true;
+        Ok(())
+    }
+
+    /// Gives the norm of all gradients, and scales them down to a largest norm as PyTorch does. Collective. A norm that is
+    /// not finite changes nothing.
+    pub fn clip_grad_norm(&mut self, max_norm: f64) -> Result<f64> {
+        let mut norm = 0.0;
+        // SAFETY: the library checks the handle, and norm outlives the call.
+        let result = unsafe { sys::dsc_sharded_clip_grad_norm(self.raw(), max_norm, &mut norm, ptr::null_mut()) };
+        self.check(result, "sharded_clip_grad_norm")?;
+        Ok(norm)
+    }
+
+    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters.
+    pub fn step_done(&mut self, changed: bool) -> Result<()> {
+        self.at_rest = false;
+        // SAFETY: the library checks the handle; the shards are not borrowed.
+        let result = unsafe { sys::dsc_sharded_step_done(self.raw(), i32::from(changed), ptr::null_mut()) };
+        self.check(result, "sharded_step_done")
+    }
+
+    /// Starts to make a unit's parameters available (stage 3), and those of the units that followed it in the step before.
+    /// All ranks unshard and reshard in one order.
+    pub fn unshard(&mut self, unit: usize) -> Result<()> {
+        self.at_rest = false;
+        // SAFETY: the library checks handle and unit; the shards are not borrowed.
+        let result = unsafe { sys::dsc_sharded_unshard(self.raw(), unit) };
+        self.check(result, "sharded_unshard")
+    }
+
+    /// Waits until a unit's parameters are there.
+    pub fn wait(&mut self, unit: usize) -> Result<()> {
+        // SAFETY: the library checks handle and unit.
+        let result = unsafe { sys::dsc_sharded_wait(self.raw(), unit, ptr::null_mut()) };
+        self.check(result, "sharded_wait")
+    }
+
+    /// Gives back a unit's parameters (stage 3).
+    pub fn reshard(&mut self, unit: usize) -> Result<()> {
+        // SAFETY: the library checks handle and unit; parameters are not borrowed.
+        let result = unsafe { sys::dsc_sharded_reshard(self.raw(), unit, ptr::null_mut()) };
+        self.check(result, "sharded_reshard")
+    }
+
+    /// A parameter, whose unit must be there.
+    pub fn param<T: Element>(&self, index: usize) -> Result<&[T]> {
+        let param = self.known("param", index)?;
+        expect_type::<T>("parameter", param.dtype)?;
+        let mut view = ptr::null_mut();
+        // SAFETY: the library checks handle and index, and view outlives the call.
+        let result = unsafe { sys::dsc_sharded_param_view(self.raw(), index, &mut view) };
+        self.check(result, "sharded_param_view")?;
+        // SAFETY: so many elements stand there, and nobody writes them until a call that needs `&mut self`.
+        Ok(unsafe {
+            slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count)
+        })
+    }
+
+    /// The optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. From
+    /// [`finish`](Sharded::finish) to [`step_done`](Sharded::step_done), and before the first step.
+    pub fn shard<P: Element, G: Element>(&mut self, bucket: usize) -> Result<(&mut [P], &[G])> {
+        if !self.at_rest {
+            let text = "shard: parameters may be on their way; expected a call between finish and step_done";
+            return Err(Error::new(ErrorCode::State, text.into()).in_group(&self.group));
+        }
+        let raw = self.raw_shards()?;
+        let found = raw.get(bucket).ok_or_else(|| {
+            Error::invalid(format!("shard: there is no bucket {}; expected less than {}", bucket, raw.len()))
+        })?;
+        expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
+        expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
+        // SAFETY: both are memory of the library of so many elements, apart from each other; nothing else reaches them until a
+        // call that needs `&mut self`, since no gather and no reduction runs.
+        Ok(unsafe {
+            (
+                slice::from_raw_parts_mut(found.params.cast(), found.count),
+                slice::from_raw_parts(found.grads.cast(), found.count),
+            )
+        })
+    }
+
+    fn raw_shards(&self) -> Result<Vec<sys::dsc_sharded_shard_t>> {
+        let mut empty = sys::dsc_sharded_shard_t {
+            struct_size: 0,
+            params: ptr::null_mut(),
+            grads: ptr::null_mut(),
+            unit: 0,
+            bucket: 0,
+            start: 0,
+            count: 0,
+            dtype: 0,
+            grad_dtype: 0,
+        };
+        empty.struct_size = std::mem::size_of_val(&empty);
+        list(self.params.len(), empty, |shards, capacity, found| {
+            // SAFETY: shards has capacity entries, and found outlives the call.
+            unsafe { sys::dsc_sharded_shards(self.raw(), shards, capacity, found) }
+        })
+    }
+
+    /// What is known of this rank's shards, one per bucket.
+    pub fn shards(&self) -> Result<Vec<ShardInfo>> {
+        let info = |raw: &sys::dsc_sharded_shard_t| ShardInfo {
+            unit: raw.unit,
+            start: raw.start,
+            count: raw.count,
+            dtype: Dtype::from_number(raw.dtype),
+            grad_dtype: Dtype::from_number(raw.grad_dtype),
+        };
+        Ok(self.raw_shards()?.iter().map(info).collect())
+    }
+
+    /// Which parts of which parameters the shards hold, in the order of the shards.
+    pub fn ranges(&self) -> Result<Vec<ShardRange>> {
+        let found = list(self.params.len(), sized!(sys::dsc_sharded_range_t), |ranges, capacity, found| {
+            // SAFETY: ranges has capacity entries, and found outlives the call.
+            unsafe { sys::dsc_sharded_ranges(self.raw(), ranges, capacity, found) }
+        })?;
+        let range = |raw: &sys::dsc_sharded_range_t| ShardRange {
+            param: raw.param,
+            param_start: raw.param_start,
+            bucket: raw.bucket,
+            shard_start: raw.shard_start,
+            count: raw.count,
+        };
+        Ok(found.iter().map(range).collect())
+    }
+
+    /// The bytes that this rank holds.
+    pub fn memory(&self) -> Result<ShardedMemory> {
+        let mut raw = sized!(sys::dsc_sharded_memory_t);
+        // SAFETY: the library checks the handle, and the struct has the size that it says.
+        check(unsafe { sys::dsc_sharded_memory(self.raw(), &mut raw) })?;
+        Ok(ShardedMemory {
+            param_shard_bytes: raw.param_shard_bytes,
+            grad_shard_bytes: raw.grad_shard_bytes,
+            param_bytes: raw.param_bytes,
+            grad_bytes: raw.grad_bytes,
+            peak_param_bytes: raw.peak_param_bytes,
+            peak_grad_bytes: raw.peak_grad_bytes,
+        })
+    }
+
+    /// Running totals of the operations of all groups that it uses.
+    pub fn stats(&self) -> Result<Vec<OpStats>> {
+        read_stats(|stats, capacity, count| {
+            // SAFETY: stats has capacity elements, and count outlives the call.
+            unsafe { sys::dsc_sharded_stats(self.raw(), stats, capacity, count) }
+        })
+    }
+
+    fn known(&self, call: &str, index: usize) -> Result<&Param> {
+        self.params.get(index).ok_or_else(|| {
+            let text = format!("{}: there is no parameter {}; expected less than {}", call, index, self.params.len());
+            Error::invalid(text)
+        })
+    }
+
+    /// A gradient has as many elements as its parameter, in memory of the host.
+    fn fit(&self, call: &str, index: usize, gradient: Span) -> Result<Span> {
+        let param = self.known(call, index)?;
+        if gradient.device != HOST {
+            return Err(Error::invalid(format!("{}: the gradient is on a GPU; expected memory of the host", call)));
+        }
+        if gradient.count != param.count {
+            let text = format!(
+                "{}: the gradient has {} elements; parameter {} has {}",
+                call, gradient.count, index, param.count
+            );
+            return Err(Error::invalid(text));
+        }
+        Ok(gradient)
+    }
+
+    fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
+        check(result).map_err(|error| error.in_op(op).in_group(&self.group))
+    }
+}
+
+fn expect_type<T: Element>(what: &str, dtype: Dtype) -> Result<()> {
+    if T::DTYPE == dtype {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the {} is of {:?}; expected that type, got {:?}", what, dtype, T::DTYPE)))
+}
+
+impl fmt::Debug for Sharded {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Sharded({} parameters in {} units, group {:?})", self.params.len(), self.units, self.group)
+    }
+}

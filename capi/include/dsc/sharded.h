@@ -1,0 +1,528 @@
+/**
+ * @file sharded.h
+ * @brief Sharded data parallelism: each rank keeps one part of gradients, optimizer state and parameters.
+ *
+ * Parameters stand in flat buffers, *buckets*, each of one element type; *units* are sets of buckets that are
+ * used together, such as a layer. Rank r of n owns shard r of every bucket, elements r * size / n to
+ * (r + 1) * size / n - 1. Gradients are reduced so that each rank gets the sum for its shard, the caller's
+ * optimizer works on the shard, and new parameters are gathered from all ranks.
+ *
+ * | stage | full parameters | full gradients | as |
+ * |---|---|---|---|
+ * | 1 | always there | always there | ZeRO 1, Megatron's distributed optimizer |
+ * | 2 | always there | of a unit until it is reduced | ZeRO 2 |
+ * | 3 | of a unit from unshard to reshard | of a unit until it is reduced | ZeRO 3, FSDP |
+ *
+ * All of it is in host memory. `stream` arguments are for later releases and must be NULL.
+ */
+#ifndef DSC_SHARDED_H
+#define DSC_SHARDED_H
+
+#include <dsc/comm.h>
+#include <dsc/reducer.h>
+#include <dsc/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** @brief Sharded parameters, on one rank. Thread-safety: one thread at a time for begin, finish,
+ * clip_grad_norm, step_done, unshard, wait and reshard; any thread for the rest. */
+typedef struct dsc_sharded dsc_sharded_t;
+
+/** @brief How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init(). */
+typedef struct dsc_shard_plan_options {
+  size_t struct_size;        /**< size of this struct as the caller compiled it */
+  const size_t* unit_starts; /**< n_units entries, rising from 0: the first parameter of each unit; NULL:
+                                units are planned. Not for DSC_SHARD_MEGATRON */
+  const uint8_t* alone;   /**< one entry per parameter, 1: it gets a planned unit of its own, as an embedding
+                             that is shared between stages; NULL: none */
+  size_t n_units;         /**< entries of unit_starts; 0: planned */
+  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter
+                             with which it has so many elements; 0: never; default 40,000,000 */
+  size_t alignment;       /**< DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16 */
+  dsc_shard_layout_t layout; /**< default DSC_SHARD_UNIT */
+  int32_t wide_padding; /**< DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0 */
+} dsc_shard_plan_options_t;
+
+/** @brief A flat buffer of one element type. */
+typedef struct dsc_shard_bucket {
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  size_t unit;        /**< unit that it belongs to; units are numbered in the order of their parameters */
+  size_t used;        /**< elements without the padding at the end */
+  size_t size;        /**< elements, a multiple of the number of shards */
+  dsc_dtype_t dtype;  /**< element type */
+  int32_t reserved;   /**< 0 */
+} dsc_shard_bucket_t;
+
+/** @brief Elements that a shard of one layout takes from a shard of another one. */
+typedef struct dsc_shard_copy {
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  size_t param;       /**< parameter that they belong to */
+  size_t from_shard;  /**< shard that they come from */
+  size_t from_bucket; /**< its bucket */
+  size_t from_start;  /**< first element, counted in that shard of the bucket */
+  size_t to_bucket;   /**< bucket of the new layout */
+  size_t to_start;    /**< first element, counted in the new shard of that bucket */
+  size_t count;       /**< number of elements, 1 or more */
+} dsc_shard_copy_t;
+
+/** @brief Options of dsc_sharded_create(), the same on all ranks. Fill with dsc_sharded_options_init(). */
+typedef struct dsc_sharded_options {
+  size_t struct_size;                   /**< size of this struct as the caller compiled it */
+  const dsc_shard_plan_options_t* plan; /**< layout; NULL: its defaults */
+  size_t max_live_bytes;  /**< most bytes of units whose full parameters (stage 3), and whose full gradients
+                             (stages 2 and 3), are there at a time; at least those of the largest unit; 0
+                             (default): no limit */
+  int32_t stage;          /**< 1, 2 (default) or 3 */
+  dsc_average_t average;  /**< DSC_AVERAGE_PRE (default), _POST or _NONE */
+  dsc_dtype_t grad_dtype; /**< type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters
+                             of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32 */
+  int32_t shard_size;     /**< hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one
+                             copy, and copies are summed; a divisor of the number of ranks; 0 (default):
+                             all ranks share one copy */
+  int32_t prefetch;       /**< stage 3: units that are gathered ahead, in the order in which the step before
+                             has used them; default 1 */
+  int32_t sync;           /**< 1 (default): all ranks take rank 0's parameters; 0: each its own */
+} dsc_sharded_options_t;
+
+/** @brief This rank's shard of a bucket. */
+typedef struct dsc_sharded_shard {
+  size_t struct_size;     /**< size of this struct as the caller compiled it */
+  void* params;           /**< parameters, in stages 1 and 2 where they stand in the full buffer */
+  void* grads;            /**< gradients, valid from dsc_sharded_finish() until the next begin */
+  size_t unit;            /**< unit of the bucket */
+  size_t bucket;          /**< number of the bucket */
+  size_t start;           /**< first element, counted in the bucket */
+  size_t count;           /**< number of elements, of params and of grads; padding included */
+  dsc_dtype_t dtype;      /**< type of params */
+  dsc_dtype_t grad_dtype; /**< type of grads */
+} dsc_sharded_shard_t;
+
+/** @brief A part of a parameter that this rank owns. */
+typedef struct dsc_sharded_range {
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  size_t param;       /**< parameter */
+  size_t param_start; /**< first element, counted in the parameter */
+  size_t bucket;      /**< bucket */
+  size_t shard_start; /**< first element, counted in this rank's shard of the bucket */
+  size_t count;       /**< number of elements, 1 or more */
+} dsc_sharded_range_t;
+
+/** @brief Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
+ * parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch
+ * + 1 units of parameters, those in a row that are largest, but of max_live_bytes at most. What is used
+ * beyond takes pages of memory, which are given back, and is counted from the first call that names the unit.
+ */
+typedef struct dsc_sharded_memory {
+  size_t struct_size;       /**< size of this struct as the caller compiled it */
+  size_t param_shard_bytes; /**< parameter shards; 0 in stages 1 and 2, where they are part of param_bytes */
+  size_t grad_shard_bytes;  /**< gradient shards */
+  size_t param_bytes;       /**< for full parameters, now */
+  size_t grad_bytes;        /**< for full gradients, now */
+  size_t peak_param_bytes;  /**< most for full parameters at a time since creation */
+  size_t peak_grad_bytes;   /**< most for full gradients at a time since creation */
+} dsc_sharded_memory_t;
+
+/**
+ * @brief Fills options of a layout with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_shard_plan_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* options, size_t struct_size);
+
+/**
+ * @brief Lays parameters out in buckets that are divided among shards; no memory is touched.
+ *
+ * - DSC_SHARD_UNIT: the parameters of a unit one after another, one bucket per type, padded to a multiple of
+ * shards x alignment.
+ * - DSC_SHARD_MEGATRON: from the last parameter to the first, one list of buckets per type; every parameter
+ * starts at a multiple of 64 elements, every bucket ends at a multiple of lcm(shards, 128), or lcm(shards,
+ * 128, 65536) with wide_padding. Each bucket is a unit.
+ * - DSC_SHARD_DEEPSPEED: as DSC_SHARD_UNIT, padded to a multiple of 2 x shards.
+ * - DSC_SHARD_PARTITIONED: every parameter is a bucket, cut into parts of ceil(count / shards) elements, the
+ * last of which may be short or empty.
+ *
+ * @param[in] counts elements of each parameter, in forward order
+ * @param[in] dtypes ::dsc_dtype of each parameter
+ * @param[in] n number of parameters, 1 or more
+ * @param[in] shards number of shards, 1 or more
+ * @param[in] options NULL: defaults
+ * @param[out] param_buckets n entries: bucket of each parameter
+ * @param[out] param_starts n entries: its first element, counted in the bucket
+ * @param[out] buckets the buckets, at most n; buckets[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of buckets
+ * @param[out] n_buckets number of buckets
+ *
+ * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t shards,
+                                    const dsc_shard_plan_options_t* options, size_t* param_buckets,
+                                    size_t* param_starts, dsc_shard_bucket_t* buckets, size_t capacity,
+                                    size_t* n_buckets);
+
+/**
+ * @brief Lists what one shard of a layout takes from the shards of another layout of the same parameters.
+ *
+ * So a checkpoint of n ranks is read by m ranks: shard r of the new layout copies these parts of the old
+ * shards, of parameters and of everything that has their elements, such as the moments of an optimizer.
+ * Padding is not copied.
+ *
+ * @param[in] counts elements of each parameter
+ * @param[in] dtypes ::dsc_dtype of each parameter
+ * @param[in] n number of parameters, 1 or more
+ * @param[in] from_shards number of shards of the old layout
+ * @param[in] from options of the old layout; NULL: defaults
+ * @param[in] to_shards number of shards of the new layout
+ * @param[in] to options of the new layout; NULL: defaults
+ * @param[in] shard 0 to to_shards - 1
+ * @param[out] copies in the order of the new shard; copies[0].struct_size must be set; may be NULL with
+ * capacity 0
+ * @param[in] capacity entries of copies
+ * @param[out] n_copies number of copies
+ *
+ * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, size_t n,
+                                      size_t from_shards, const dsc_shard_plan_options_t* from,
+                                      size_t to_shards, const dsc_shard_plan_options_t* to, size_t shard,
+                                      dsc_shard_copy_t* copies, size_t capacity, size_t* n_copies);
+
+/**
+ * @brief Fills options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_sharded_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_options_init(dsc_sharded_options_t* options, size_t struct_size);
+
+/**
+ * @brief Shards parameters: verifies that all ranks have the same ones, lays them out, allocates the buffers
+ * and copies the values into them.
+ *
+ * @param[in] comm communicator; the object uses groups of its own made from it
+ * @param[in] params parameters in forward order, in host memory. data is read on rank 0, or with sync 0 on
+ * all ranks, where NULL stands for zeros
+ * @param[in] n_params 1 or more
+ * @param[in] options NULL: defaults
+ * @param[out] sharded the new object; NULL on failure
+ *
+ * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is used during
+ * the call only. Threads: one at a time per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ in them;
+ * DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for parameters on a device
+ * and for types that cannot be averaged; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures
+ * of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
+                                        const dsc_sharded_options_t* options, dsc_sharded_t** sharded);
+
+/**
+ * @brief Starts an iteration, in which every parameter gets a gradient.
+ * @param[in] sharded sharded parameters
+ * @param[in] accumulate 0: the gradient shards are replaced; 1: what this iteration reduces is added to them,
+ * for several micro-batches per step
+ * @param[in] stream must be NULL
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
+ * gradient are named), when its gradients were neither used nor dropped (dsc_sharded_step_done()), or when
+ * there are none to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void* stream);
+
+/**
+ * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+ *
+ * Nothing is communicated, and the full gradient keeps its memory until dsc_sharded_mark_ready() completes
+ * it. The sum is rounded to the gradient type at every addition.
+ *
+ * @param[in] sharded sharded parameters, between begin and finish
+ * @param[in] index parameter
+ * @param[in] gradient as many elements as the parameter has; not the parameter's own view
+ * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
+ * @param[in] stream must be NULL
+ *
+ * Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: gradient is read during the
+ * call only. Threads: any, different parameters at once.
+ * @return as dsc_sharded_mark_ready()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index, const void* gradient,
+                                            dsc_dtype_t dtype, void* stream);
+
+/**
+ * @brief Marks a parameter's gradient as ready. The last one of a unit starts its reduction.
+ *
+ * Units are reduced strictly from the last one to the first, the same on all ranks. What was accumulated is
+ * added.
+ *
+ * @param[in] sharded sharded parameters, between begin and finish
+ * @param[in] index parameter
+ * @param[in] gradient as many elements as the parameter has, copied; NULL or the parameter's view: it stands
+ * in the view already
+ * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
+ * @param[in] stream must be NULL
+ *
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in stages 2 and 3
+ * the first gradient of a unit may wait for units that were started before, at most 20 ms, and where
+ * max_live_bytes would be exceeded until they are reduced. Ownership: gradient is read during the call only.
+ * Threads: any, several at once.
+ * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
+ * stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index, const void* gradient,
+                                            dsc_dtype_t dtype, void* stream);
+
+/**
+ * @brief Says that this rank has no gradient for a parameter: it contributes zeros.
+ * @param[in] sharded sharded parameters, between begin and finish
+ * @param[in] index parameter
+ *
+ * Collective: no. Blocking: as dsc_sharded_mark_ready(). Threads: any, several at once.
+ * @return as dsc_sharded_mark_ready()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t index);
+
+/**
+ * @brief Waits until all units are reduced; this rank's gradient shards then hold the averages.
+ *
+ * Also waits for gathers of parameters that still run, so that the optimizer may write to the shards.
+ *
+ * @param[in] sharded sharded parameters
+ * @param[in] stream must be NULL
+ *
+ * Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient shards hold
+ * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
+ * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
+ * while gradients are checked (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on
+ * working; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
+
+/**
+ * @brief Gives the 2-norm of all gradients and scales them down to a largest norm.
+ *
+ * Every rank sums the squares of its shards in f64, and the sums are added in the order of the ranks, so that
+ * all ranks get the same bits. If max_norm / (norm + 1e-6) is below 1, the gradient shards are multiplied by
+ * it, as PyTorch's clip_grad_norm_ does. A norm that is NaN or infinite changes nothing, on all ranks, and is
+ * given.
+ *
+ * @param[in] sharded sharded parameters, after dsc_sharded_finish()
+ * @param[in] max_norm 0 or more; infinity: nothing is scaled; the same on all ranks
+ * @param[out] norm the norm before scaling
+ * @param[in] stream must be NULL
+ *
+ * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
+ * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_clip_grad_norm(dsc_sharded_t* sharded, double max_norm, double* norm,
+                                                void* stream);
+
+/**
+ * @brief Ends a step: says what the optimizer has done with the shards.
+ *
+ * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
+ * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
+ * it gives back the units that are unsharded, and starts to gather those that come first.
+ *
+ * @param[in] sharded sharded parameters, outside of an iteration
+ * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
+ * @param[in] stream must be NULL
+ *
+ * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over. Threads:
+ * one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
+ * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void* stream);
+
+/**
+ * @brief Starts to make a unit's parameters available, and those of the units that followed it in the step
+ * before.
+ *
+ * In stages 1 and 2 it does nothing. All ranks unshard and reshard units in one order.
+ *
+ * @param[in] sharded sharded parameters
+ * @param[in] unit unit
+ *
+ * Collective: yes. Blocking: no; where units that were gathered ahead must be given back first, until those
+ * are there. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no room (the live
+ * units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
+ * DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit);
+
+/**
+ * @brief Waits until a unit's parameters are there: after dsc_sharded_step_done(), and in stage 3 after
+ * dsc_sharded_unshard().
+ * @param[in] sharded sharded parameters
+ * @param[in] unit unit
+ * @param[in] stream must be NULL
+ *
+ * Collective: no, but it waits for what all ranks have started. Blocking: until the parameters are there.
+ * Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void* stream);
+
+/**
+ * @brief Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
+ *
+ * Any later access to their views faults (SIGSEGV) until the unit is unsharded again.
+ *
+ * @param[in] sharded sharded parameters
+ * @param[in] unit unit
+ * @param[in] stream must be NULL
+ *
+ * Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a gather of the unit
+ * is over. Threads: one at a time per sharded parameters.
+ * @return DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
+ * stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, void* stream);
+
+/**
+ * @brief Gives the place of a parameter in its bucket.
+ * @param[in] sharded sharded parameters
+ * @param[in] index parameter
+ * @param[out] view as many elements as the parameter has, contiguous; the same address on every call
+ *
+ * The values may be read from dsc_sharded_wait() until the next dsc_sharded_step_done(), in stage 3 until
+ * dsc_sharded_reshard(). Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * @return DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index, void** view);
+
+/**
+ * @brief Gives the place of a parameter's full gradient.
+ * @param[in] sharded sharded parameters
+ * @param[in] index parameter
+ * @param[out] view as many elements as the parameter has, of the gradient type; the same address on every
+ * call
+ *
+ * A gradient that is computed there is not copied; in stages 2 and 3 its unit then takes pages of its own in
+ * place of the pool's, which costs more than the copy. From begin until it is marked ready it is the
+ * caller's; it holds zeros at first, to which a framework may add, and again once its unit is reduced.
+ * Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** view);
+
+/**
+ * @brief Gives where each parameter stands, as dsc_shard_plan() does.
+ * @param[in] sharded sharded parameters
+ * @param[out] units n_params entries: unit of each parameter
+ * @param[out] buckets n_params entries: its bucket
+ * @param[out] starts n_params entries: its first element, counted in the bucket
+ * @param[out] n_units number of units
+ * @param[out] shard which shard this rank owns
+ * @param[out] shards number of shards
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, size_t* buckets,
+                                        size_t* starts, size_t* n_units, size_t* shard, size_t* shards);
+
+/**
+ * @brief Gives this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
+ * @param[in] sharded sharded parameters
+ * @param[out] list the shards; list[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of list
+ * @param[out] count number of shards
+ *
+ * The addresses stay the same. The optimizer reads grads and writes params between dsc_sharded_finish() and
+ * dsc_sharded_step_done(). Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shard_t* list, size_t capacity,
+                                        size_t* count);
+
+/**
+ * @brief Gives which parts of which parameters this rank's shards hold, in the order of the shards.
+ * @param[in] sharded sharded parameters
+ * @param[out] list the parts; list[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of list
+ * @param[out] count number of parts
+ *
+ * What no part covers is padding, which is zero. Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_t* list,
+                                        size_t capacity, size_t* count);
+
+/**
+ * @brief Gives the bytes that this rank holds.
+ * @param[in] sharded sharded parameters
+ * @param[in,out] memory struct_size must be set; filled
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory_t* memory);
+
+/**
+ * @brief Gives running totals of the operations of all groups that the object uses, in the form of
+ * dsc_comm_stats().
+ * @param[in] sharded sharded parameters
+ * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+ * @param[in] capacity entries of stats
+ * @param[out] count number of totals there are
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* stats, size_t capacity,
+                                       size_t* count);
+
+/**
+ * @brief Releases sharded parameters.
+ * @param[in] sharded sharded parameters; NULL does nothing
+ *
+ * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
+ * operations that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_destroy(dsc_sharded_t* sharded);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DSC_SHARDED_H */

@@ -1,0 +1,269 @@
+#include "dsc/sharded.h"
+
+#include <vector>
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "give.hpp"
+#include "op_stats.hpp"
+#include "shard_plan.hpp"
+#include "sharded/sharded.hpp"
+#include "tensors.hpp"
+
+namespace {
+
+using ShardedCall = dsc::ExclusiveCall<dsc::Sharded, dsc::HandleKind::kSharded>;
+
+dsc::Pinned<dsc::Sharded> pin_sharded(const void* handle) {
+  return dsc::Pinned<dsc::Sharded>(dsc::HandleKind::kSharded, handle);
+}
+
+void expect_no_stream(const void* stream) {
+  if (stream)
+    dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
+}
+
+bool read_flag(int32_t value, const char* name) {
+  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+  return value == 1;
+}
+
+dsc_sharded_options_t default_sharded_options() {
+  const dsc::ShardedOptions defaults;
+  dsc_sharded_options_t options{};
+  options.struct_size = sizeof options;
+  options.stage = defaults.stage;
+  options.average = defaults.average;
+  options.prefetch = defaults.prefetch;
+  options.sync = defaults.sync;
+  return options;
+}
+
+dsc::ShardedOptions read_options(const dsc_sharded_options_t* given, size_t n_params) {
+  const auto options = dsc::read_sized(given, default_sharded_options(), "options");
+  const dsc::ReadShardPlan plan = dsc::read_shard_plan(options.plan, n_params);
+  dsc::ShardedOptions result;
+  result.rules = plan.rules;
+  result.alone = plan.alone;
+  result.max_live_bytes = options.max_live_bytes;
+  result.stage = options.stage;
+  result.average = options.average;
+  result.grad_dtype = options.grad_dtype;
+  result.shard_size = options.shard_size;
+  result.prefetch = options.prefetch;
+  result.sync = options.sync;
+  return result;
+}
+
+dsc_sharded_shard_t describe_shard(const dsc::Sharded& sharded, size_t bucket) {
+  const dsc::GradientShard grads = sharded.grad_shard(bucket);
+  dsc_sharded_shard_t shard{};
+  shard.params = sharded.param_shard(bucket);
+  shard.grads = grads.data;
+  shard.unit = sharded.layout().buckets[bucket].unit;
+  shard.bucket = bucket;
+  shard.start = sharded.shard() * grads.count;
+  shard.count = grads.count;
+  shard.dtype = sharded.layout().buckets[bucket].dtype;
+  shard.grad_dtype = grads.dtype;
+  return shard;
+}
+
+dsc_sharded_range_t convert_range(const dsc::ShardRange& from) {
+  dsc_sharded_range_t to{};
+  to.param = from.param;
+  to.param_start = from.param_start;
+  to.bucket = from.bucket;
+  to.shard_start = from.shard_start;
+  to.count = from.count;
+  return to;
+}
+
+}  // namespace
+
+dsc_result_t dsc_sharded_options_init(dsc_sharded_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(
+      __func__, [&] { dsc::init_sized(options, struct_size, default_sharded_options(), "options"); });
+}
+
+dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
+                                const dsc_sharded_options_t* options, dsc_sharded_t** sharded) {
+  return dsc::guard(__func__, [&] {
+    if (sharded) *sharded = nullptr;
+    dsc::CommCall inside(comm);
+    dsc::require(sharded, "sharded");
+    const auto tensors = dsc::read_tensors(params, n_params, "params");
+    auto made = dsc::Sharded::create(*inside, tensors, read_options(options, n_params));
+    *sharded = dsc::open_handle<dsc_sharded_t>(dsc::HandleKind::kSharded, std::move(made));
+  });
+}
+
+dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    const bool adds = read_flag(accumulate, "accumulate");
+    expect_no_stream(stream);
+    inside->begin(adds);
+  });
+}
+
+dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index, const void* gradient,
+                                    dsc_dtype_t dtype, void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    expect_no_stream(stream);
+    pinned->accumulate(index, gradient, dtype);
+  });
+}
+
+dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index, const void* gradient,
+                                    dsc_dtype_t dtype, void* stream) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    expect_no_stream(stream);
+    pinned->mark_ready(index, gradient, dtype);
+  });
+}
+
+dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t index) {
+  return dsc::guard(__func__, [&] { pin_sharded(sharded)->mark_unused(index); });
+}
+
+dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    expect_no_stream(stream);
+    inside->finish();
+  });
+}
+
+dsc_result_t dsc_sharded_clip_grad_norm(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    expect_no_stream(stream);
+    dsc::require(norm, "norm");
+    *norm = inside->clip_grad_norm(max_norm);
+  });
+}
+
+dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    const bool has_changed = read_flag(changed, "changed");
+    expect_no_stream(stream);
+    inside->step_done(has_changed);
+  });
+}
+
+dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    inside->unshard(unit);
+  });
+}
+
+dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    expect_no_stream(stream);
+    inside->wait(unit);
+  });
+}
+
+dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, void* stream) {
+  return dsc::guard(__func__, [&] {
+    ShardedCall inside(sharded);
+    expect_no_stream(stream);
+    inside->reshard(unit);
+  });
+}
+
+dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index, void** view) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    dsc::require(view, "view");
+    *view = pinned->param_view(index);
+  });
+}
+
+dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** view) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    dsc::require(view, "view");
+    *view = pinned->grad_view(index);
+  });
+}
+
+dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, size_t* buckets, size_t* starts,
+                                size_t* n_units, size_t* shard, size_t* shards) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    dsc::require(units, "units");
+    dsc::require(buckets, "buckets");
+    dsc::require(starts, "starts");
+    dsc::require(n_units, "n_units");
+    dsc::require(shard, "shard");
+    dsc::require(shards, "shards");
+    const dsc::ShardLayout& layout = pinned->layout();
+    for (size_t i = 0; i < layout.places.size(); ++i) {
+      units[i] = layout.buckets[layout.places[i].bucket].unit;
+      buckets[i] = layout.places[i].bucket;
+      starts[i] = layout.places[i].start;
+    }
+    *n_units = layout.units.size();
+    *shard = pinned->shard();
+    *shards = layout.shards;
+  });
+}
+
+dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shard_t* list, size_t capacity,
+                                size_t* count) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    std::vector<dsc_sharded_shard_t> shards;
+    for (size_t b = 0; b < pinned->layout().buckets.size(); ++b) shards.push_back(describe_shard(*pinned, b));
+    return dsc::give_structs("list", shards, list, capacity, count, [](const auto& shard) { return shard; });
+  });
+}
+
+dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_t* list, size_t capacity,
+                                size_t* count) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    const auto ranges = dsc::shard_ranges(pinned->tensors(), pinned->layout(), pinned->shard());
+    return dsc::give_structs("list", ranges, list, capacity, count, convert_range);
+  });
+}
+
+dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory_t* memory) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = pin_sharded(sharded);
+    const dsc::HeldBytes params = pinned->held_params();
+    const dsc::HeldBytes grads = pinned->held_gradients();
+    dsc_sharded_memory_t held{};
+    held.param_shard_bytes = params.shards;
+    held.grad_shard_bytes = grads.shards;
+    held.param_bytes = params.full;
+    held.grad_bytes = grads.full;
+    held.peak_param_bytes = params.peak_full;
+    held.peak_grad_bytes = grads.peak_full;
+    dsc::write_sized(memory, held, "memory");
+  });
+}
+
+dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* stats, size_t capacity,
+                               size_t* count) {
+  return dsc::guard(
+      __func__, [&] { return dsc::write_op_stats(pin_sharded(sharded)->stats(), stats, capacity, count); });
+}
+
+dsc_result_t dsc_sharded_destroy(dsc_sharded_t* sharded) {
+  return dsc::guard(__func__, [&] {
+    if (!sharded) return;
+    auto pinned = pin_sharded(sharded);
+    pinned.close();
+    pinned->close();
+  });
+}

@@ -1,0 +1,279 @@
+#include "sharded/gradient_shards.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/wait_ignoring_failure.hpp"
+#include "dtype/dtype.hpp"
+#include "dtype/reduce.hpp"
+#include "sharded/unit_label.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kReductionWaitMs = 2000;
+
+// Counts a thread that may wait for other ranks while it holds the lock, so that closing does not wait for
+// it.
+class BlockedScope {
+ public:
+  explicit BlockedScope(std::atomic<int>& blocked) noexcept : blocked_(blocked) { blocked_.fetch_add(1); }
+  ~BlockedScope() { blocked_.fetch_sub(1); }
+  BlockedScope(const BlockedScope&) = delete;
+  BlockedScope& operator=(const BlockedScope&) = delete;
+
+ private:
+  std::atomic<int>& blocked_;
+};
+
+// One unit is filled while another one is reduced.
+UnitMemory full_gradients(ShardGroups& groups, const FlatOffsets& places, const GradientOptions& options) {
+  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
+  size_t bytes = window_bytes(places, 2);
+  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
+  return UnitMemory::pooled(groups.all(), places, bytes);
+}
+
+}  // namespace
+
+GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
+                               std::span<const int32_t> dtypes, const GradientOptions& options)
+    : groups_(groups),
+      layout_(layout),
+      dtypes_(dtypes.begin(), dtypes.end()),
+      options_(options),
+      ranks_(groups.all().size()),
+      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
+      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
+      full_(full_gradients(groups, full_places_, options)),
+      shards_(shard_places_.bytes),
+      unit_labels_(unit_labels(layout, params)),
+      params_(params.size()),
+      units_(layout.units.size()),
+      peak_full_(full_.held()) {
+  prepare_params(params, layout);
+  find_gaps();
+}
+
+GradientShards::~GradientShards() {
+  if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
+  log(DSC_LOG_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
+      groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
+  full_.keep();
+}
+
+void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto [bucket, start] = layout.places[i];
+    Param& param = params_[i];
+    param.dtype = dtypes_[bucket];
+    param.param_dtype = params[i].dtype;
+    param.count = params[i].count;
+    param.bytes = param.count * dtype_bytes(param.dtype);
+    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
+    param.unit = layout.buckets[bucket].unit;
+    param.view = full_.views() + offset;
+    param.place = offset - full_places_.units[param.unit].offset;
+    ++units_[param.unit].params;
+    labels_.push_back(dsc::label(params[i].name, i));
+  }
+}
+
+// Collects what no gradient covers. It is summed as well, so it must be zero.
+void GradientShards::find_gaps() {
+  std::vector<std::vector<std::pair<size_t, size_t>>> covered(units_.size());
+  for (const Param& param : params_) covered[param.unit].emplace_back(param.place, param.bytes);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    covered[u].emplace_back(full_places_.units[u].bytes, 0);
+    std::ranges::sort(covered[u]);
+    size_t end = 0;
+    for (const auto& [begin, bytes] : covered[u]) {
+      if (begin > end) units_[u].gaps.emplace_back(end, begin - end);
+      end = begin + bytes;
+    }
+  }
+}
+
+// The caller may write to the view from now on. A unit that is in the pool already holds anything there.
+void* GradientShards::view(size_t index) {
+  const Param& param = params_[index];
+  const MutexLock lock(launch_mutex_);
+  Unit& unit = units_[param.unit];
+  if (!unit.viewed && unit.live && full_.is_pooled(param.unit)) {
+    const MutexLock marks(mutex_);
+    for (const Param& other : params_)
+      if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
+        std::memset(place_of(other), 0, other.bytes);
+  }
+  unit.viewed = true;
+  return param.view;
+}
+
+GradientShard GradientShards::shard(size_t bucket) const {
+  return {const_cast<std::byte*>(shards_.data()) + shard_places_.buckets[bucket], layout_.shard_size(bucket),
+          dtypes_[bucket]};
+}
+
+HeldBytes GradientShards::held() const {
+  const MutexLock lock(launch_mutex_);
+  return {shards_.size(), full_.held(), peak_full_};
+}
+
+bool GradientShards::is_open() const {
+  const MutexLock lock(mutex_);
+  return phase_ != Phase::kIdle;
+}
+
+bool GradientShards::has_sums() const {
+  const MutexLock lock(mutex_);
+  return has_sums_;
+}
+
+bool GradientShards::is_running() const noexcept {
+  if (blocked_.load() != 0) return true;
+  {
+    const MutexLock lock(mutex_);
+    if (phase_ == Phase::kFinishing) return true;
+  }
+  const MutexLock lock(launch_mutex_);
+  return collected_ < launched_;
+}
+
+bool GradientShards::wait_idle(Deadline deadline) noexcept {
+  bool idle = true;
+  const MutexLock lock(launch_mutex_);
+  for (Unit& unit : units_)
+    for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
+  return idle;
+}
+
+void GradientShards::begin(bool adds) {
+  const MutexLock lock(mutex_);
+  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
+  if (phase_ == Phase::kOpen) {
+    const auto indices = missing();
+    fail(DSC_ERR_STATE,
+         "expected to have finished reduction in the prior iteration before starting a new one; %s",
+         indices.empty() ? "all parameters are ready, call finish"
+                         : ("parameters that did not receive a gradient on rank " +
+                            std::to_string(groups_.all().rank()) + ": " + listed_labels(labels_, indices))
+                               .c_str());
+  }
+  if (adds && !has_sums_)
+    fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
+  adds_ = adds;
+  has_sums_ = false;
+  for (Param& param : params_) {
+    param.mark = Mark::kNone;
+    param.accumulated = false;
+  }
+  for (Unit& unit : units_) unit.pending.store(unit.params, std::memory_order_relaxed);
+  phase_ = Phase::kOpen;
+}
+
+// The reduction of a bucket leaves this rank's shard where it stands in the bucket.
+Call GradientShards::bucket_call(size_t bucket) const {
+  Call call;
+  call.kind = OpKind::kReduceScatter;
+  call.dtype = dtypes_[bucket];
+  const bool divides_once = options_.average == DSC_AVERAGE_POST && !groups_.replicas();
+  call.op = divides_once ? DSC_OP_AVG : DSC_OP_SUM;
+  if (options_.average == DSC_AVERAGE_PRE) call.prescale = 1.0 / ranks_;
+  call.count = layout_.shard_size(bucket);
+  const size_t unit = layout_.buckets[bucket].unit;
+  std::byte* const full =
+      full_.buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+  call.send = full;
+  call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
+  call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  call.tag = bucket + 1;
+  std::snprintf(call.note, sizeof call.note, "%s", unit_labels_[layout_.buckets[bucket].unit].c_str());
+  return call;
+}
+
+void GradientShards::launch(size_t unit) {
+  const BlockedScope scope(blocked_);
+  groups_.run(groups_.shards(), [&] {
+    for (const size_t b : layout_.units[unit])
+      if (layout_.buckets[b].size > 0) units_[unit].works.push_back(groups_.shards().start(bucket_call(b)));
+  });
+}
+
+// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by
+// the reductions of the copies.
+void GradientShards::replicate(size_t unit) {
+  units_[unit].works.clear();
+  groups_.run(*groups_.replicas(), [&] {
+    for (const size_t b : layout_.units[unit]) {
+      if (layout_.buckets[b].size == 0) continue;
+      Call call = bucket_call(b);
+      call.kind = OpKind::kAllReduce;
+      call.op = DSC_OP_SUM;
+      call.prescale = 1;
+      call.nonfinite = NonFiniteCheck::kOff;
+      call.send = call.recv;
+      units_[unit].works.push_back(groups_.replicas()->start(call));
+    }
+  });
+}
+
+// A gradient that is not finite fails the iteration and not the groups, so the other units go on.
+void GradientShards::await(Unit& unit, Comm& group) {
+  const BlockedScope scope(blocked_);
+  for (const auto& work : unit.works) {
+    wait_ignoring_failure(*work, Deadline::never());  // every operation has its own deadline
+    const Failure failure = work->failure();
+    if (failure.code == DSC_OK) continue;
+    if (failure.code != DSC_ERR_NONFINITE) groups_.rethrow(group, Error(failure));
+    if (nonfinite_) continue;
+    nonfinite_ = failure;
+    nonfinite_unit_ = static_cast<size_t>(&unit - units_.data());
+  }
+}
+
+void GradientShards::collect(size_t unit) {
+  units_[unit].works.clear();
+  for (const size_t b : layout_.units[unit]) {
+    const auto [to, count, dtype] = shard(b);
+    if (count == 0) continue;
+    void* const sum = bucket_call(b).recv;
+    if (options_.average == DSC_AVERAGE_POST && groups_.replicas()) divide(dtype, sum, sum, count, ranks_);
+    if (adds_) {
+      add(dtype, to, sum, count);
+    } else {
+      std::memcpy(to, sum, count * dtype_bytes(dtype));
+    }
+  }
+  full_.close(unit, false);
+  units_[unit].live = false;
+}
+
+// Waits for the first operation that is not over, and carries on.
+void GradientShards::wait_for_oldest(Deadline deadline) {
+  {
+    const BlockedScope scope(blocked_);
+    for (const auto& work : units_[unit_at(collected_)].works) wait_ignoring_failure(*work, deadline);
+  }
+  advance(0);
+}
+
+// Carries on with the units that were launched, and waits until at least `wanted` of them are in the shards.
+void GradientShards::advance(size_t wanted) {
+  const auto is_done = [&](size_t position) {
+    return std::ranges::all_of(units_[unit_at(position)].works,
+                               [](const auto& work) { return work->test(); });
+  };
+  for (; replicated_ < launched_ && (replicated_ < wanted || is_done(replicated_)); ++replicated_) {
+    await(units_[unit_at(replicated_)], groups_.shards());
+    if (groups_.replicas()) replicate(unit_at(replicated_));
+  }
+  for (; collected_ < replicated_ && (collected_ < wanted || is_done(collected_)); ++collected_) {
+    if (groups_.replicas()) await(units_[unit_at(collected_)], *groups_.replicas());
+    collect(unit_at(collected_));
+  }
+}
+
+}  // namespace dsc

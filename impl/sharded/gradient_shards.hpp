@@ -1,0 +1,160 @@
+// Gradients of one iteration: marked by any thread, reduced unit by unit in one order on all ranks, and added
+// to this rank's shards.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/guard.hpp"
+#include "base/mutex.hpp"
+#include "bucket_plan/shard_layout.hpp"
+#include "comm/tensor.hpp"
+#include "sharded/flat_offsets.hpp"
+#include "sharded/shard_groups.hpp"
+#include "sharded/unit_memory.hpp"
+
+namespace dsc {
+
+struct GradientOptions {
+  int32_t average = DSC_AVERAGE_PRE;
+  bool keeps_full = false;    // stage 1: full gradients have memory for ever
+  size_t max_live_bytes = 0;  // of full gradients; 0: no limit
+};
+
+// The part of a bucket that this rank keeps.
+struct GradientShard {
+  std::byte* data;
+  size_t count;
+  int32_t dtype;
+};
+
+struct HeldBytes {
+  size_t shards = 0;
+  size_t full = 0;
+  size_t peak_full = 0;
+};
+
+class GradientShards {
+ public:
+  // Collective. `dtypes` are the types of the buckets' gradients.
+  GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
+                 std::span<const int32_t> dtypes, const GradientOptions& options);
+  ~GradientShards();
+  GradientShards(const GradientShards&) = delete;
+  GradientShards& operator=(const GradientShards&) = delete;
+
+  // `adds` keeps what the shards hold, to which this iteration is added.
+  void begin(bool adds);
+  void finish();  // collective
+  bool is_open() const;
+
+  // Any thread, several at once. `dtype` is that of the gradient: 0, the view's or the parameter's.
+  void accumulate(size_t index, const void* gradient, int32_t dtype);
+  void mark_ready(size_t index, const void* gradient, int32_t dtype);
+  void mark_unused(size_t index);
+
+  // Any thread.
+  void* view(size_t index);
+  GradientShard shard(size_t bucket) const;
+  HeldBytes held() const;
+  const std::string& label(size_t index) const { return labels_[index]; }
+  // True while a thread is inside a call that other ranks may have to answer.
+  bool is_running() const noexcept;
+  // True once finish() has succeeded, until an iteration replaces the gradients or fails.
+  bool has_sums() const;
+  bool wait_idle(Deadline deadline) noexcept;
+
+ private:
+  enum class Phase : uint8_t { kIdle, kOpen, kFinishing };
+  enum class Mark : uint8_t { kNone, kAccumulating, kReady };
+
+  struct Param {
+    std::byte* view = nullptr;  // the address that the caller sees
+    size_t place = 0;           // bytes from the start of its unit
+    size_t count = 0;
+    size_t bytes = 0;
+    size_t unit = 0;
+    int32_t dtype = 0;  // of the view
+    int32_t param_dtype = 0;
+    Mark mark = Mark::kNone;
+    bool accumulated = false;  // the view holds a sum
+  };
+  struct Unit {
+    size_t params = 0;
+    std::atomic<size_t> pending{0};
+    bool live = false;    // launch_mutex_ guards this and what follows
+    bool viewed = false;  // the caller may write gradients to their views before they are named in a call
+    std::vector<std::pair<size_t, size_t>>
+        gaps;  // between parameters: bytes from the start of the unit, and length
+    std::vector<std::shared_ptr<Work>> works;
+  };
+
+  void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
+  void find_gaps();
+
+  // gradient_marks.cpp
+  void check_mark(size_t index) const;
+  void require_open() const DSC_REQUIRES(mutex_);
+  void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
+  bool start_mark(size_t index, Mark mark);
+  void end_mark(size_t index, Mark mark, bool accumulated);
+  std::byte* place_of(const Param& param) const { return full_.buffer(param.unit) + param.place; }
+  int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
+  template <typename Step>
+  void take(size_t index, Mark mark, const Step& step);
+  void hold(size_t unit);
+  void become_ready(size_t index);
+  void launch_ready();
+
+  // Reductions. The unit at position p of the launch order is number units - 1 - p.
+  Call bucket_call(size_t bucket) const;
+  void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
+  void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
+  void await(Unit& unit, Comm& group) DSC_REQUIRES(launch_mutex_);
+  void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
+  void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
+  void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);
+  size_t unit_at(size_t position) const { return units_.size() - 1 - position; }
+
+  // gradient_finish.cpp
+  void stop_marking();
+  std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
+  Failure end_incomplete(size_t launched);
+  [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure);
+  Failure nonfinite_cause();
+  void end_iteration(bool has_sums);
+
+  ShardGroups& groups_;
+  const ShardLayout& layout_;
+  const std::vector<int32_t> dtypes_;  // of the buckets
+  const GradientOptions options_;
+  const int ranks_;
+  std::vector<std::string> labels_;
+  FlatOffsets full_places_;
+  FlatOffsets shard_places_;
+  UnitMemory full_;  // launch_mutex_ guards what changes
+  std::vector<std::byte> shards_;
+  std::vector<std::string> unit_labels_;
+
+  mutable Mutex mutex_;
+  Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
+  bool has_sums_ DSC_GUARDED_BY(mutex_) = false;
+  bool adds_ = false;            // changed by begin() only
+  std::vector<Param> params_;    // mutex_ guards mark and accumulated
+  std::atomic<int> marking_{0};  // calls that have passed their checks
+
+  mutable Mutex launch_mutex_;
+  std::vector<Unit> units_;
+  size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  size_t replicated_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  size_t collected_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  std::optional<Failure> nonfinite_ DSC_GUARDED_BY(launch_mutex_);
+  std::optional<size_t> nonfinite_unit_ DSC_GUARDED_BY(launch_mutex_);
+  size_t peak_full_ DSC_GUARDED_BY(launch_mutex_) = 0;
+  std::atomic<int> blocked_{0};  // threads in operations of the groups
+};
+
+}  // namespace dsc

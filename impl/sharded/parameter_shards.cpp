@@ -1,0 +1,233 @@
+#include "sharded/parameter_shards.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/wait_ignoring_failure.hpp"
+#include "dtype/dtype.hpp"
+#include "sharded/unit_label.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kGatherWaitMs = 2000;
+
+// In use are a unit and those that are gathered ahead.
+UnitMemory full_memory(ShardGroups& groups, const FlatOffsets& places, const ParameterOptions& options) {
+  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
+  size_t bytes = window_bytes(places, static_cast<size_t>(options.prefetch) + 1);
+  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
+  UnitMemory memory = UnitMemory::pooled(groups.all(), places, bytes);
+  memory.close_all(true);
+  return memory;
+}
+
+}  // namespace
+
+ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
+                                 std::span<const Tensor> params, std::span<const int32_t> dtypes,
+                                 const ParameterOptions& options)
+    : groups_(groups),
+      layout_(layout),
+      dtypes_(dtypes.begin(), dtypes.end()),
+      options_(options),
+      unit_labels_(unit_labels(layout, params)),
+      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
+      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
+      shards_(options.keeps_full ? nullptr : std::make_unique<std::byte[]>(shard_places_.bytes)),
+      units_(layout.units.size()),
+      full_(full_memory(groups, full_places_, options)),
+      peak_full_(full_.held()) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto [bucket, start] = layout.places[i];
+    params_.push_back({layout.buckets[bucket].unit,
+                       full_.views() + full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket])});
+  }
+  if (!options.keeps_full) return;
+  for (Unit& unit : units_) unit.state = State::kThere;
+}
+
+ParameterShards::~ParameterShards() {
+  if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
+  log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
+      groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
+  full_.keep();
+  static_cast<void>(shards_.release());
+}
+
+std::byte* ParameterShards::shard(size_t bucket) {
+  const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
+  return options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + groups_.shard() * bytes
+                             : shards_.get() + shard_places_.buckets[bucket];
+}
+
+void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
+  const size_t element = dtype_bytes(dtypes_[bucket]);
+  const size_t size = layout_.shard_size(bucket);
+  const size_t begin = options_.keeps_full ? first : std::max(first, groups_.shard() * size);
+  const size_t end =
+      options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
+  if (begin >= end) return;
+  std::byte* const to = options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + begin * element
+                                            : shard(bucket) + (begin - groups_.shard() * size) * element;
+  std::memcpy(to, values + (begin - first) * element, (end - begin) * element);
+}
+
+void ParameterShards::check_unit(size_t unit) const {
+  if (unit >= layout_.units.size())
+    fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
+}
+
+// The tag has the step in it, so that ranks that are not in the same one find that out.
+void ParameterShards::start_gather(size_t unit) {
+  Unit& gathered = units_[unit];
+  full_.open(unit, true);
+  peak_full_ = std::max(peak_full_, full_.held());
+  gathered.state = State::kGathering;
+  const uint64_t step = steps_;
+  groups_.run(groups_.params(), [&] {
+    for (const size_t b : layout_.units[unit]) {
+      if (layout_.buckets[b].size == 0) continue;
+      Call call;
+      call.kind = OpKind::kAllGather;
+      call.dtype = dtypes_[b];
+      call.send = shard(b);
+      call.recv = full_.buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
+      call.count = layout_.shard_size(b);
+      call.tag = step * layout_.buckets.size() + b + 1;
+      std::snprintf(call.note, sizeof call.note, "%s, step %llu", clipped(unit_labels_[unit], 24).c_str(),
+                    static_cast<unsigned long long>(step));
+      gathered.works.push_back(groups_.params().start(call));
+    }
+  });
+}
+
+void ParameterShards::await(size_t unit) {
+  Unit& gathered = units_[unit];
+  if (gathered.state != State::kGathering) return;
+  groups_.run(groups_.params(), [&gathered] {
+    for (const auto& work : gathered.works) work->wait(Deadline::never());  // it has its own deadline
+  });
+  gathered.works.clear();
+  gathered.state = State::kThere;
+}
+
+// Gives back the memory of a unit.
+void ParameterShards::drop(size_t unit) {
+  if (units_[unit].state == State::kAway) return;
+  await(unit);
+  full_.close(unit, true);
+  units_[unit] = {};
+}
+
+bool ParameterShards::fits(size_t unit) const {
+  return options_.max_live_bytes == 0 ||
+         live_bytes() + full_places_.units[unit].bytes <= options_.max_live_bytes;
+}
+
+// Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
+void ParameterShards::make_room(size_t unit) {
+  for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
+    if (!units_[other].wanted) drop(other);
+  if (fits(unit)) return;
+  std::string live;
+  for (size_t other = 0; other < units_.size(); ++other)
+    if (units_[other].state != State::kAway) live += (live.empty() ? "" : ", ") + unit_labels_[other];
+  fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
+       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
+       clipped(live, 200).c_str());
+}
+
+size_t ParameterShards::live_bytes() const {
+  size_t bytes = 0;
+  for (size_t unit = 0; unit < units_.size(); ++unit)
+    if (units_[unit].state != State::kAway) bytes += full_places_.units[unit].bytes;
+  return bytes;
+}
+
+void ParameterShards::start_prefetches() {
+  for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
+    if (units_[unit].state != State::kAway) continue;
+    if (full_.growth(unit) > 0) return;  // only as far as the pool goes
+    start_gather(unit);
+  }
+}
+
+void ParameterShards::unshard(size_t unit) {
+  groups_.check_alive();
+  check_unit(unit);
+  if (options_.keeps_full) return;
+  const MutexLock lock(mutex_);
+  if (units_[unit].wanted) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
+  if (units_[unit].state == State::kAway) {
+    make_room(unit);
+    start_gather(unit);
+  }
+  units_[unit].wanted = true;
+  order_.note(unit);
+  start_prefetches();
+}
+
+void ParameterShards::wait(size_t unit) {
+  groups_.check_alive();
+  check_unit(unit);
+  const MutexLock lock(mutex_);
+  if (!options_.keeps_full && !units_[unit].wanted)
+    fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
+  await(unit);
+}
+
+// Also after a failure, since it asks no other rank.
+void ParameterShards::reshard(size_t unit) {
+  check_unit(unit);
+  if (options_.keeps_full) return;
+  const MutexLock lock(mutex_);
+  if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  drop(unit);
+}
+
+void ParameterShards::step(bool changed) {
+  groups_.check_alive();
+  const MutexLock lock(mutex_);
+  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+  ++steps_;
+  if (options_.keeps_full) {
+    for (size_t unit = 0; changed && unit < units_.size(); ++unit) start_gather(unit);
+    return;
+  }
+  if (changed)
+    for (size_t unit = 0; unit < units_.size(); ++unit) drop(unit);
+  order_.end_step();
+  start_prefetches();
+}
+
+void ParameterShards::settle() {
+  const MutexLock lock(mutex_);
+  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+}
+
+void* ParameterShards::view(size_t index) const {
+  const auto [unit, view] = params_[index];
+  const MutexLock lock(mutex_);
+  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted)) return view;
+  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
+       unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
+}
+
+HeldBytes ParameterShards::held() const {
+  const MutexLock lock(mutex_);
+  return {shards_ ? shard_places_.bytes : 0, full_.held(), peak_full_};
+}
+
+bool ParameterShards::wait_idle(Deadline deadline) noexcept {
+  bool idle = true;
+  const MutexLock lock(mutex_);
+  for (Unit& unit : units_)
+    for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
+  return idle;
+}
+
+}  // namespace dsc

@@ -1,0 +1,95 @@
+// Parameters in flat buffers, of which this rank owns one shard of each bucket: gathered unit by unit, and in
+// stage 3 given back after use.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.hpp"
+#include "bucket_plan/shard_layout.hpp"
+#include "comm/tensor.hpp"
+#include "sharded/flat_offsets.hpp"
+#include "sharded/gradient_shards.hpp"
+#include "sharded/prefetch.hpp"
+#include "sharded/shard_groups.hpp"
+#include "sharded/unit_memory.hpp"
+
+namespace dsc {
+
+struct ParameterOptions {
+  bool keeps_full = true;     // stages 1 and 2: full parameters have memory for ever
+  size_t max_live_bytes = 0;  // of full parameters otherwise; 0: no limit
+  int32_t prefetch = 1;       // units
+};
+
+// One thread at a time, except for what is marked "any thread".
+class ParameterShards {
+ public:
+  // Collective. `dtypes` are the types of the buckets.
+  ParameterShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
+                  std::span<const int32_t> dtypes, const ParameterOptions& options);
+  ~ParameterShards();
+  ParameterShards(const ParameterShards&) = delete;
+  ParameterShards& operator=(const ParameterShards&) = delete;
+
+  // Writes elements of a bucket at creation; what does not belong to this rank is dropped.
+  void set(size_t bucket, size_t first, size_t count, const std::byte* values);
+
+  // Starts to gather a unit, and those that came after it in the step before.
+  void unshard(size_t unit);
+  // Waits for a unit's parameters.
+  void wait(size_t unit);
+  void reshard(size_t unit);
+  // Ends a step. `changed`: the shards have new values, so full parameters are gathered anew.
+  void step(bool changed);
+  // Waits for all gathers, which read the shards.
+  void settle();
+
+  // Any thread. Throws STATE if the unit's parameters are not there.
+  void* view(size_t index) const;
+  std::byte* shard(size_t bucket);
+  HeldBytes held() const;
+  bool wait_idle(Deadline deadline) noexcept;
+
+ private:
+  enum class State : uint8_t { kAway, kGathering, kThere };
+  struct Unit {
+    State state = State::kAway;
+    bool wanted = false;  // the caller has unsharded it
+    std::vector<std::shared_ptr<Work>> works;
+  };
+  struct Param {
+    size_t unit;
+    std::byte* view;
+  };
+
+  void check_unit(size_t unit) const;
+  void start_gather(size_t unit) DSC_REQUIRES(mutex_);
+  void await(size_t unit) DSC_REQUIRES(mutex_);
+  void drop(size_t unit) DSC_REQUIRES(mutex_);
+  bool fits(size_t unit) const DSC_REQUIRES(mutex_);
+  void make_room(size_t unit) DSC_REQUIRES(mutex_);
+  size_t live_bytes() const DSC_REQUIRES(mutex_);
+  void start_prefetches() DSC_REQUIRES(mutex_);
+
+  ShardGroups& groups_;
+  const ShardLayout& layout_;
+  const std::vector<int32_t> dtypes_;
+  const ParameterOptions options_;
+  const std::vector<std::string> unit_labels_;
+  const FlatOffsets full_places_;
+  const FlatOffsets shard_places_;
+  std::unique_ptr<std::byte[]> shards_;  // stage 3; otherwise shards are parts of the full buffers
+  std::vector<Param> params_;
+
+  mutable Mutex mutex_;
+  std::vector<Unit> units_ DSC_GUARDED_BY(mutex_);
+  UseOrder order_ DSC_GUARDED_BY(mutex_);
+  UnitMemory full_;  // mutex_ guards what changes
+  size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
+  uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace dsc

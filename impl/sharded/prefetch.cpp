@@ -1,0 +1,29 @@
+#include "sharded/prefetch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace dsc {
+
+void UseOrder::note(size_t unit) {
+  const size_t place = noted_.size();
+  follows_ = follows_ && place < expected_.size() && expected_[place] == unit;
+  noted_.push_back(unit);
+}
+
+void UseOrder::end_step() {
+  // A step without any use, such as one that was only skipped, says nothing about the next one.
+  if (!noted_.empty()) expected_ = std::move(noted_);
+  noted_.clear();
+  follows_ = true;
+}
+
+std::vector<size_t> UseOrder::next(size_t most) const {
+  if (!follows_) return {};
+  const size_t begin = std::min(noted_.size(), expected_.size());
+  const size_t end = std::min(begin + most, expected_.size());
+  return {expected_.begin() + static_cast<std::ptrdiff_t>(begin),
+          expected_.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+}  // namespace dsc

@@ -1,0 +1,98 @@
+#include "sharded/sharded.hpp"
+
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kLastGatherMs = 2000;
+
+std::vector<int32_t> bucket_dtypes(const ShardLayout& layout) {
+  std::vector<int32_t> dtypes;
+  for (const ShardBucket& bucket : layout.buckets) dtypes.push_back(bucket.dtype);
+  return dtypes;
+}
+
+}  // namespace
+
+Sharded::Sharded(Comm& comm, std::span<const Tensor> params, ShardedPlan plan, const ShardedOptions& options)
+    : plan_(std::move(plan)), groups_(comm, static_cast<int>(plan_.layout.shards)) {
+  const GradientOptions gradients{options.average, options.stage == 1, options.max_live_bytes};
+  const ParameterOptions parameters{options.stage < 3, options.max_live_bytes, options.prefetch};
+  gradients_ = std::make_unique<GradientShards>(groups_, plan_.layout, params, plan_.grad_dtypes, gradients);
+  params_ = std::make_unique<ParameterShards>(groups_, plan_.layout, params, bucket_dtypes(plan_.layout),
+                                              parameters);
+  set_initial_values(params, options.sync == 1);
+}
+
+Sharded::~Sharded() { close(); }
+
+void Sharded::begin(bool adds) {
+  groups_.check_alive();
+  if (!adds && needs_step_ && !gradients_->is_open())
+    fail(DSC_ERR_STATE,
+         "the gradients of the iteration before are not used: expected step_done, or accumulate 1 to add to "
+         "them");
+  gradients_->begin(adds);
+  needs_step_ = false;
+}
+
+void Sharded::finish() {
+  gradients_->finish();
+  needs_step_ = true;
+  params_->settle();  // from now on the optimizer may write to the shards, which gathers read
+}
+
+void Sharded::step_done(bool changed) {
+  groups_.check_alive();
+  if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
+  params_->step(changed);
+  needs_step_ = false;
+}
+
+void Sharded::unshard(size_t unit) { params_->unshard(unit); }
+void Sharded::wait(size_t unit) { params_->wait(unit); }
+void Sharded::reshard(size_t unit) { params_->reshard(unit); }
+
+void Sharded::accumulate(size_t index, const void* gradient, int32_t dtype) {
+  gradients_->accumulate(index, gradient, dtype);
+}
+
+void Sharded::mark_ready(size_t index, const void* gradient, int32_t dtype) {
+  gradients_->mark_ready(index, gradient, dtype);
+}
+
+void Sharded::mark_unused(size_t index) { gradients_->mark_unused(index); }
+
+void* Sharded::param_view(size_t index) const {
+  check_index(index);
+  return params_->view(index);
+}
+
+void* Sharded::grad_view(size_t index) const {
+  check_index(index);
+  return gradients_->view(index);
+}
+
+void Sharded::check_index(size_t index) const {
+  if (index >= plan_.tensors.size())
+    fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
+         plan_.tensors.size() - 1);
+}
+
+// A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
+// been started ahead on all ranks without the caller knowing; a rank that closes first must not fail those of
+// the others, so they may end.
+void Sharded::close() noexcept {
+  if (closed_.exchange(true)) return;
+  const bool is_running = in_call.load() || gradients_->is_running();
+  if (is_running || !params_->wait_idle(Deadline::after_ms(groups_.revoked() ? 0 : kLastGatherMs))) {
+    groups_.abort();
+  } else {
+    groups_.leave();
+  }
+}
+
+}  // namespace dsc

@@ -1,0 +1,90 @@
+// Sharded data parallelism: every rank keeps one part of the gradients and of what the optimizer needs, and
+// in stage 3 of the parameters as well (ZeRO 1 to 3, FSDP).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bucket_plan/shard_copies.hpp"
+#include "bucket_plan/shard_layout.hpp"
+#include "comm/comm.hpp"
+#include "comm/tensor.hpp"
+#include "sharded/gradient_shards.hpp"
+#include "sharded/parameter_shards.hpp"
+#include "sharded/shard_groups.hpp"
+
+namespace dsc {
+
+struct ShardedOptions {
+  ShardRules rules;                // its number of shards is set by create()
+  std::span<const uint8_t> alone;  // one per parameter, or empty
+  size_t max_live_bytes = 0;       // of full parameters and of full gradients; 0: no limit
+  int32_t stage = 2;
+  int32_t average = DSC_AVERAGE_PRE;
+  int32_t grad_dtype = 0;  // 0: the parameters' types
+  int32_t shard_size = 0;  // ranks that share one copy; 0: all
+  int32_t prefetch = 1;    // units that are gathered ahead in stage 3
+  int32_t sync = 1;
+};
+
+// What create() has found out, equal on all ranks.
+struct ShardedPlan {
+  std::vector<ShardTensor> tensors;
+  ShardLayout layout;
+  std::vector<int32_t> grad_dtypes;  // of the buckets
+};
+
+// One thread at a time calls what is not marked "any thread"; `in_call` is for that.
+class Sharded {
+ public:
+  // Collective. Errors in options or parameters are the same on all ranks and leave comm usable.
+  static std::shared_ptr<Sharded> create(Comm& comm, std::span<const Tensor> params,
+                                         const ShardedOptions& options);
+
+  Sharded(Comm& comm, std::span<const Tensor> params, ShardedPlan plan, const ShardedOptions& options);
+  ~Sharded();
+  Sharded(const Sharded&) = delete;
+  Sharded& operator=(const Sharded&) = delete;
+
+  void begin(bool adds);
+  void finish();                           // collective
+  double clip_grad_norm(double max_norm);  // collective: returns the norm before
+  void step_done(bool changed);
+  void unshard(size_t unit);
+  void wait(size_t unit);
+  void reshard(size_t unit);
+
+  // --- Any thread.
+  void accumulate(size_t index, const void* gradient, int32_t dtype);
+  void mark_ready(size_t index, const void* gradient, int32_t dtype);
+  void mark_unused(size_t index);
+  void* param_view(size_t index) const;
+  void* grad_view(size_t index) const;
+  std::byte* param_shard(size_t bucket) const { return params_->shard(bucket); }
+  GradientShard grad_shard(size_t bucket) const { return gradients_->shard(bucket); }
+  size_t shard() const noexcept { return groups_.shard(); }
+  const ShardLayout& layout() const noexcept { return plan_.layout; }
+  const std::vector<ShardTensor>& tensors() const noexcept { return plan_.tensors; }
+  HeldBytes held_params() const { return params_->held(); }
+  HeldBytes held_gradients() const { return gradients_->held(); }
+  std::vector<OpStats> stats() const { return groups_.stats(); }
+  void close() noexcept;  // ends this rank's part; running operations are revoked on all ranks
+
+  std::atomic<bool> in_call{false};
+
+ private:
+  void check_index(size_t index) const;
+  void set_initial_values(std::span<const Tensor> params, bool sync);
+  double local_square_sum() const;
+
+  const ShardedPlan plan_;
+  ShardGroups groups_;
+  std::unique_ptr<GradientShards> gradients_;
+  std::unique_ptr<ParameterShards> params_;
+  bool needs_step_ = false;  // gradients were reduced, and the caller has not said what became of them
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace dsc

@@ -1,0 +1,37 @@
+// What messages call units, and lists of parameters.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bucket_plan/shard_layout.hpp"
+#include "comm/tensor.hpp"
+
+namespace dsc {
+
+// Returns "unit 3 (h.2.weight)" for each unit, with the name of its first parameter, or "unit 3" without one.
+inline std::vector<std::string> unit_labels(const ShardLayout& layout, std::span<const Tensor> params) {
+  std::vector<std::string> labels(layout.units.size());
+  for (size_t i = params.size(); i-- > 0;) {
+    const size_t unit = layout.buckets[layout.places[i].bucket].unit;
+    labels[unit] = "unit " + std::to_string(unit);
+    if (params[i].name) labels[unit] += " (" + clipped(params[i].name, 100) + ")";
+  }
+  return labels;
+}
+
+// Returns the labels of some parameters, cut to about 200 bytes.
+inline std::string listed_labels(std::span<const std::string> labels, std::span<const size_t> indices) {
+  constexpr size_t kMostBytes = 200;
+  std::string text;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::string& label = labels[indices[i]];
+    if (i > 0 && text.size() + label.size() > kMostBytes)
+      return text + " and " + std::to_string(indices.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + label;
+  }
+  return text;
+}
+
+}  // namespace dsc

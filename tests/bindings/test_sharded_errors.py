@@ -1,0 +1,231 @@
+"""What goes wrong with shards, and the order in which units are gathered ahead."""
+
+import gc
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import libdsc as dsc
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import sharded_model as model  # noqa: E402
+
+SECONDS = 120
+
+
+def start():
+    return dsc.init_distributed(init_timeout=60, timeout=60)
+
+
+def wrong_calls(rank):
+    world = start()
+    params = model.initial()
+    with pytest.raises(dsc.ConfigError, match="stage is 2 on rank 0 and 3 on rank 1"):
+        dsc.Sharded(world, params, stage=2 + rank)
+    with pytest.raises(dsc.ConfigError, match="unit_starts is 0 2 on rank 0 and 0 3 on rank 1"):
+        dsc.Sharded(world, params, units=[0, 2 + rank])
+    with pytest.raises(dsc.MismatchError, match=r"w1 \(index 2\) is f32"):
+        dsc.Sharded(world, params[:2] + [np.zeros(9 + rank, np.float32)], model.NAMES[:3])
+    with pytest.raises(dsc.InvalidArgError, match="shard_size is 3, expected 0 or a divisor of the 2 ranks"):
+        dsc.Sharded(world, params, shard_size=3)
+    with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least the 4096"):
+        dsc.Sharded(world, params, stage=3, units=model.UNITS, max_live_bytes=100)
+    with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: gradients of i32, expected a floating-point type"):
+        dsc.Sharded(world, [np.zeros(4, np.int32)])
+    with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
+        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not there: call unshard and wait"):
+            sharded.param_view(2)
+        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is not unsharded"):
+            sharded.wait(1)
+        sharded.unshard(0)
+        with pytest.raises(dsc.StateError, match=r"unit 0 \(w0\) is unsharded already"):
+            sharded.unshard(0)
+        sharded.unshard(1)
+        with pytest.raises(dsc.StateError, match=r"needs 4096 bytes, but 8192 of at most 8192 .* unit 0 \(w0\), unit 1 \(w1\)"):
+            sharded.unshard(2)
+        sharded.reshard(1)
+        sharded.unshard(2)
+        sharded.wait(2)
+        for unit in (0, 2):
+            sharded.reshard(unit)
+        with pytest.raises(dsc.StateError, match="no iteration runs"):
+            sharded.mark_ready(0, params[0])
+        with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
+            sharded.begin(accumulate=True)
+        sharded.begin()
+        with pytest.raises(ValueError, match="grad has 31 elements; parameter 0 has 403"):
+            sharded.mark_ready(0, params[1])
+        for i in range(1, 6):
+            sharded.mark_ready(i, params[i])
+        with pytest.raises(dsc.StateError, match=r"b2 \(index 5\) has been marked as ready twice"):
+            sharded.mark_ready(5, params[5])
+        with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the shards hold nothing of use"):
+            sharded.finish()
+        sharded.begin()  # all ranks missed the same, so it goes on
+        for i in range(6):
+            sharded.mark_unused(i)
+        sharded.finish()
+        with pytest.raises(dsc.StateError, match="expected step_done, or accumulate 1"):
+            sharded.begin()
+        sharded.step_done(changed=False)
+        if rank == 0:
+            sharded.begin()
+            for i in range(6):
+                sharded.mark_ready(i, params[i])
+            with pytest.raises(dsc.MismatchError, match=r"no gradient: w1 \(index 2\)"):
+                sharded.finish()
+        else:
+            sharded.begin()
+            for i in (0, 1, 3, 4, 5):
+                sharded.mark_ready(i, params[i])
+            with pytest.raises(dsc.StateError, match=r"rank 1: w1 \(index 2\); the sharded parameters are revoked"):
+                sharded.finish()
+        with pytest.raises(dsc.RevokedError, match="the sharded parameters were revoked"):
+            sharded.unshard(0)
+    world.all_reduce(np.ones(1))  # the communicator goes on
+    dsc.finalize()
+
+
+def test_mistakes_are_named():
+    dsc.spawn(wrong_calls, 2, timeout=SECONDS)
+
+
+def missing_in_a_copy(rank):
+    """Rank 3 leaves out a parameter; its own copy finds that, and the other one must not wait for it."""
+    world = start()
+    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
+        sharded.begin()
+        world.barrier()
+        begin = time.monotonic()
+        with pytest.raises(dsc.DscError) as raised:
+            for i in range(6):
+                if rank != 3 or i != 2:
+                    sharded.mark_ready(i, np.ones(model.SIZES[i], np.float32))
+            sharded.finish()
+        assert "w1 (index 2)" in str(raised.value) and time.monotonic() - begin < 15, raised.value
+        assert isinstance(raised.value, dsc.StateError if rank == 3 else dsc.MismatchError), raised.value
+    world.all_reduce(np.ones(1))
+    dsc.finalize()
+
+
+def test_all_copies_learn_what_one_has_found():
+    dsc.spawn(missing_in_a_copy, 4, timeout=SECONDS)
+
+
+def late(rank):
+    world = dsc.init_distributed(init_timeout=60, timeout=2)
+    sharded = dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS)
+    if rank == 1:
+        time.sleep(4)
+        return
+    sharded.begin()
+    begin = time.monotonic()
+    with pytest.raises(dsc.TimeoutError, match="rank 1 .* did not come within 2.0 s"):
+        for i in range(6):
+            sharded.mark_unused(i)
+        sharded.finish()
+    assert 1.9 < time.monotonic() - begin < 10
+
+
+def test_a_rank_that_does_not_come_is_named_in_time():
+    dsc.spawn(late, 2, timeout=SECONDS)
+
+
+def other_order(rank):
+    world = dsc.init_distributed(init_timeout=60, timeout=20)
+    with dsc.Sharded(world, model.initial(), model.NAMES, stage=3, units=model.UNITS) as sharded:
+        unit = rank + 1
+        sharded.unshard(unit)
+        with pytest.raises(dsc.MismatchError, match=r"unit 1 \(w1\), step 0.*unit 2 \(w2\), step 0"):
+            sharded.wait(unit)
+    dsc.finalize()
+
+
+def test_ranks_that_unshard_different_units_are_told():
+    dsc.spawn(other_order, 2, timeout=SECONDS)
+
+
+def not_finite(rank, n, shard_size):
+    world = start()
+    world.nonfinite_check = "fail"
+    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=shard_size) as sharded:
+        for bad in (False, True, False):
+            sharded.begin()
+            for i, size in enumerate(model.SIZES):
+                gradient = np.ones(size, np.float32)
+                if bad and rank == n - 1 and i == 2:
+                    gradient[3, 3] = np.nan
+                sharded.mark_ready(i, gradient)
+            if bad:
+                with pytest.raises(dsc.NonfiniteError, match=rf"unit 1 \(w1\) on rank {n - 1}"):
+                    sharded.finish()
+                with pytest.raises(dsc.StateError, match="no finished iteration has left gradients"):
+                    sharded.begin(accumulate=True)
+            else:
+                sharded.finish()
+                assert all((shard.grads[:1] == 1).all() for shard in sharded.shards)
+                sharded.step_done(changed=False)
+    dsc.finalize()
+
+
+@pytest.mark.parametrize("n, shard_size", [(2, 0), (4, 2)])
+def test_a_gradient_that_is_not_finite_fails_the_iteration_everywhere(n, shard_size):
+    dsc.spawn(not_finite, n, args=(n, shard_size), timeout=SECONDS)
+
+
+def prefetches(rank):
+    """The second step gathers ahead what the first one has used next; statistics count the gathers."""
+    world = start()
+    with dsc.Sharded(world, model.initial(), model.NAMES, stage=3, units=model.UNITS, prefetch=2) as sharded:
+        gathers = lambda: sum(one.count for one in sharded.stats() if one.operation == "all_gather (parameters)")  # noqa: E731
+        # The third step takes another course: it drops nothing, and gathers what was not ahead.
+        for order, expected in (([0, 1, 2], 3 + 2), ([0, 1, 2], 1 + 2), ([2, 1, 0], 1 + 2)):
+            before = gathers()
+            for unit in order:
+                with sharded.unit(unit):
+                    pass
+            sharded.step_done()
+            assert sharded.memory.param_bytes == 3 * 4096  # one unit, and two that are gathered ahead
+            end = time.monotonic() + 20
+            while gathers() - before < expected and time.monotonic() < end:
+                time.sleep(0.001)
+            assert gathers() - before == expected, (order, gathers() - before)
+    dsc.finalize()
+
+
+def test_units_are_gathered_in_the_order_of_the_step_before():
+    dsc.spawn(prefetches, 2, timeout=SECONDS)
+
+
+def made_and_closed(rank, n):
+    """Descriptors, mappings and memory stay the same, whatever was under way when it was closed."""
+    world = start()
+    seen = []
+    for number in range(60):
+        rules = {"stage": number % 3 + 1, "units": model.UNITS, "shard_size": n // 2 if number % 2 else 0}
+        sharded = dsc.Sharded(world, model.initial(), model.NAMES, **rules)
+        model.train_sharded(world, sharded, "sgd", steps=2)
+        if number % 4 == 0:
+            sharded.begin()
+            sharded.mark_unused(5)  # an iteration that nobody finishes
+        world.barrier()
+        sharded.close()
+        del sharded
+        gc.collect()
+        world.barrier()
+        maps = pathlib.Path("/proc/self/maps").read_text().count("\n")
+        rss = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+        seen.append((len(os.listdir("/proc/self/fd")), maps, rss))
+    dsc.finalize()
+    return seen
+
+
+def test_nothing_is_left_of_what_was_closed():
+    for seen in dsc.spawn(made_and_closed, 2, args=(2,), timeout=SECONDS):
+        (fds, maps, rss), (fds_later, maps_later, rss_later) = seen[11], seen[59]
+        assert fds_later <= fds and maps_later <= maps + 8 and rss_later <= rss + (2 << 20), (seen[11], seen[59])
