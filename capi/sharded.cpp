@@ -139,12 +139,12 @@ dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   });
 }
 
-dsc_result_t dsc_sharded_clip_grad_norm(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
+dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     expect_no_stream(stream);
     dsc::require(norm, "norm");
-    *norm = inside->clip_grad_norm(max_norm);
+    *norm = inside->clip(max_norm);
   });
 }
 

@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
       }
     }
     CHECK(dsc_sharded_finish(sharded, NULL)); /* now this rank's shards hold the mean */
-    CHECK(dsc_sharded_clip_grad_norm(sharded, 1000, &norm, NULL));
+    CHECK(dsc_sharded_clip(sharded, 1000, &norm, NULL));
     for (size_t b = 0; b < n_shards; b++) step(&shards[b], momentum[b]);
     CHECK(dsc_sharded_step_done(sharded, 1, NULL));
   }

@@ -34,7 +34,7 @@ for step in range(STEPS):
         for i, gradient in zip(reversed(sharded.units[layer]), reversed(grads)):
             sharded.mark_ready(i, gradient)  # the last one of a layer starts its reduction
     sharded.finish()  # now this rank's shards hold the mean
-    norm = sharded.clip_grad_norm(1000.0)
+    norm = sharded.clip(1000.0)
     for shard, own in zip(sharded.shards, momentum):  # the optimizer works on this rank's shards alone
         own *= 0.9
         own += shard.grads

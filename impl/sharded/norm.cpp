@@ -49,7 +49,7 @@ double Sharded::local_square_sum() const {
   return sum;
 }
 
-double Sharded::clip_grad_norm(double max_norm) {
+double Sharded::clip(double max_norm) {
   groups_.check_alive();
   if (!(max_norm >= 0)) fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected 0 or more", max_norm);
   if (!gradients_->has_sums())

@@ -50,7 +50,7 @@ class Sharded {
 
   void begin(bool adds);
   void finish();                           // collective
-  double clip_grad_norm(double max_norm);  // collective: returns the norm before
+  double clip(double max_norm);  // collective: returns the norm before
   void step_done(bool changed);
   void unshard(size_t unit);
   void wait(size_t unit);

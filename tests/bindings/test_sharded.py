@@ -225,7 +225,7 @@ def clip(rank, n, stage, shard_size):
     grads = [rng.standard_normal(size).astype(np.float32) for size in model.SIZES]
     with dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, shard_size=shard_size, units=model.UNITS) as sharded:
         with pytest.raises(dsc.StateError, match="call finish first"):
-            sharded.clip_grad_norm(1.0)
+            sharded.clip(1.0)
         for limit, bad in ((math.inf, False), (0.5, False), (0.5, True), (1e9, False)):
             sharded.begin()
             for i in range(6):
@@ -235,7 +235,7 @@ def clip(rank, n, stage, shard_size):
                 sharded.mark_ready(i, mine)
             sharded.finish()
             before = [shard.grads.copy() for shard in sharded.shards]
-            norm = sharded.clip_grad_norm(limit)
+            norm = sharded.clip(limit)
             expected = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in grads))
             assert (not math.isfinite(norm)) if bad else math.isclose(norm, expected, rel_tol=1e-6), norm
             scale = 1.0 if bad else min(1.0, limit / (norm + 1e-6))

@@ -69,7 +69,7 @@ try:
         for i, size in enumerate(model.SIZES):
             sharded.mark_ready(i, np.ones(size, np.float32))
         sharded.finish()
-        sharded.clip_grad_norm(1.0)
+        sharded.clip(1.0)
         sharded.step_done(changed=False)
 except dsc.DscError as error:
     print(type(error).__name__, error, flush=True)

@@ -177,7 +177,7 @@ static void begin(void) {
   WALK(DSC_ERR_STATE, dsc_sharded_mark_ready(S, 0, values, 0, NULL));
   WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0));
   WALK(DSC_ERR_STATE, dsc_sharded_finish(S, NULL));
-  WALK(DSC_ERR_STATE, dsc_sharded_clip_grad_norm(S, 1, &norm, NULL));
+  WALK(DSC_ERR_STATE, dsc_sharded_clip(S, 1, &norm, NULL));
   WALK(DSC_OK, dsc_sharded_begin(S, 0, NULL));
   WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL));
   EXPECT(norm == 9);
@@ -220,15 +220,15 @@ static void finish(void) {
   WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL)); /* nobody has used the gradients */
 }
 
-static void clip_grad_norm(void) {
+static void clip(void) {
   double norm = 9;
-  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_clip_grad_norm(bad, 1, &norm, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip_grad_norm(S, 1, &norm, values));
-  WALK_INVALID(dsc_sharded_clip_grad_norm(S, -1, &norm, NULL));
-  WALK_INVALID(dsc_sharded_clip_grad_norm(S, (double)NAN, &norm, NULL));
-  WALK_INVALID(dsc_sharded_clip_grad_norm(S, 1, NULL, NULL));
+  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_clip(bad, 1, &norm, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip(S, 1, &norm, values));
+  WALK_INVALID(dsc_sharded_clip(S, -1, &norm, NULL));
+  WALK_INVALID(dsc_sharded_clip(S, (double)NAN, &norm, NULL));
+  WALK_INVALID(dsc_sharded_clip(S, 1, NULL, NULL));
   EXPECT(norm == 9);
-  WALK(DSC_OK, dsc_sharded_clip_grad_norm(S, 1, &norm, NULL));
+  WALK(DSC_OK, dsc_sharded_clip(S, 1, &norm, NULL));
   EXPECT(norm == 0);
 }
 
@@ -365,7 +365,7 @@ const walk_step_t walk_sharded[] = {
     {"dsc_sharded_mark_ready", mark_ready},
     {"dsc_sharded_mark_unused", mark_unused},
     {"dsc_sharded_finish", finish},
-    {"dsc_sharded_clip_grad_norm", clip_grad_norm},
+    {"dsc_sharded_clip", clip},
     {"dsc_sharded_step_done", step_done},
     {"dsc_sharded_unshard", unshard},
     {"dsc_sharded_wait", wait_for_unit},

@@ -2392,7 +2392,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_void_p
         ],
     ),
-    "dsc_sharded_clip_grad_norm": (
+    "dsc_sharded_clip": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p

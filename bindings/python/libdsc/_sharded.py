@@ -254,13 +254,13 @@ class Sharded:
         """Waits until the gradient shards hold the averages. Collective. Ctrl-C aborts the world."""
         self._blocking("finish", lib.dsc_sharded_finish, None)
 
-    def clip_grad_norm(self, max_norm: float) -> float:
+    def clip(self, max_norm: float) -> float:
         """Gives the norm of all gradients, and scales them down to max_norm as PyTorch does. Collective.
 
         A norm that is NaN or infinite changes nothing, on all ranks.
         """
         norm = c_double()
-        self._blocking("clip_grad_norm", lib.dsc_sharded_clip_grad_norm, real("max_norm", max_norm), byref(norm), None)
+        self._blocking("clip", lib.dsc_sharded_clip, real("max_norm", max_norm), byref(norm), None)
         return norm.value
 
     def step_done(self, changed: bool = True) -> None:

@@ -407,8 +407,8 @@ pub struct dsc_pipe_report_t {
 
 /// Sharded parameters, on one rank.
 ///
-/// Thread-safety: one thread at a time for begin, finish, clip_grad_norm, step_done, unshard, wait
-/// and reshard; any thread for the rest.
+/// Thread-safety: one thread at a time for begin, finish, clip, step_done, unshard, wait and
+/// reshard; any thread for the rest.
 #[repr(C)]
 pub struct dsc_sharded_t {
     _opaque: [u8; 0],
@@ -4811,7 +4811,7 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
-    pub fn dsc_sharded_clip_grad_norm(
+    pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
         max_norm: f64,
         norm: *mut f64,

@@ -89,7 +89,7 @@ unsafe impl Send for TiedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for TiedHandle {}
 
-// SAFETY: begin, finish, clip_grad_norm, step_done, unshard, wait and reshard take one thread at a time and are reached
+// SAFETY: begin, finish, clip, step_done, unshard, wait and reshard take one thread at a time and are reached
 // through `&mut Sharded` only; everything else may be called from any thread, by several at once.
 unsafe impl Send for ShardedHandle {}
 // SAFETY: as above.

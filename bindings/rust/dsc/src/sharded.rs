@@ -324,11 +324,11 @@ impl Sharded {
 
     /// Gives the norm of all gradients, and scales them down to a largest norm as PyTorch does. Collective. A norm that is
     /// not finite changes nothing.
-    pub fn clip_grad_norm(&mut self, max_norm: f64) -> Result<f64> {
+    pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
         let mut norm = 0.0;
         // SAFETY: the library checks the handle, and norm outlives the call.
-        let result = unsafe { sys::dsc_sharded_clip_grad_norm(self.raw(), max_norm, &mut norm, ptr::null_mut()) };
-        self.check(result, "sharded_clip_grad_norm")?;
+        let result = unsafe { sys::dsc_sharded_clip(self.raw(), max_norm, &mut norm, ptr::null_mut()) };
+        self.check(result, "sharded_clip")?;
         Ok(norm)
     }
 
