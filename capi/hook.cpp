@@ -93,6 +93,7 @@ dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, dsc_buck
                                          void* context, const char* name) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
+    pinned->expect_no_join();
     if (!hook) return pinned->set_hook(nullptr);
     pinned->set_hook(std::make_shared<CallerHook>(hook, context, name ? name : "hook", pinned->group()));
   });
@@ -102,6 +103,7 @@ dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const ch
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     pinned->expect_idle();
+    pinned->expect_no_join();
     dsc::verify_settings(*pinned->group(), std::vector<dsc::Setting>{{"the hook", spec ? spec : "none"}});
     pinned->set_hook(spec ? dsc::make_hook(spec, *pinned->group()) : nullptr);
   });
@@ -123,7 +125,7 @@ dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer, const v
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     dsc::check_buffer("state", state, bytes);
-    pinned->hook().load({static_cast<const std::byte*>(state), bytes});
+    pinned->load_hook({static_cast<const std::byte*>(state), bytes});
   });
 }
 

@@ -255,6 +255,8 @@ dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reducer, const
                                             size_t n_buffers) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
+    pinned->expect_idle();
+    pinned->expect_no_join();
     pinned->buffers.set(*pinned->group(), dsc::read_tensors(buffers, n_buffers, "buffers"));
   });
 }
@@ -293,6 +295,7 @@ dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {
   return dsc::guard(__func__, [&] {
     if (!reducer) return;
     auto pinned = dsc::pin_reducer(reducer);
+    pinned->refuse_inside_hook();
     pinned.close();
     pinned->close();
   });

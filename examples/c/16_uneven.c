@@ -1,5 +1,6 @@
 /*
- * Ranks with different numbers of batches: a join, micro-batches that communicate nothing, a hook, and a limited norm.
+ * Ranks with different numbers of batches: a join, micro-batches that communicate nothing, a hook, and a
+ * limited norm.
  *
  *   dscrun -n 4 -- ./16_uneven
  */
@@ -56,8 +57,8 @@ int main(void) {
   for (int batch = 0; batch < batches; batch++) norm = step(reducer);
   CHECK(dsc_join_finish(join, &param, 1, &last)); /* takes part in what the others do until all are here */
 
-  printf("rank %d: %d batches, the last one with a norm of %.1f; rank %d came last, weights %.4f\n", rank, batches,
-         norm, last, weights[0]);
+  printf("rank %d: %d batches, the last one with a norm of %.1f; rank %d came last, weights %.4f\n", rank,
+         batches, norm, last, weights[0]);
   CHECK(dsc_join_destroy(join));
   CHECK(dsc_bucket_reducer_destroy(reducer));
   CHECK(dsc_finalize());

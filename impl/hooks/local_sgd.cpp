@@ -54,13 +54,19 @@ class LocalSgdHook final : public BucketHook {
     return sums_[bucket.index].work();
   }
 
+  void abort() noexcept override {
+    if (host_) host_->abort();
+  }
+
+  bool makes_equal() const noexcept override { return iteration_ <= start_iteration_; }
+
   std::string save() const override {
     StateWriter writer(name_);
     writer.number(iteration_);
     return writer.take();
   }
 
-  void load(std::span<const std::byte> state) override {
+  void load(std::span<const std::byte> state, std::span<const HookBucket>) override {
     StateReader reader(state, name_);
     const uint64_t iteration = reader.number();
     reader.end();

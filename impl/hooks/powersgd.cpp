@@ -2,6 +2,7 @@
 // (Vogels, Karimireddy and Jaggi 2019; steps and defaults as PyTorch's powerSGD_hook).
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -64,7 +65,7 @@ class PowerSgdHook final : public BucketHook {
 
   std::shared_ptr<Work> step(const HookBucket& bucket, int step) override;
   std::string save() const override;
-  void load(std::span<const std::byte> state) override;
+  void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override;
 
  private:
   struct Bucket {
@@ -86,6 +87,7 @@ class PowerSgdHook final : public BucketHook {
   std::shared_ptr<Work> multiply_by_q(const HookBucket& bucket, Bucket& own);
   std::shared_ptr<Work> multiply_by_p(const HookBucket& bucket, Bucket& own) const;
   void expand(const HookBucket& bucket, Bucket& own);
+  static void forget_nonfinite(Bucket& own);
   void end(const HookBucket& bucket);
 
   static float* elements(const HookBucket& bucket) { return reinterpret_cast<float*>(bucket.buffer); }
@@ -218,8 +220,18 @@ void PowerSgdHook::expand(const HookBucket& bucket, Bucket& own) {
     divide(DSC_DTYPE_F32, elements(bucket) + rest.at, p, rest.count, bucket.divisor);
     p += rest.count;
   }
+  forget_nonfinite(own);
   if (!error_feedback_) return;
-  for (size_t i = 0; i < bucket.count; ++i) own.error[i] = own.input[i] - elements(bucket)[i];
+  for (size_t i = 0; i < bucket.count; ++i) {
+    const float rest = own.input[i] - elements(bucket)[i];
+    own.error[i] = std::isfinite(rest) ? rest : 0;
+  }
+}
+
+// An approximation with a NaN or infinity, which is the same on all ranks, would spoil all later ones.
+void PowerSgdHook::forget_nonfinite(Bucket& own) {
+  if (!std::ranges::all_of(own.q, [](float value) { return std::isfinite(value); }))
+    std::ranges::fill(own.q, 0.0F);
 }
 
 std::string PowerSgdHook::save() const {
@@ -233,7 +245,7 @@ std::string PowerSgdHook::save() const {
   return writer.take();
 }
 
-void PowerSgdHook::load(std::span<const std::byte> state) {
+void PowerSgdHook::load(std::span<const std::byte> state, std::span<const HookBucket> buckets) {
   StateReader reader(state, name_);
   const uint64_t iteration = reader.number();
   std::vector<Bucket> loaded(reader.items());
@@ -242,6 +254,9 @@ void PowerSgdHook::load(std::span<const std::byte> state) {
     bucket.q = reader.floats();
   }
   reader.end();
+  expect_buckets(name_, loaded.size(), buckets.size());
+  for (size_t b = 0; b < loaded.size(); ++b)
+    if (!loaded[b].error.empty() || !loaded[b].q.empty()) set_up(buckets[b], loaded[b]);
   iteration_ = iteration;
   buckets_ = std::move(loaded);
 }

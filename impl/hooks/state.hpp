@@ -43,10 +43,10 @@ class StateReader {
     std::memcpy(&value, take(sizeof value), sizeof value);
     return value;
   }
-  // A number of items that take at least a byte each.
+  // A number of items that take at least eight bytes each.
   uint64_t items() {
     const uint64_t count = number();
-    if (count > bytes_.size()) complain();
+    if (count > bytes_.size() / sizeof(uint64_t)) complain();
     return count;
   }
   std::string text() {
@@ -79,5 +79,13 @@ class StateReader {
   std::span<const std::byte> bytes_;
   const std::string hook_;
 };
+
+// Throws INVALID_ARG if a state has another number of buckets; one that was saved before the first iteration
+// has none.
+inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets) {
+  if (saved > buckets)
+    fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected %zu", hook.c_str(), saved,
+         buckets);
+}
 
 }  // namespace dsc

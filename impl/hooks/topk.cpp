@@ -51,11 +51,14 @@ class TopKHook final : public BucketHook {
     return writer.take();
   }
 
-  void load(std::span<const std::byte> state) override {
+  void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override {
     StateReader reader(state, name_);
     std::vector<Bucket> loaded(reader.items());
     for (Bucket& bucket : loaded) bucket.error = reader.floats();
     reader.end();
+    expect_buckets(name_, loaded.size(), buckets.size());
+    for (size_t b = 0; b < loaded.size(); ++b)
+      if (!loaded[b].error.empty()) expect_errors(loaded[b], buckets[b]);
     buckets_ = std::move(loaded);
   }
 
@@ -74,12 +77,16 @@ class TopKHook final : public BucketHook {
 
   void add_error(const HookBucket& bucket, Bucket& own) const {
     own.error.resize(own.error.empty() ? bucket.count : own.error.size());
+    expect_errors(own, bucket);
+    add(DSC_DTYPE_F32, own.error.data(), bucket.buffer, bucket.count);
+  }
+
+  void expect_errors(const Bucket& own, const HookBucket& bucket) const {
     if (own.error.size() != bucket.count)
       fail(DSC_ERR_INVALID_ARG,
            "the loaded state of hook %s has %zu errors for bucket %zu, expected %zu: other "
            "parameters or buckets",
            name_.c_str(), own.error.size(), bucket.index, bucket.count);
-    add(DSC_DTYPE_F32, own.error.data(), bucket.buffer, bucket.count);
   }
 
   std::shared_ptr<Work> send(const HookBucket& bucket, Bucket& own) const {
@@ -101,14 +108,18 @@ class TopKHook final : public BucketHook {
     return bucket.group.start(call);
   }
 
-  // What rounding to the type that is sent has taken stays in the error too; a NaN does not.
+  // What rounding to the type that is sent has taken stays in the error too. A NaN or infinity does not, and
+  // where there is one, it is among the elements that are sent.
   void keep_rest(Bucket& own, std::vector<float>& values, const std::byte* sent) const {
     const std::vector<float> exact = values;
     cast(DSC_DTYPE_F32, values.data(), wire_dtype_, sent, values.size());
     for (size_t i = 0; i < values.size(); ++i) {
-      const float rest = exact[i] - values[i];
-      own.error[own.indices[i]] = std::isfinite(rest) ? rest : 0;
+      const float rest = std::isfinite(values[i]) ? exact[i] - values[i] : 0;
+      own.error[own.indices[i]] = rest;
     }
+    if (std::ranges::all_of(exact, [](float value) { return std::isfinite(value); })) return;
+    for (float& value : own.error)
+      if (!std::isfinite(value)) value = 0;
   }
 
   void receive(const HookBucket& bucket, Bucket& own) const {

@@ -32,7 +32,7 @@ class TwoPhaseHook final : public BucketHook {
   }
 
   std::string save() const override;
-  void load(std::span<const std::byte> state) override;
+  void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override;
 
  private:
   struct Bucket {
@@ -126,7 +126,7 @@ std::string TwoPhaseHook::save() const {
   return writer.take();
 }
 
-void TwoPhaseHook::load(std::span<const std::byte> state) {
+void TwoPhaseHook::load(std::span<const std::byte> state, std::span<const HookBucket> buckets) {
   StateReader reader(state, name_);
   std::vector<Bucket> loaded(reader.items());
   for (Bucket& bucket : loaded) {
@@ -134,6 +134,9 @@ void TwoPhaseHook::load(std::span<const std::byte> state) {
     bucket.server_error = reader.floats();
   }
   reader.end();
+  expect_buckets(name_, loaded.size(), buckets.size());
+  for (size_t b = 0; b < loaded.size(); ++b)
+    if (!loaded[b].worker_error.empty()) set_up(buckets[b], loaded[b]);
   buckets_ = std::move(loaded);
 }
 

@@ -9,21 +9,33 @@
 namespace dsc {
 namespace {
 
-// Says for its lifetime that a thread is inside a start.
-class StartScope {
+thread_local const BucketRunner* inside_hook_of = nullptr;
+
+// Says for its lifetime that this thread is inside a hook.
+class HookScope {
  public:
-  explicit StartScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
-  ~StartScope() { flag_.store(false); }
-  StartScope(const StartScope&) = delete;
-  StartScope& operator=(const StartScope&) = delete;
+  explicit HookScope(const BucketRunner& runner) noexcept : before_(inside_hook_of) {
+    inside_hook_of = &runner;
+  }
+  ~HookScope() { inside_hook_of = before_; }
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
 
  private:
-  std::atomic<bool>& flag_;
+  const BucketRunner* const before_;
 };
+
+// Sparse gradients have buckets without elements, of which hooks know nothing.
+size_t last_with_elements(const BucketSet& set) {
+  size_t last = 0;
+  for (size_t b = 0; b < set.size(); ++b)
+    if (set.layout.buckets[b].count > 0) last = b;
+  return last;
+}
 
 }  // namespace
 
-void BucketHook::load(std::span<const std::byte> state) {
+void BucketHook::load(std::span<const std::byte> state, std::span<const HookBucket>) {
   if (!state.empty())
     fail(DSC_ERR_INVALID_ARG, "hook %s keeps no state, expected 0 bytes, got %zu", name().c_str(),
          state.size());
@@ -66,7 +78,6 @@ bool BucketRunner::is_next_complete() const noexcept {
 // With a hook, the buckets before move on by one step at this point, because a point in time would differ
 // between ranks.
 void BucketRunner::start_next() {
-  const StartScope scope(starting_);
   const size_t number = launched_;
   timeline.launched(number);
   if (!hook_) {
@@ -74,23 +85,36 @@ void BucketRunner::start_next() {
   } else {
     set_->storage->gather(number);
     for (size_t b = 0; b < number; ++b) advance(b);
-    step(number);
+    buckets_[number].reduced = set_->layout.buckets[number].count == 0;
+    if (!buckets_[number].reduced) step(number);
   }
   ++launched_;
 }
 
-HookBucket BucketRunner::view_of(size_t b) const {
-  const BucketLayout::Bucket& bucket = set_->layout.buckets[b];
+void BucketRunner::refuse_inside_hook() const {
+  if (inside_hook_of == this)
+    fail(DSC_ERR_REENTRANT,
+         "a hook of this reducer calls it, expected calls on the bucket's communicator only");
+}
+
+void BucketRunner::load_hook(BucketSet& set, std::span<const std::byte> state) {
+  std::vector<HookBucket> views;
+  for (size_t b = 0; b < set.size(); ++b) views.push_back(view_of(set, b));
+  hook_->load(state, views);
+}
+
+HookBucket BucketRunner::view_of(const BucketSet& set, size_t b) const {
+  const BucketLayout::Bucket& bucket = set.layout.buckets[b];
   return {.index = b,
-          .is_last = b + 1 == buckets_.size(),
+          .is_last = b == last_with_elements(set),
           .divisor = divisor_,
           .dtype = bucket.dtype,
           .count = bucket.count,
-          .buffer = set_->bucket(b),
-          .stream = set_->storage->stream(),
-          .params = set_->layout.plan.bucket(b),
+          .buffer = set.bucket(b),
+          .stream = set.storage->stream(),
+          .params = set.layout.plan.bucket(b),
           .tensors = params_.tensors,
-          .slots = set_->slots,
+          .slots = set.slots,
           .group = group_};
 }
 
@@ -98,7 +122,8 @@ HookBucket BucketRunner::view_of(size_t b) const {
 // on all ranks.
 void BucketRunner::step(size_t b) {
   Bucket& bucket = buckets_[b];
-  capture([&] { bucket.work = hook_->step(view_of(b), bucket.next_step++); },
+  const HookScope scope(*this);
+  capture([&] { bucket.work = hook_->step(view_of(*set_, b), bucket.next_step++); },
           [&](const Error& error) {
             Failure cause = error.failure();
             cause.ranks = {group_.rank()};
@@ -114,6 +139,7 @@ void BucketRunner::step(size_t b) {
 void BucketRunner::advance(size_t b) {
   Bucket& bucket = buckets_[b];
   if (bucket.reduced) return;
+  if (group_.revoked()) throw Error(group_.failure());
   const Failure failure = set_->storage->outcome(*bucket.work);
   if (failure.code != DSC_OK) throw Error(failure);
   step(b);

@@ -14,6 +14,18 @@
 
 namespace dsc {
 
+// Says for its lifetime that a thread is inside a start.
+class StartScope {
+ public:
+  explicit StartScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
+  ~StartScope() { flag_.store(false); }
+  StartScope(const StartScope&) = delete;
+  StartScope& operator=(const StartScope&) = delete;
+
+ private:
+  std::atomic<bool>& flag_;
+};
+
 class BucketRunner {
  public:
   BucketRunner(Comm& group, const ParamList& params) : group_(group), params_(params) {}
@@ -21,6 +33,11 @@ class BucketRunner {
   // Between iterations.
   void set_hook(std::shared_ptr<BucketHook> hook);
   const std::shared_ptr<BucketHook>& hook() const noexcept { return hook_; }
+  void load_hook(BucketSet& set, std::span<const std::byte> state);
+  // Never frees the hook, whose memory an operation may still use.
+  void keep_hook() { new std::shared_ptr<BucketHook>(hook_); }
+  // Throws REENTRANT on a thread that is inside this object's hook.
+  void refuse_inside_hook() const;
   void begin(BucketSet& set, int divisor);
 
   // Any thread: says that another parameter of a bucket has its gradient. Returns true if it was the last.
@@ -31,6 +48,8 @@ class BucketRunner {
   template <typename Check>
   void launch(const Check& before_each) DSC_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
+    if (!is_next_complete()) return;
+    const StartScope scope(starting_);
     while (is_next_complete()) {
       before_each();
       start_next();
@@ -71,7 +90,7 @@ class BucketRunner {
   void start_next() DSC_REQUIRES(mutex_);
   void step(size_t bucket) DSC_REQUIRES(mutex_);
   void advance(size_t bucket) DSC_REQUIRES(mutex_);
-  HookBucket view_of(size_t bucket) const;
+  HookBucket view_of(const BucketSet& set, size_t bucket) const;
   std::shared_ptr<Work> work_of(size_t bucket) DSC_EXCLUDES(mutex_);
 
   Comm& group_;

@@ -37,6 +37,11 @@ void Buffers::set(Comm& group, std::span<const Tensor> buffers) {
   for (const Tensor& buffer : buffers) data_.push_back(buffer.data);
 }
 
+void Buffers::require() const {
+  if (!list_)
+    fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() before");
+}
+
 std::vector<Tensor> Buffers::select(bool on_device, bool mean, int32_t how) const {
   std::vector<Tensor> part;
   for (size_t i = 0; i < data_.size(); ++i) {
@@ -49,8 +54,7 @@ std::vector<Tensor> Buffers::select(bool on_device, bool mean, int32_t how) cons
 }
 
 void Buffers::sync(Comm& group, int32_t how, const Turn& turn, bool contributes) {
-  if (!list_)
-    fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() before");
+  require();
   for (const bool on_device : {false, true})
     for (const bool mean : {false, true})
       sync_part(group, select(on_device, mean, how), mean, turn, contributes);

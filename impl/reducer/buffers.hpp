@@ -15,6 +15,7 @@ namespace dsc {
 class Buffers {
  public:
   bool any() const noexcept { return !data_.empty(); }
+  void require() const;  // throws STATE if there is no list
 
   // Collective: replaces the list. Throws on all ranks alike if a tensor differs between ranks or cannot be
   // used.

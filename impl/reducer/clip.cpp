@@ -26,8 +26,8 @@ void add_values(Partial& partial, const T* values, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const auto value = static_cast<double>(values[i]);
     sums[i % kRunningSums] += value * value;
-    // A comparison with a NaN is false, so that it has to be taken as it is.
-    if (!(std::fabs(value) <= partial.most)) partial.most = std::fabs(value);
+    // A comparison with a NaN is false: a NaN is taken as it is, and stays.
+    if (!(std::fabs(value) <= partial.most) && !std::isnan(partial.most)) partial.most = std::fabs(value);
   }
   for (const double sum : sums) partial.squares += sum;
 }

@@ -340,6 +340,7 @@ void DeviceStorage::deliver(Work* work, std::span<const Delivery> deliveries) {
 // An iteration that is not reduced has put work on other streams that nobody has waited for yet.
 void DeviceStorage::end(void* stream) {
   {
+    const DeviceScope scope(device());
     const MutexLock lock(mutex_);
     for (Bucket& bucket : buckets_)
       if (bucket.fill == Fill::kNot) come_behind(bucket);

@@ -18,11 +18,13 @@ namespace {
 // and no rank may use them.
 class AbortUnlessDone {
  public:
-  AbortUnlessDone(Comm& group, std::atomic<bool>& told) noexcept : group_(group), reported_(told) {}
+  AbortUnlessDone(Comm& group, BucketHook* hook, std::atomic<bool>& told) noexcept
+      : group_(group), hook_(hook), reported_(told) {}
   ~AbortUnlessDone() {
     if (done_) return;
     reported_.store(true);
     group_.abort();
+    if (hook_) hook_->abort();
   }
   AbortUnlessDone(const AbortUnlessDone&) = delete;
   AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
@@ -31,6 +33,7 @@ class AbortUnlessDone {
 
  private:
   Comm& group_;
+  BucketHook* const hook_;
   std::atomic<bool>& reported_;
   bool done_ = false;
 };
@@ -38,11 +41,12 @@ class AbortUnlessDone {
 }  // namespace
 
 void Reducer::finish(void* stream) {
+  runner_.refuse_inside_hook();
   current_set()->storage->check(nullptr, stream, {});
   stop_marking();
   runner_.timeline.finishing();
   if (intake_.is_local()) return finish_local(stream);
-  AbortUnlessDone guard(*group_, reported_);
+  AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
   intake_.take_deferred();
   intake_.take_frozen_unused();
   if (options_.find_unused == 1 && options_.static_graph == 0) intake_.take_missing();
@@ -58,7 +62,7 @@ void Reducer::finish(void* stream) {
       end_iteration(false);
       guard.done();
     }
-    fail_incomplete(params_, group_->rank(), absent, launched, failure);
+    fail_incomplete(params_, group_->rank(), absent, runner_.hook() ? 0 : launched, failure);
   }
   const Failure nonfinite = end_complete(stream);
   if (sparse_.any()) sparse_.reduce(*group_, divisor_);
@@ -105,6 +109,8 @@ Failure Reducer::end_complete(void* stream) {
   };
   for (size_t b = 0; b < running; ++b) wait(b);
   launch_ready(false);
+  if (const size_t launched = runner_.launched(); launched != set().size())
+    fail(DSC_ERR_INTERNAL, "only %zu of %zu buckets were launched", launched, set().size());
   runner_.complete_hooks();
   for (size_t b = running; b < set().size(); ++b) wait(b);
   if (!bad) bad = storage().find_nonfinite();

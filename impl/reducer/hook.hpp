@@ -45,7 +45,12 @@ class BucketHook {
   // What the hook remembers between iterations, as bytes for a checkpoint of this rank. load() throws
   // INVALID_ARG for bytes that are not of a hook of the same kind and the same parameters.
   virtual std::string save() const { return {}; }
-  virtual void load(std::span<const std::byte> state);
+  virtual void load(std::span<const std::byte> state, std::span<const HookBucket> buckets);
+
+  // Any thread: ends the waiting for operations of groups that the hook has made itself.
+  virtual void abort() noexcept {}
+  // Whether all ranks have the same gradients after the latest iteration.
+  virtual bool makes_equal() const noexcept { return true; }
 };
 
 }  // namespace dsc

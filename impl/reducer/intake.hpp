@@ -40,6 +40,15 @@ class GradientIntake {
       throw Error(error);
     });
   }
+  // The same for a gradient that is only added to what is collected.
+  template <typename Step>
+  void add(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
+    capture(step, [&](const Error& error) {
+      const MutexLock lock(mutex);
+      marks.cancel_sum(index);
+      throw Error(error);
+    });
+  }
   // Takes a complete gradient: into its bucket, or in a local iteration to what was collected.
   void take(size_t index, const void* gradient, void* stream) DSC_EXCLUDES(mutex);
   // Takes zeros, or what local iterations have collected.

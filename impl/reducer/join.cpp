@@ -15,6 +15,11 @@ namespace {
 constexpr uint64_t kStepTag = 0x6a6f696e;
 constexpr uint64_t kSkewToWarnOf = 1000;
 
+const char* step_text(int32_t step) {
+  return step == static_cast<int32_t>(JoinStep::kIteration) ? "begins an iteration of"
+                                                            : "synchronises buffers of";
+}
+
 }  // namespace
 
 // What one rank is about to do.
@@ -35,6 +40,16 @@ std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reduc
     if (reducers[i]->group()->size() != comm.size())
       fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d",
            i, reducers[i]->group()->size(), comm.size());
+    for (int rank = 0; rank < comm.size(); ++rank)
+      if (reducers[i]->group()->global_rank(rank) != comm.global_rank(rank))
+        fail(DSC_ERR_INVALID_ARG,
+             "reducer %zu has rank %d of the world as its rank %d, expected %d as the communicator", i,
+             reducers[i]->group()->global_rank(rank), rank, comm.global_rank(rank));
+    if (!options.divide_by_initial && reducers[i]->average() == DSC_AVERAGE_POST)
+      fail(DSC_ERR_UNSUPPORTED,
+           "reducer %zu has average post, which divides by all ranks; expected pre, pytorch or none "
+           "with divide_by_initial 0",
+           i);
     reducers[i]->expect_idle();
     reducers[i]->expect_no_join();
   }
@@ -76,10 +91,9 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
     if (first == words.end() || !is_active(words[rank])) continue;
     if (words[rank].step == first->step && words[rank].reducer == first->reducer) continue;
     fail(DSC_ERR_MISMATCH,
-         "ranks under a join do different things: rank %d step %d of reducer %d, rank %zu step %d of "
-         "reducer %d",
-         static_cast<int>(first - words.begin()), first->step, first->reducer, rank, words[rank].step,
-         words[rank].reducer);
+         "ranks under a join do different things: rank %d %s reducer %d, rank %zu %s reducer %d",
+         static_cast<int>(first - words.begin()), step_text(first->step), first->reducer, rank,
+         step_text(words[rank].step), words[rank].reducer);
   }
   return words;
 }
@@ -128,7 +142,7 @@ void Join::shadow(const std::vector<Word>& words) {
 }
 
 int Join::finish(std::span<const Tensor> params) {
-  if (is_over_) fail(DSC_ERR_STATE, "the join is over; expected one finish of a join");
+  if (is_over_) fail(DSC_ERR_STATE, "the join was finished before; make another one");
   for (const auto& reducer : reducers_) reducer->expect_idle();
   for (uint64_t alone = 0;; ++alone) {
     const std::vector<bool> before = active_;

@@ -1,5 +1,8 @@
 // The reducer's side of a join: what it announces, and what it does for ranks that have run out of batches.
+#include <utility>
+
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
@@ -35,9 +38,10 @@ std::optional<Turn> Reducer::announce(JoinStep step) {
 void Reducer::shadow_iteration(const Turn& turn) {
   check_alive();
   expect_finished();
+  bool sync = true;
   {
     const MutexLock lock(intake_.mutex);
-    sync_ = true;
+    sync = std::exchange(sync_, true);
     intake_.marks.forget_sums();
   }
   begin_iteration(nullptr, turn.divisor);
@@ -50,11 +54,18 @@ void Reducer::shadow_iteration(const Turn& turn) {
     }
   }
   for (const size_t i : order) intake_.take_without_gradient(i);
-  finish(nullptr);
+  // Gradients that are not finite fail the iteration of the others, and the reducer goes on.
+  capture([&] { finish(nullptr); },
+          [](const Error& error) {
+            if (error.code() != DSC_ERR_NONFINITE) throw Error(error);
+          });
+  const MutexLock lock(intake_.mutex);
+  sync_ = sync;
 }
 
 void sync_buffers(Reducer& reducer, int32_t how) {
   reducer.expect_idle();
+  reducer.buffers.require();
   const int size = reducer.group()->size();
   const bool is_mean = how == DSC_BUFFER_SYNC_MEAN;
   const auto turn = reducer.announce(is_mean ? JoinStep::kMeanBuffers : JoinStep::kBroadcastBuffers);

@@ -21,7 +21,7 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
     intake_.marks.begin_sum(index);
     const bool is_null = !gradient && slot.bytes > 0;
     if (is_null || overlap(gradient, slot.gradient_bytes(), storage().arena(), set().layout.bytes)) {
-      intake_.marks.take_back(index);
+      intake_.marks.cancel_sum(index);
       fail(DSC_ERR_INVALID_ARG, "%s: gradient %s", label(index).c_str(),
            is_null ? "is NULL" : "lies in the reducer's buckets");
     }
@@ -29,7 +29,7 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
     marking_.enter();
   }
   const MarkScope scope(marking_);
-  intake_.run(index, [&] { storage().accumulate(slot(index), gradient, has_sum, stream); });
+  intake_.add(index, [&] { storage().accumulate(slot(index), gradient, has_sum, stream); });
   const MutexLock lock(intake_.mutex);
   intake_.marks.end_sum(index);
 }
@@ -92,7 +92,7 @@ void Reducer::mark_unused(size_t index) {
 // again. A mark that finds no bucket to start succeeds even if the group has failed meanwhile.
 void Reducer::launch_ready(bool marking) {
   const auto before_each = [&] {
-    if (marking) check_alive();
+    if (marking || runner_.hook()) check_alive();  // a hook that has failed is not called again
   };
   capture([&] { runner_.launch(before_each); },
           [&](const Error& error) {

@@ -109,10 +109,12 @@ bool Marks::mark_unused(size_t index) {
 
 void Marks::take_back(size_t index) {
   Param& param = params_[index];
-  if (param.state == State::kReady && usage_.marks(index) > 0) usage_.take_back(index);
+  if (usage_.marks(index) > 0) usage_.take_back(index);
   param.state = State::kNone;
-  param.gradient = nullptr;
+  if (usage_.marks(index) == 0) param.gradient = nullptr;
 }
+
+void Marks::cancel_sum(size_t index) { params_[index].state = State::kNone; }
 
 void Marks::note_collected(size_t index) {
   params_[index].accumulated = true;

@@ -45,7 +45,8 @@ class Marks {
   bool mark(const BucketSet& set, size_t index, void* gradient, void* stream);
   // Returns true if the parameter is to be taken without a gradient now.
   bool mark_unused(size_t index);
-  void take_back(size_t index);
+  void take_back(size_t index);  // a mark
+  void cancel_sum(size_t index);
   void note_collected(size_t index);  // in a local iteration
 
   void* gradient(size_t index) const { return params_[index].gradient; }

@@ -172,6 +172,7 @@ Reducer::~Reducer() {
   const bool idle = runner_.wait_idle(deadline);
   const auto set = current_set();
   if (set->storage->wait_idle(deadline) && idle) return;
+  runner_.keep_hook();
   // The engine may still write to the buckets; a leak is the lesser evil.
   log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
@@ -185,18 +186,21 @@ void Reducer::expect_idle() const {
 }
 
 void Reducer::set_sync(bool sync) {
+  check_alive();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   sync_ = sync;
 }
 
 void Reducer::set_hook(std::shared_ptr<BucketHook> hook) {
+  check_alive();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   runner_.set_hook(std::move(hook));
 }
 
 BucketHook& Reducer::hook() {
+  check_alive();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   if (!runner_.hook()) fail(DSC_ERR_STATE, "the reducer has no hook");
@@ -267,22 +271,34 @@ void Reducer::close() noexcept {
   if (idle)
     set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
-  if (runner_.is_starting()) group_->abort();
-  const bool running = runner_.is_running() || finishing;
+  if (finishing || runner_.is_starting()) abort();
+  const bool running = finishing || runner_.is_running();
   const MutexLock lock(intake_.mutex);
   if (std::exchange(closed_, true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());
   if (running) {
-    group_->abort();
+    abort();
   } else {
     group_->leave();
   }
 }
 
+void Reducer::abort() noexcept {
+  group_->abort();
+  if (runner_.hook()) runner_.hook()->abort();
+}
+
+void Reducer::load_hook(std::span<const std::byte> state) {
+  hook();
+  const auto set = current_set();
+  runner_.load_hook(*set, state);
+}
+
 // Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.
 void Reducer::check_alive() const {
+  runner_.refuse_inside_hook();
   if (!group_->revoked()) return;
   const Failure failure = group_->failure();
   const bool is_shared = is_on_device() || is_group_fatal(failure.code);

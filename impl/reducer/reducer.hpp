@@ -95,6 +95,9 @@ class Reducer {
   void* grad_view(size_t index);
   void read_gradient(size_t index, void* gradient) const;  // host memory, between iterations
   size_t size() const noexcept { return params_.size(); }
+  int32_t average() const noexcept { return options_.average; }
+  void refuse_inside_hook() const { runner_.refuse_inside_hook(); }
+  void load_hook(std::span<const std::byte> state);
   BucketPlan plan() const;
   std::vector<size_t> unused() const;  // in the latest iteration, on any rank
   uint64_t rebuilds() const noexcept { return sets_.rebuilds(); }
@@ -105,6 +108,7 @@ class Reducer {
   void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
 
  private:
+  void abort() noexcept;  // the group, and what a hook waits for
   void check_alive() const;
   void check_index(size_t index) const;
   // True if finish() returns before the reductions have ended, so that they may fail afterwards.

@@ -21,7 +21,7 @@ double Reducer::clip(const ClipRequest& request) {
     if (!has_results_)
       fail(DSC_ERR_STATE,
            "there are no gradients to clip: expected an iteration that was finished and reduced");
-    alone = !join_.expired();
+    alone = !join_.expired() || (runner_.hook() && !runner_.hook()->makes_equal());
     for (size_t i = 0; i < params_.size(); ++i) copies.push_back(intake_.marks.gradient(i));
   }
   return clip_gradients(alone ? nullptr : group_.get(), set().slots, copies, request);
@@ -30,6 +30,7 @@ double Reducer::clip(const ClipRequest& request) {
 void Reducer::read_gradient(size_t index, void* gradient) const {
   check_index(index);
   if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
+  check_alive();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   const GradientSlot& slot = this->slot(index);
@@ -74,7 +75,7 @@ ReducerReport Reducer::report() const {
 
 std::string Reducer::report_json() const {
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  if (!group_->revoked()) intake_.marks.require_idle();  // one that has failed tells why
   return to_json(report());
 }
 

@@ -53,6 +53,7 @@ void SparseGradients::add(size_t param, std::span<const int64_t> indices, const 
     if (indices[k] < 0 || indices[k] >= gradient.rows)
       fail(DSC_ERR_INVALID_ARG, "%s: indices[%zu] is %lld, expected 0 to %lld", params_.labels[param].c_str(),
            k, static_cast<long long>(indices[k]), static_cast<long long>(gradient.rows - 1));
+  const MutexLock lock(mutex_);
   const auto* bytes = static_cast<const std::byte*>(values);
   const size_t size = indices.size() * gradient.row_elements * dtype_bytes(gradient.dtype);
   gradient.own.indices.insert(gradient.own.indices.end(), indices.begin(), indices.end());

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "comm/comm.hpp"
 #include "reducer/param_list.hpp"
 
@@ -18,7 +19,7 @@ struct SparseRows {
   std::vector<std::byte> values;  // a row for each index
 };
 
-// One thread at a time, except for add() with different parameters.
+// One thread at a time, except for add().
 class SparseGradients {
  public:
   // coalesce: results have each index once, in ascending order, with the sum of its rows.
@@ -53,6 +54,7 @@ class SparseGradients {
   const int32_t average_;
   const bool coalesce_;
   std::map<size_t, Gradient> gradients_;
+  Mutex mutex_;  // of add()
 };
 
 }  // namespace dsc

@@ -24,6 +24,11 @@ bool Usage::count_mark(size_t index) {
   return false;
 }
 
+void Usage::take_back(size_t index) {
+  --marks_[index];
+  if (is_counting() && marks_[index] == 0) std::erase(order_, index);
+}
+
 // Where marks are only counted, gradients are taken later, and the marks have the order.
 void Usage::note_ready(size_t index, bool used) {
   if (!used) empty_.push_back(index);

@@ -22,7 +22,7 @@ class Usage {
   bool is_counting() const noexcept { return static_graph_ && !counted_; }
   // Counts a mark. Returns true if it is the last one that the parameter gets in an iteration.
   bool count_mark(size_t index);
-  void take_back(size_t index) { --marks_[index]; }  // the latest mark
+  void take_back(size_t index);  // the latest mark
   uint32_t marks(size_t index) const { return marks_[index]; }
   // The marks that a parameter gets in each iteration. Known once a static graph was counted.
   uint32_t expected_marks(size_t index) const { return expected_[index]; }

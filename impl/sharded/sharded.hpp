@@ -49,7 +49,7 @@ class Sharded {
   Sharded& operator=(const Sharded&) = delete;
 
   void begin(bool adds);
-  void finish();                           // collective
+  void finish();                 // collective
   double clip(double max_norm);  // collective: returns the norm before
   void step_done(bool changed);
   void unshard(size_t unit);

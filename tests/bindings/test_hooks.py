@@ -43,6 +43,7 @@ def a_hook_that_raises_ends_the_reducer_everywhere(world):
         return bucket.comm.all_reduce(bucket.buffer, async_op=True)
 
     with reducer_of(world, hook=hook) as reducer:
+        world.barrier()
         grads = gradients(world.rank, 0)
         expected = ZeroDivisionError if world.rank == world.size - 1 else dsc.DscError
         with pytest.raises(expected) as told:
@@ -127,8 +128,90 @@ def states_of_hooks_go_on(world):
             reducer.load_hook(state)
 
 
+def hooks_that_have_waited_themselves(world):
+    """A work that is done already, and steps that yield nothing, do not end a generator."""
+
+    def hook(bucket):
+        work = bucket.comm.all_reduce(bucket.buffer, async_op=True)
+        work.wait()
+        yield work
+        yield None
+        bucket.buffer /= bucket.divisor
+
+    with reducer_of(world, hook=hook) as reducer:
+        for step in range(2):
+            grads = gradients(world.rank, step)
+            iterate(reducer, grads)
+            close(grads, means(world.size, step))
+
+
+def hooks_forget_what_is_not_finite(world):
+    params = [np.zeros((8, 10), np.float32), np.zeros(6, np.float32)]
+    for name in ("powersgd(start_iteration=0)", "topk(ratio=0.1)", "onebit", "int8(error_feedback=1)", "fp8(error_feedback=1)"):
+        with dsc.BucketReducer(world, params, hook=name) as reducer:
+            for step in range(6):
+                grads = [np.random.default_rng(step).standard_normal(p.shape).astype(np.float32) for p in params]
+                if step == 2 and world.rank == 0:
+                    for grad in grads:
+                        grad[...] = np.nan
+                iterate(reducer, grads)
+                if step == 2:
+                    assert not all(np.isfinite(g).all() for g in grads), name
+                else:
+                    assert all(np.isfinite(g).all() for g in grads), (name, step)
+
+
+def states_of_other_models_are_refused(world):
+    small, large = [np.zeros((4, 5), np.float32)], [np.zeros((40, 50), np.float32)]
+    for name in ("topk", "onebit", "powersgd(start_iteration=0)"):
+        with dsc.BucketReducer(world, small, hook=name) as reducer:
+            iterate(reducer, [np.ones((4, 5), np.float32)])
+            state = reducer.save_hook()
+        with dsc.BucketReducer(world, large, hook=name) as reducer:
+            with pytest.raises(dsc.InvalidArgError, match="other parameters"):
+                reducer.load_hook(state)
+            iterate(reducer, [np.ones((40, 50), np.float32)])  # nothing has changed
+
+
+def hooks_do_not_call_their_reducer(world):
+    seen = []
+
+    def hook(bucket):
+        for call in (reducer.finish, reducer.begin, lambda: reducer.mark_unused(0)):
+            with pytest.raises(dsc.ReentrantError):
+                call()
+            seen.append(call)
+        bucket.buffer /= bucket.divisor
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    with reducer_of(world, hook=hook) as reducer:
+        grads = gradients(world.rank, 0)
+        iterate(reducer, grads)
+        close(grads, means(world.size, 0))
+        assert seen
+
+
+def failed_reducers_tell_why(world):
+    def hook(bucket):
+        raise ValueError("of the hook")
+
+    with reducer_of(world, hook=hook) as reducer:
+        world.barrier()
+        with pytest.raises((ValueError, dsc.DscError)):
+            iterate(reducer, gradients(world.rank, 0))
+        with pytest.raises(dsc.DscError):  # and not again the exception of the hook
+            reducer.finish()
+        assert "hook" in reducer.stats()["error"]
+    world.barrier()
+
+
 test_hooks_of_functions = everywhere(hooks_of_functions)
 test_hook_that_raises = everywhere(a_hook_that_raises_ends_the_reducer_everywhere)
 test_built_in_hooks = everywhere(built_in_hooks)
 test_error_feedback = everywhere(error_feedback_sums_up)
 test_hook_states = everywhere(states_of_hooks_go_on)
+test_hooks_that_have_waited = everywhere(hooks_that_have_waited_themselves)
+test_nonfinite = everywhere(hooks_forget_what_is_not_finite)
+test_states_of_others = everywhere(states_of_other_models_are_refused)
+test_reentrant = everywhere(hooks_do_not_call_their_reducer)
+test_failed_reducers = everywhere(failed_reducers_tell_why)

@@ -257,6 +257,14 @@ def clips_by_the_norm_of_all(world):
         many = math.sqrt(world.size * (rest**2).sum())
         assert reducer.clip(shards=shards, counted=counted) == pytest.approx(many, rel=1e-12)
         bad = gradients(world.rank, 1)
+        bad[2][3] = np.nan
+        iterate(reducer, bad)
+        assert math.isnan(reducer.clip(norm="max"))
+        views = np.zeros(100, np.float32)
+        with dsc.BucketReducer(world, [np.zeros(50, np.float32)]) as sliced:
+            iterate(sliced, [views[10:60]])
+            assert sliced.clip(1.0) == 0  # the array that the slice was of still exists
+        bad = gradients(world.rank, 1)
         if world.rank == world.size - 1:
             bad[3][5] = np.inf
         iterate(reducer, bad)
@@ -344,6 +352,18 @@ def sparse_gradients(world):
                         total = row if total is None else total + row
                     assert np.array_equal(value, total)
                 close([grads[0][:1]], [[(n - 1) / 2]])
+    with dsc.BucketReducer(world, params, sparse=[1], static_graph=True) as reducer:
+        for step in range(3):
+            reducer.begin()
+            if step == 0:
+                with pytest.raises(dsc.InvalidArgError, match="is 11"):  # nothing of it is kept, and it does not count
+                    reducer.mark_sparse(1, [2, 11], np.ones((2, 3), np.float32))
+            reducer.mark_sparse(1, [2], np.ones((1, 3), np.float32))
+            reducer.mark_sparse(1, [5], np.ones((1, 3), np.float32))
+            for i in (0, 2):
+                reducer.mark_ready(i, np.zeros(params[i].shape, np.float32))
+            reducer.finish()
+            close(reducer.sparse(1), [[2, 5], np.ones((2, 3))])
     with dsc.BucketReducer(world, params, sparse=[1], find_unused=True) as reducer:
         with reducer.no_sync():
             reducer.begin()
@@ -360,6 +380,7 @@ def sparse_gradients(world):
             reducer.mark_ready(1, np.zeros((10, 3), np.float32))
         reducer.mark_sparse(1, [3, 4], np.ones((2, 3), np.float32))
         reducer.finish()
+        assert reducer.rebuilds == 0
         indices, values = reducer.sparse(1)
         close([indices, values], [[3, 4], [[2] * 3, [1] * 3]])
         reducer.begin()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
-from reducer_ranks import SIZES, close, compare, everywhere, gradients, iterate, means, reducer_of
+from reducer_ranks import SECONDS, SIZES, close, compare, everywhere, gradients, iterate, means, on_rank, reducer_of
 
 
 def ranks_with_fewer_batches(world):
@@ -85,7 +85,63 @@ def clips_under_a_join(world):
                 assert np.sqrt((np.concatenate(grads).astype(np.float64) ** 2).sum()) == pytest.approx(0.5, rel=1e-4)
 
 
+def refusals_under_a_join(world):
+    n = world.size
+    with reducer_of(world) as reducer, reducer_of(world, average="post") as post:
+        with pytest.raises(dsc.UnsupportedError, match="average post"):
+            dsc.Join(post, divide_by_initial_world_size=False)
+        with dsc.Join(reducer):
+            for step in range(world.rank + 1):
+                with pytest.raises(dsc.StateError, match="under another join|join"):
+                    reducer.set_hook("bf16")
+                with pytest.raises(dsc.StateError, match="no buffers"):
+                    reducer.sync_buffers()
+                iterate(reducer, gradients(world.rank, step))
+        grads = gradients(world.rank, 9)
+        iterate(reducer, grads)
+        compare(world, grads, means(n, 9))
+    if n > 1:
+        turned = world.split(0, -world.rank, name="turned")
+        with reducer_of(turned) as reducer:
+            with pytest.raises(dsc.InvalidArgError, match="as its rank"):
+                join_over(world, reducer)
+
+
+def join_over(world, reducer):
+    """A join over another communicator than the reducer's own."""
+    reducer._world, own = world, reducer._world
+    try:
+        return dsc.Join(reducer)
+    finally:
+        reducer._world = own
+
+
+def joins_outlive_gradients_that_are_not_finite(world):
+    n = world.size
+    world.nonfinite_check = "fail"
+    with reducer_of(world) as reducer:
+        with dsc.Join(reducer):
+            for step in range(world.rank + 1):
+                grads = gradients(world.rank, step)
+                if step == n - 1:  # only the last rank has a batch
+                    grads[1][0] = np.nan
+                    with pytest.raises(dsc.NonfiniteError):
+                        iterate(reducer, grads)
+                else:
+                    iterate(reducer, grads)
+        grads = gradients(world.rank, 9)
+        iterate(reducer, grads)
+        close(grads, means(n, 9))
+
+
 test_join = everywhere(ranks_with_fewer_batches)
 test_join_divisor = everywhere(joins_divide_by_who_is_there)
 test_join_early_end = everywhere(joins_that_end_all_ranks_early)
 test_join_clip = everywhere(clips_under_a_join)
+test_join_refusals = everywhere(refusals_under_a_join)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_join_nonfinite(n):  # between hosts there is no such check
+    for found in dsc.spawn(on_rank, n, args=(n, 0, __name__, joins_outlive_gradients_that_are_not_finite.__name__), timeout=SECONDS):
+        assert found is None

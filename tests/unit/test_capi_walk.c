@@ -279,7 +279,7 @@ static int tear_down(void** state) {
 /* ---- the walk ---- */
 
 static const walk_step_t* const lists[] = {
-    walk_pure, walk_init, walk_comm, walk_operations, walk_recovery, walk_reducer, walk_features,
+    walk_pure, walk_init, walk_comm, walk_operations, walk_recovery, walk_reducer,  walk_features,
     walk_tied, walk_pipe, walk_mesh, walk_store,      walk_trace,    walk_simulate, walk_sharded};
 enum { LISTS = sizeof lists / sizeof *lists };
 

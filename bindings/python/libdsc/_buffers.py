@@ -17,6 +17,8 @@ from libdsc._raw import Dtype
 
 # Hot: numpy's type objects that were met, so that their arrays need one look-up.
 _known: dict[Any, int] = {}
+_tensor_types: set[type] = set()  # torch's, of which a tensor in memory of the host was met
+_tensor_dtypes: dict[Any, int] = {}
 _plain: Any = type(None)  # numpy.ndarray, once one was met; its subclasses may be on a GPU
 _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
@@ -56,13 +58,22 @@ class Buffer:
 
 
 def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> tuple[int, int, int, Any]:
-    """Returns (address, count, dtype, owner) of an array; hot, so numpy arrays take a short cut."""
+    """Returns (address, count, dtype, owner) of an array; hot, so arrays of numpy and torch take short cuts."""
     if dtype is None and type(x) is _plain:
         try:
             return _addressof(_from_buffer(x)), x.size, _known[x.dtype], x
         except (KeyError, AttributeError, TypeError, ValueError, BufferError):
             pass  # not numpy, or something is wrong with it: the long way knows what
+    if dtype is None and type(x) in _tensor_types:
+        try:
+            if x.is_cpu and not x.requires_grad and x.is_contiguous() and (address := x.data_ptr()):
+                return address, x.numel(), _tensor_dtypes[x.dtype], x
+        except (KeyError, RuntimeError):
+            pass  # such as a sparse one
     found = describe(x, argument, dtype, writable)
+    if dtype is None and type(x).__module__.startswith("torch") and hasattr(x, "data_ptr") and found.device == -1:
+        _tensor_types.add(type(x))
+        _tensor_dtypes[x.dtype] = found.dtype
     return found.address, found.count, found.dtype, found.owner
 
 

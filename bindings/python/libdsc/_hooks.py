@@ -84,6 +84,7 @@ class HookEntry:
         self._works: dict[int, Any] = {}  # what a work needs alive until the next step
         self._comm: Optional[_Group] = None
         self.raised: Optional[BaseException] = None
+        self.told = False  # whether the program got it
         self.function = _raw.BucketHookFn(self._called)
 
     def _called(self, _context: Any, raw: Any, work: Any) -> int:
@@ -99,21 +100,33 @@ class HookEntry:
         index = raw.index
         self._finish(index)
         if raw.step == 0:
+            self._steps.pop(index, None)
             result = self._hook(Bucket(self._group(raw), raw))
             if inspect.isgenerator(result):
                 self._steps[index] = result
-                result = next(result, None)
-        else:
-            steps = self._steps.get(index)
-            result = None if steps is None else next(steps, None)
+            else:
+                self._wait_for(index, result, work)
+                return
+        steps = self._steps.get(index)
+        while steps is not None:
+            try:
+                result = next(steps)
+            except StopIteration:
+                self._steps.pop(index)
+                return
+            if self._wait_for(index, result, work):
+                return
+
+    def _wait_for(self, index: int, result: Any, work: Any) -> bool:
+        """Gives the library what a step returned; False: there is nothing to wait for."""
         if result is None:
-            self._steps.pop(index, None)
-        elif isinstance(result, Work):
-            handle, self._works[index] = result._hand_over()
-            if handle:
-                work[0] = handle
-        else:
+            return False
+        if not isinstance(result, Work):
             raise TypeError(f"the hook gave a {type(result).__name__}; expected a Work, from async_op=True, or None")
+        handle, self._works[index] = result._hand_over()
+        if handle:
+            work[0] = handle
+        return bool(handle)
 
     def _finish(self, index: int) -> None:
         """Lets go of the work that the library has waited for."""

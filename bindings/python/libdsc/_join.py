@@ -79,6 +79,8 @@ class Join:
             code = _interrupt.call(self._world._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
             if code < 0:
                 self._fail(code, last_message())
+            for reducer in self._reducers:
+                reducer._carries = False
             self.last_rank = last.value
             return last.value
         except Exception as error:

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 def weak(array: Any) -> Callable[[], Any]:
     """Returns a function that gives an array for as long as its owner keeps it, or always if that is not known."""
+    owner = array  # a slice may be gone while the array that it is of lives
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
     try:
-        return weakref.ref(array)
+        return weakref.ref(owner)
     except TypeError:
-        return lambda: array
+        return lambda: owner
 
 
 class ReducerFeatures:
@@ -226,8 +229,10 @@ class ReducerFeatures:
 
     def _raise_hook_error(self) -> None:
         """Raises what a hook has raised, which is why a call of the library failed."""
-        if self._hook_entry is not None and self._hook_entry.raised is not None:
-            raise self._hook_entry.raised
+        entry = self._hook_entry
+        if entry is not None and entry.raised is not None and not entry.told:
+            entry.told = True
+            raise entry.raised
 
     def save_hook(self) -> bytes:
         """What the built-in hook remembers on this rank, for a checkpoint."""

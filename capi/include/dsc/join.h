@@ -18,7 +18,7 @@ typedef struct dsc_join dsc_join_t;
 typedef struct dsc_join_options {
   size_t struct_size;         /**< size of this struct as the caller compiled it */
   int32_t divide_by_initial;  /**< 1 (default): means are over all ranks, of which those without batches give
-                                 zeros; 0:  over the ranks that still have batches */
+                                 zeros; 0: over the ranks that still have batches */
   int32_t throw_on_early_end; /**< 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE;
                                  default 0 */
 } dsc_join_options_t;

@@ -294,7 +294,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
  *
  * For several backward passes per optimizer step: nothing is communicated; the sum is what
- * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the parameter's type at every addition. On
+ * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the view's type at every addition. On
  * a device gradients of integers cannot be added.
  *
  * @param[in] reducer reducer, between begin and finish

@@ -336,8 +336,7 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm,
-                                                void* stream);
+DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
 
 /**
  * @brief Ends a step: says what the optimizer has done with the shards.

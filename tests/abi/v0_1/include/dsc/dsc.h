@@ -9,7 +9,9 @@
 #include <dsc/collectives.h>
 #include <dsc/comm.h>
 #include <dsc/error.h>
+#include <dsc/hook.h>
 #include <dsc/init.h>
+#include <dsc/join.h>
 #include <dsc/log.h>
 #include <dsc/memory.h>
 #include <dsc/mesh.h>

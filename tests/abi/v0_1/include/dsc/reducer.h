@@ -31,7 +31,8 @@ typedef struct dsc_tensor {
   int32_t ndim;         /**< entries of shape, 0 or more */
   int32_t device;       /**< -1: data is in host memory; otherwise the number of the GPU that the communicator
                            is bound to */
-  int32_t expect_sparse; /**< must be 0: gradients that are sparse are not offered */
+  int32_t expect_sparse; /**< 1: of a parameter whose gradients are sparse, see
+                            dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0 */
 } dsc_tensor_t;
 
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
@@ -49,7 +50,25 @@ typedef struct dsc_bucket_reducer_options {
   int32_t sync;              /**< 1 (default): copy rank 0's parameters to all ranks at creation */
   int32_t
       single_first_bucket; /**< 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0 */
-  int32_t reserved;        /**< 0 */
+  int32_t find_unused;     /**< 1: parameters that are not marked before dsc_bucket_reducer_finish() have no
+                              gradient on this rank, and the ranks agree on those without one anywhere; 0
+                              (default): they are an error */
+  int32_t static_graph;  /**< 1: every iteration uses the same parameters equally often: the first one counts
+                            the marks and is reduced at its end, later ones take a parameter as ready after as
+                            many marks; default 0 */
+  dsc_rebuild_t rebuild; /**< when the buckets are rebuilt in the order in which gradients become ready;
+                            default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while
+                            a rank has asked for a gradient view */
+  int32_t
+      small_bucket_first; /**< 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is
+                             launched first, as in PyTorch; 0 (default): of the one that is launched last */
+  dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16
+                             bits: gradients are converted as they are taken and the result is rounded once; 0
+                             (default): the parameters' type. Host memory only */
+  int32_t keep_sparse_rows; /**< 1: results of sparse gradients are the rows of all ranks one after another; 0
+                               (default): coalesced, each index once in ascending order with the sum of its
+                               rows */
+  int32_t reserved;         /**< 0 */
 } dsc_bucket_reducer_options_t;
 
 /**
@@ -126,6 +145,135 @@ DSC_API dsc_result_t dsc_bucket_reducer_create(dsc_comm_t* comm, const dsc_tenso
                                                dsc_bucket_reducer_t** reducer);
 
 /**
+ * @brief Says whether the following iterations are reduced.
+ *
+ * An iteration that begins with sync 0 communicates nothing: gradients that are marked are added to what this
+ * rank collects, without being changed, and dsc_bucket_reducer_finish() only ends it. The next one with sync
+ * 1 reduces the sums (PyTorch's no_sync). A gradient that stands in its view stays there.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] sync 1 or 0; a new reducer has 1. The same on all ranks
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t sync);
+
+/**
+ * @brief Gives the parameters for which no rank had a gradient.
+ *
+ * Nothing was written for them. Known with find_unused for the latest iteration that was reduced, with
+ * static_graph for the first one, and so for all.
+ *
+ * @param[in] reducer reducer
+ * @param[out] indices parameters in ascending order; may be NULL with capacity 0
+ * @param[in] capacity entries of indices
+ * @param[out] count number of such parameters
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices,
+                                               size_t capacity, size_t* count);
+
+/**
+ * @brief Gives how often the buckets were rebuilt.
+ *
+ * When it has grown, the views of dsc_bucket_reducer_grad_view() stand elsewhere from the next
+ * dsc_bucket_reducer_begin() on. Views that were given before stay readable and writable until the reducer is
+ * destroyed, but hold nothing of later iterations.
+ *
+ * @param[in] reducer reducer
+ * @param[out] count rebuilds, 0 or more
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_rebuilds(const dsc_bucket_reducer_t* reducer, uint64_t* count);
+
+/**
+ * @brief Names the tensors of a model that are no parameters, such as the running means of a normalisation.
+ * @param[in] reducer reducer
+ * @param[in] buffers tensors in host memory, on the communicator's device, or some of both; the same counts
+ * and types on all ranks
+ * @param[in] n_buffers number of buffers, 0 or more
+ *
+ * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data must stay valid
+ * as long as buffers are synchronised. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reducer,
+                                                    const dsc_tensor_t* buffers, size_t n_buffers);
+
+/**
+ * @brief Makes the buffers equal on all ranks, to be called before a forward pass.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] how DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank that has batches;
+ * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches
+ *
+ * Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_buffer_sync_t how);
+
+/** @brief Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init(). */
+typedef struct dsc_clip_options {
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  dsc_comm_t*
+      shards; /**< ranks that hold other parts of the same model, as in tensor or pipeline parallelism:
+                 the norm is over all of them; NULL (default): this rank holds the whole model */
+  const uint8_t*
+      counted;      /**< by parameter: 0 leaves it out of the norm, because another rank of shards counts it,
+                       as for tied parameters; it is scaled all the same. NULL (default): all count */
+  double max_norm;  /**< gradients are scaled down so that their norm is at most this; infinity (default): not
+                       limited */
+  double scale;     /**< factor for all gradients, applied first, such as 1 / loss scale; default 1 */
+  dsc_norm_t norm;  /**< default DSC_NORM_TWO */
+  int32_t reserved; /**< 0 */
+} dsc_clip_options_t;
+
+/**
+ * @brief Fills options with their defaults.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_clip_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_size);
+
+/**
+ * @brief Scales the gradients of the latest iteration, and limits their norm.
+ *
+ * The norm is computed in f64 from the reduced gradients, of which each rank reads its share, so that all
+ * ranks get the same number. If it is a NaN or infinite, no gradient is changed on any rank: with loss
+ * scaling, skip the step then. Otherwise each gradient is multiplied by scale * min(1, max_norm / (norm +
+ * 1e-6)), in its view and in the memory that was marked ready, which must still be valid. As PyTorch's
+ * clip_grad_norm_.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
+ * @param[out] norm the norm after scale and before the limit
+ *
+ * Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came. Threads: one at a
+ * time per reducer.
+ * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and for gradients on a device; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED; and the failures of an operation
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options,
+                                             double* norm);
+
+/**
  * @brief Starts an iteration.
  *
  * On a device everything that the iteration reads or writes comes behind the work that is on the stream now.
@@ -166,7 +314,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
 /**
  * @brief Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
  *
- * Buckets start strictly in their order, the same on all ranks. What was accumulated is added.
+ * Buckets start strictly in their order, the same on all ranks. What was accumulated is added. With
+ * static_graph a parameter is marked as often as in the first iteration, with the same memory, which is read
+ * at the last mark; in the first one it is read by finish.
  *
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
@@ -191,18 +341,59 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
  *
- * The result stands in the parameter's view after finish. Collective: no. Blocking: no. Threads: any, several
- * at once.
+ * The result stands in the parameter's view after finish. What was collected in iterations that were not
+ * reduced counts as its gradient. Collective: no. Blocking: no. Threads: any, several at once.
  * @return as dsc_bucket_reducer_mark_ready()
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reducer, size_t index);
 
 /**
+ * @brief Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
+ *
+ * In dsc_bucket_reducer_finish() the rows of all ranks are gathered, lengths first, and averaged. Sparse
+ * gradients have buckets of their own, are in host memory, and no hook sees them.
+ *
+ * @param[in] reducer reducer, between begin and finish
+ * @param[in] index parameter
+ * @param[in] indices n_rows row numbers, below the first size of the parameter's shape; may repeat
+ * @param[in] values n_rows rows of the parameter's type, one after another; a row has as many elements as the
+ * other sizes of the shape say
+ * @param[in] n_rows 0 or more
+ *
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: as
+ * dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at once.
+ * @return DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of this call is
+ * kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_mark_sparse(dsc_bucket_reducer_t* reducer, size_t index,
+                                                    const int64_t* indices, const void* values,
+                                                    size_t n_rows);
+
+/**
+ * @brief Gives the result for a sparse gradient.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] index parameter with expect_sparse 1
+ * @param[out] indices n_rows row numbers
+ * @param[out] values n_rows rows
+ * @param[out] n_rows rows of the result
+ *
+ * Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next iteration is
+ * finished or the reducer destroyed. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reducer, size_t index,
+                                               const int64_t** indices, const void** values, size_t* n_rows);
+
+/**
  * @brief Gives the place of a parameter's gradient in its bucket.
  * @param[in] reducer reducer
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, of its type; the same address on every call
+ * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that was given.
+ * The address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()); they are not
+ * once a rank has asked for a view
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
  * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
@@ -211,6 +402,21 @@ DSC_API dsc_result_t dsc_bucket_reducer_mark_unused(dsc_bucket_reducer_t* reduce
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_grad_view(dsc_bucket_reducer_t* reducer, size_t index, void** view);
+
+/**
+ * @brief Copies a parameter's gradient out of its bucket, for callers that keep no view.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[in] index parameter
+ * @param[out] gradient as many elements as the parameter has, of the view's type
+ *
+ * Unlike dsc_bucket_reducer_grad_view() it does not keep the buckets from being rebuilt. Collective: no.
+ * Blocking: no. Ownership: gradient is written during the call. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_UNSUPPORTED on a device;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* reducer, size_t index,
+                                                  void* gradient);
 
 /**
  * @brief Waits for all buckets and writes the results into the gradients that were marked ready.
@@ -256,12 +462,51 @@ DSC_API dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reduce
  * @param[out] starts n_params + 1 entries, of which n_buckets + 1 are written
  * @param[out] n_buckets number of buckets
  *
- * Collective: no. Blocking: no. Threads: any.
+ * After a rebuild, from the next dsc_bucket_reducer_begin() on, they are the rebuilt ones. Collective: no.
+ * Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, size_t* indices,
                                                 size_t* starts, size_t* n_buckets);
+
+/**
+ * @brief Tells about the reducer and its latest iterations, as a JSON object.
+ *
+ * The fields have the names of PyTorch's DDP logging data and describe the iterations that were finished:
+ * bucket_sizes, rebuilt_bucket_sizes, rebuilt_per_bucket_param_indices,
+ * prev_iteration_grad_ready_order_indices, unused_parameter_size, comm_hook, the times of forward, backward
+ * and communication in nanoseconds and their means over sampled iterations (1 to 10, then every hundredth),
+ * and more; docs/buckets.md lists them.
+ *
+ * @param[in] reducer reducer, between finish and begin
+ * @param[out] text the object, ended by a zero; may be NULL with capacity 0
+ * @param[in] capacity bytes at text
+ * @param[out] bytes needed size with the zero
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text,
+                                              size_t capacity, size_t* bytes);
+
+/**
+ * @brief Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and
+ * how much of that no computation hid.
+ * @param[in] reducer reducer, between finish and begin
+ * @param[out] text the picture, ended by a zero; may be NULL with capacity 0
+ * @param[in] capacity bytes at text
+ * @param[out] bytes needed size with the zero
+ *
+ * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                             size_t* bytes);
 
 /**
  * @brief Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
@@ -274,8 +519,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* redu
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
-                                              size_t capacity, size_t* count);
+DSC_API dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                                 size_t capacity, size_t* count);
 
 /**
  * @brief Releases a reducer.

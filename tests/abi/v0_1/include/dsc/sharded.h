@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 /** @brief Sharded parameters, on one rank. Thread-safety: one thread at a time for begin, finish,
- * clip_grad_norm, step_done, unshard, wait and reshard; any thread for the rest. */
+ * clip, step_done, unshard, wait and reshard; any thread for the rest. */
 typedef struct dsc_sharded dsc_sharded_t;
 
 /** @brief How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init(). */
@@ -336,8 +336,7 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_clip_grad_norm(dsc_sharded_t* sharded, double max_norm, double* norm,
-                                                void* stream);
+DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
 
 /**
  * @brief Ends a step: says what the optimizer has done with the shards.

@@ -193,6 +193,38 @@ enum dsc_average {
   DSC_AVERAGE_FORCE32 = 0x7fffffff
 };
 
+/** @brief When a reducer rebuilds its buckets in the order in which gradients become ready. */
+typedef int32_t dsc_rebuild_t;
+
+/** @brief Values of ::dsc_rebuild_t. */
+enum dsc_rebuild {
+  DSC_REBUILD_NEVER = 1,    /**< the buckets stay as they were planned */
+  DSC_REBUILD_ONCE = 2,     /**< once, after the first iteration that is reduced, as PyTorch */
+  DSC_REBUILD_REPEATED = 3, /**< also later, when three iterations in succession had another order */
+  DSC_REBUILD_FORCE32 = 0x7fffffff
+};
+
+/** @brief How the ranks make buffers of a model, such as running means, equal. */
+typedef int32_t dsc_buffer_sync_t;
+
+/** @brief Values of ::dsc_buffer_sync_t. */
+enum dsc_buffer_sync {
+  DSC_BUFFER_SYNC_BROADCAST = 1, /**< all get those of rank 0 */
+  DSC_BUFFER_SYNC_MEAN = 2,      /**< floats become their mean over all ranks; others as with
+                                    DSC_BUFFER_SYNC_BROADCAST */
+  DSC_BUFFER_SYNC_FORCE32 = 0x7fffffff
+};
+
+/** @brief Which norm of gradients is limited. */
+typedef int32_t dsc_norm_t;
+
+/** @brief Values of ::dsc_norm_t. */
+enum dsc_norm {
+  DSC_NORM_TWO = 1, /**< square root of the sum of squares */
+  DSC_NORM_MAX = 2, /**< largest magnitude */
+  DSC_NORM_FORCE32 = 0x7fffffff
+};
+
 /** @brief How sharded parameters lie in flat buffers. */
 typedef int32_t dsc_shard_layout_t;
 
