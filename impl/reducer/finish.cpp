@@ -45,7 +45,13 @@ void Reducer::finish(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
   stop_marking();
   runner_.timeline.finishing();
-  if (intake_.is_local()) return finish_local(stream);
+  if (intake_.is_local()) {  // it only added to what this rank collects
+    intake_.take_deferred();
+    storage().end(stream);
+    const MutexLock lock(intake_.mutex);
+    runner_.timeline.finished();
+    return intake_.marks.end();
+  }
   AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
   intake_.take_deferred();
   intake_.take_frozen_unused();
@@ -70,15 +76,6 @@ void Reducer::finish(void* stream) {
   end_iteration(nonfinite.code == DSC_OK);
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
-}
-
-// Ends an iteration that only added to what this rank collects.
-void Reducer::finish_local(void* stream) {
-  intake_.take_deferred();
-  storage().end(stream);
-  const MutexLock lock(intake_.mutex);
-  runner_.timeline.finished();
-  intake_.marks.end();
 }
 
 // Refuses further marks and waits for those that are running.

@@ -30,8 +30,7 @@ std::optional<Turn> Reducer::announce(JoinStep step) {
     if (step == JoinStep::kIteration && !sync_) return std::nullopt;
     gate = join_.lock();
   }
-  if (!gate) return std::nullopt;
-  return gate->announce(*this, step);
+  return gate ? std::optional<Turn>(gate->announce(*this, step)) : std::nullopt;
 }
 
 // This rank contributes zeros to every bucket, and nothing is written to its gradients.

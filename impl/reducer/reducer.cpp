@@ -292,8 +292,7 @@ void Reducer::abort() noexcept {
 
 void Reducer::load_hook(std::span<const std::byte> state) {
   hook();
-  const auto set = current_set();
-  runner_.load_hook(*set, state);
+  runner_.load_hook(*current_set(), state);
 }
 
 // Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.

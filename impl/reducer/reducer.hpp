@@ -129,7 +129,6 @@ class Reducer {
 
   // finish.cpp
   void stop_marking();
-  void finish_local(void* stream);
   void launch_unless_revoked();
   Failure end_complete(void* stream);
   void deliver(size_t bucket, bool writes);

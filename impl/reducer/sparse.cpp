@@ -120,6 +120,7 @@ void SparseGradients::coalesce(Gradient& gradient) const {
     sums.values.resize(to + row_bytes);
     void* target = sums.values.data() + to;
     std::vector<const void*> rows;
+    rows.reserve(kRowsAtOnce);
     for (; at < order.size() && all.indices[order[at]] == index; ++at) {
       rows.push_back(all.values.data() + order[at] * row_bytes);
       if (rows.size() < kRowsAtOnce) continue;
