@@ -29,6 +29,13 @@ ALLOWED_PARAMETER_DIFFERENCE = 1e-4  # absolute; Adam makes more of the rounding
 ALLOWED_DIFFERENCE_BF16 = 0.02
 
 
+def mean_over_ranks(world, values):
+    """The means over all ranks, as an array."""
+    means = np.array(values)
+    world.all_reduce(means, op="avg")
+    return means
+
+
 class Trainer:
     """One rank's part of the training."""
 
@@ -62,12 +69,6 @@ class Trainer:
         if step % SHOWN_STEPS == 0 and self.world.rank == 0:
             print(f"step {step:3d}  loss {loss:.4f}", flush=True)
 
-    def mean_over_ranks(self, values):
-        """The means over all ranks, as an array."""
-        means = np.array(values)
-        self.world.all_reduce(means, op="avg")
-        return means
-
     def draw(self):
         """Rank 0 draws its last iteration into a file, if that is wanted."""
         if self.options.svg and self.world.rank == 0:
@@ -84,7 +85,7 @@ def train_together(world, text, options, hook):
         loss, grads = trainer.gradients(step)
         clipped += trainer.reducer.clip(options.clip) > options.clip
         trainer.optimizer.step(grads)
-        losses += list(trainer.mean_over_ranks([loss]))
+        losses += list(mean_over_ranks(world, [loss]))
         trainer.show(step, losses[-1])
     trainer.draw()
     if world.rank == 0:
@@ -106,6 +107,17 @@ def exit_code(world, is_right=True):
     return int(code[0])
 
 
+def compare_with_one_process(world, text, options, model, losses):
+    """Rank 0 trains again, alone; returns the exit code of all ranks."""
+    if world.rank != 0:
+        return exit_code(world)
+    expected_model, expected = alone.train_alone(text, options)
+    parties = f"{options.steps} steps, {world.size} ranks and one process"
+    is_near = is_within(f"losses of {parties}", np.max(np.abs(losses / expected - 1.0)), ALLOWED_DIFFERENCE)
+    apart = np.max([np.abs(a - b).max() for a, b in zip(model.params, expected_model.params)])
+    return exit_code(world, is_within(f"parameters after {parties}", apart, ALLOWED_PARAMETER_DIFFERENCE) and is_near)
+
+
 # ---- modes -------------------------------------------------------------------------------------------------------
 # Each takes the world, the text and the options, and returns the exit code, the same on all ranks. The first line of
 # its description is its help.
@@ -114,13 +126,7 @@ def exit_code(world, is_right=True):
 def plain(world, text, options):
     """data-parallel in float32; losses and parameters are compared with those of one process"""
     model, losses = train_together(world, text, options, hook=None)
-    if world.rank != 0:
-        return exit_code(world)
-    expected_model, expected = alone.train_alone(text, options)
-    parties = f"{options.steps} steps, {world.size} ranks and one process"
-    is_near = is_within(f"losses of {parties}", np.max(np.abs(losses / expected - 1.0)), ALLOWED_DIFFERENCE)
-    apart = np.max([np.abs(a - b).max() for a, b in zip(model.params, expected_model.params)])
-    return exit_code(world, is_within(f"parameters after {parties}", apart, ALLOWED_PARAMETER_DIFFERENCE) and is_near)
+    return compare_with_one_process(world, text, options, model, losses)
 
 
 def bf16(world, text, options):
@@ -131,6 +137,35 @@ def bf16(world, text, options):
     _, expected = alone.train_alone(text, options)
     what = f"losses of {options.steps} steps, {world.size} ranks in bfloat16 and one process"
     return exit_code(world, is_within(what, np.max(np.abs(losses / expected - 1.0)), ALLOWED_DIFFERENCE_BF16))
+
+
+def sharded(world, text, options):
+    """gradients and Adam's state in shards (ZeRO-2); losses and parameters are compared with those of one process"""
+    model = alone.model_of(options, options.seed + world.rank)
+    shards = dsc.Sharded(world, model.params, model.names, stage=2, bucket_elements=options.bucket_kib << 8)
+    for index in range(len(model.params)):
+        model.params[index] = shards.param_view(index)
+    optimizer = alone.Adam([shard.params for shard in shards.shards], options.lr)
+    losses = []
+    for step in range(options.steps):
+        for unit in range(len(shards.units)):
+            shards.wait(unit)  # parameters are gathered while other things are done
+        loss = model.loss(alone.batch_of(text, step, options)[world.rank :: world.size])
+        shards.begin()
+        for index, grad in model.backward():
+            shards.mark_ready(index, grad)
+        shards.finish()
+        shards.clip(options.clip)
+        optimizer.step([shard.grads for shard in shards.shards])  # of this rank's part alone
+        shards.step_done()
+        losses.append(mean_over_ranks(world, [loss])[0])
+        if step % SHOWN_STEPS == 0 and world.rank == 0:
+            print(f"step {step:3d}  loss {losses[-1]:.4f}", flush=True)
+    for unit in range(len(shards.units)):
+        shards.wait(unit)
+    code = compare_with_one_process(world, text, options, model, np.array(losses))
+    shards.close()
+    return code
 
 
 def uneven(world, text, options):
@@ -157,7 +192,7 @@ def uneven(world, text, options):
     return exit_code(world, is_equal and after < before)
 
 
-MODES = {mode.__name__: mode for mode in (plain, bf16, uneven)}
+MODES = {mode.__name__: mode for mode in (plain, bf16, sharded, uneven)}
 
 
 # ---- command line ------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ void SparseGradients::reduce(Comm& group, int divisor) {
   size_t number = 0;
   for (auto& [param, gradient] : gradients_) {
     std::vector<uint64_t> counts;
+    counts.reserve(static_cast<size_t>(group.size()));
     for (int rank = 0; rank < group.size(); ++rank)
       counts.push_back(all[static_cast<size_t>(rank) * n + number]);
     gather(group, gradient, counts);
