@@ -72,7 +72,8 @@ bool Rebuilder::wants(const BucketPlan& plan, const BucketPlan& current) {
 
 std::unique_ptr<BucketSet> Rebuilder::propose(Comm& group, const ParamList& params, const BucketSet& current,
                                               std::span<const size_t> order, bool pinned) {
-  if (!possible_ || settled_ || options_.rebuild == DSC_REBUILD_NEVER) return nullptr;
+  const bool has_choice = params.size() > 1;
+  if (!possible_ || !has_choice || settled_ || options_.rebuild == DSC_REBUILD_NEVER) return nullptr;
   BucketPlan mine = plan(params, order);
   const Vote vote{pinned ? 1 : 0, group.rank() == 0 && wants(mine, current.layout.plan) ? 1 : 0};
   const auto votes = gather_all(group, OpKind::kVerify, kVoteTag, vote, "rebuilding of buckets");
