@@ -182,27 +182,30 @@ Reducer::~Reducer() {
 void Reducer::expect_idle() const {
   check_alive();
   const MutexLock lock(intake_.mutex);
+  require_idle();
+}
+
+// A reducer that has failed inside an iteration never leaves it, and says why.
+void Reducer::require_idle() const {
+  if (!intake_.marks.is_idle()) check_alive();
   intake_.marks.require_idle();
 }
 
 void Reducer::set_sync(bool sync) {
-  check_alive();
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  require_idle();
   sync_ = sync;
 }
 
 void Reducer::set_hook(std::shared_ptr<BucketHook> hook) {
-  check_alive();
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  require_idle();
   runner_.set_hook(std::move(hook));
 }
 
 BucketHook& Reducer::hook() {
-  check_alive();
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  require_idle();
   if (!runner_.hook()) fail(DSC_ERR_STATE, "the reducer has no hook");
   return *runner_.hook();
 }

@@ -120,8 +120,9 @@ class Reducer {
   std::shared_ptr<BucketSet> current_set() const;
   const std::string& label(size_t index) const { return params_.labels[index]; }
   void expect_finished() const;
+  void require_idle() const DSC_REQUIRES(intake_.mutex);
   void begin_iteration(void* stream, int divisor);
-  ReducerReport report() const DSC_REQUIRES(intake_.mutex);
+  ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(intake_.mutex);
 
   // marking.cpp
   void expect_sparse(size_t index, bool sparse) const;

@@ -17,7 +17,7 @@ double Reducer::clip(const ClipRequest& request) {
   bool alone = false;  // under a join some ranks may have run out of batches, and would not come
   {
     const MutexLock lock(intake_.mutex);
-    intake_.marks.require_idle();
+    require_idle();
     if (!has_results_)
       fail(DSC_ERR_STATE,
            "there are no gradients to clip: expected an iteration that was finished and reduced");
@@ -32,7 +32,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
   if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
   check_alive();
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  require_idle();
   const GradientSlot& slot = this->slot(index);
   if (!gradient && slot.bytes > 0)
     fail(DSC_ERR_INVALID_ARG, "gradient is NULL, expected %zu bytes", slot.bytes);
@@ -43,16 +43,16 @@ const SparseRows& Reducer::sparse_rows(size_t index) const {
   check_index(index);
   expect_sparse(index, true);
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  require_idle();
   return sparse_.result(index);
 }
 
-ReducerReport Reducer::report() const {
+ReducerReport Reducer::report(const BucketLayout& layout) const {
   ReducerReport report{};
   report.group = group_.get();
   report.params = &params_;
   report.first_layout = &sets_.first_layout();
-  report.layout = &sets_.next_layout();
+  report.layout = &layout;
   report.bucket_bytes = options_.bucket_bytes;
   report.first_bucket_bytes = options_.first_bucket_bytes;
   report.find_unused = options_.find_unused == 1;
@@ -76,15 +76,13 @@ ReducerReport Reducer::report() const {
 std::string Reducer::report_json() const {
   const MutexLock lock(intake_.mutex);
   if (!group_->revoked()) intake_.marks.require_idle();  // one that has failed tells why
-  return to_json(report());
+  return to_json(report(sets_.next_layout()));
 }
 
 std::string Reducer::picture() const {
   const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
-  ReducerReport drawn = report();
-  drawn.layout = &sets_.current()->layout;
-  return to_svg(drawn);
+  require_idle();
+  return to_svg(report(sets_.current()->layout));
 }
 
 }  // namespace dsc

@@ -110,7 +110,7 @@ def test_every_handle_has_a_wrapper_that_may_be_sent():
 def test_only_known_types_are_declared_send_or_sync():
     declared = r"unsafe impl(?:<.*?>)? (?:Send|Sync) for (\w+)"
     found = {name for text in SOURCES.values() for name in re.findall(declared, text)}
-    assert found == {wrapper for wrapper, _ in WRAPPERS.values()} | {"SharedBuffer", "Param", "View"}
+    assert found == {wrapper for wrapper, _ in WRAPPERS.values()} | {"SharedBuffer", "View"}
 
 
 def keeps_to_one_thread(handle, file, signature):
