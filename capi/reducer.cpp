@@ -199,6 +199,7 @@ dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* reducer, s
 dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
+    pinned->refuse_inside_hook();
     pinned->finish(stream);
   });
 }

@@ -1,6 +1,7 @@
 #include "hooks/options.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -69,7 +70,9 @@ double HookOptions::number(const char* key) const {
   fail(DSC_ERR_INTERNAL, "a hook asks for option %s, which it has not", key);
 }
 
-std::string did_you_mean(const std::string& given, std::span<const std::string> names) {
+std::string did_you_mean(const std::string& word, std::span<const std::string> names) {
+  std::string given = word;
+  for (char& c : given) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const std::string* nearest = nullptr;
   size_t distance = kNear;
   for (const std::string& name : names) {

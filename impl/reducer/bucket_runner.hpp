@@ -96,7 +96,6 @@ class BucketRunner {
   Comm& group_;
   const ParamList& params_;
   std::shared_ptr<BucketHook> hook_;
-  bool prepares_hook_ = false;
   BucketSet* set_ = nullptr;
   int divisor_ = 1;
   Mutex mutex_;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
 
@@ -40,8 +41,10 @@ void add_block(Partial& partial, int32_t dtype, const std::byte* values, size_t 
   add_values(partial, wide, count);
 }
 
-// Collective: sums squares, and takes the maximum of magnitudes, in place.
-void combine(Comm& group, Partial& partial, int32_t norm) {
+// Collective: sums squares, and takes the maximum of magnitudes, in place. Ranks with other requests are a
+// mismatch.
+void combine(Comm& group, Partial& partial, const ClipRequest& request) {
+  const int32_t norm = request.norm;
   double& value = norm == DSC_NORM_MAX ? partial.most : partial.squares;
   Call call;
   call.kind = OpKind::kAllReduce;
@@ -50,7 +53,9 @@ void combine(Comm& group, Partial& partial, int32_t norm) {
   call.send = &value;
   call.recv = &value;
   call.count = 1;
-  std::snprintf(call.note, sizeof call.note, "norm of gradients");
+  const double numbers[] = {request.max_norm, request.scale};
+  call.tag = fnv1a({reinterpret_cast<const char*>(numbers), sizeof numbers});
+  std::snprintf(call.note, sizeof call.note, "clip to %.4g, scale %.4g", request.max_norm, request.scale);
   group.run(call);
 }
 
@@ -68,8 +73,8 @@ double norm_of(Comm* group, std::span<const GradientSlot> slots, const ClipReque
         add_block(partial, slot.dtype, slot.view + at * dtype_bytes(slot.dtype),
                   std::min(kBlock, slot.count - at));
   }
-  if (group) combine(*group, partial, request.norm);
-  if (request.shards) combine(*request.shards, partial, request.norm);
+  if (group) combine(*group, partial, request);
+  if (request.shards) combine(*request.shards, partial, request);
   return request.norm == DSC_NORM_MAX ? partial.most : std::sqrt(partial.squares);
 }
 

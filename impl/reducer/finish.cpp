@@ -41,7 +41,6 @@ class AbortUnlessDone {
 }  // namespace
 
 void Reducer::finish(void* stream) {
-  runner_.refuse_inside_hook();
   current_set()->storage->check(nullptr, stream, {});
   stop_marking();
   runner_.timeline.finishing();

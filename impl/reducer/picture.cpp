@@ -24,7 +24,7 @@ class Picture {
     const auto rows = static_cast<double>(report_.layout->plan.buckets());
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
         "font-size=\"11\">\n",
-        kLeft + kWidth + 20, kTop + rows * kRow + 34);
+        kLeft + kWidth + 50, kTop + rows * kRow + 34);
     draw_title();
     draw_exposed(rows);
     for (size_t b = 0; b < report_.layout->plan.buckets(); ++b) draw_bucket(b);

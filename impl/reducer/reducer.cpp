@@ -250,6 +250,7 @@ std::shared_ptr<BucketSet> Reducer::current_set() const {
 
 void* Reducer::grad_view(size_t index) {
   check_index(index);
+  expect_sparse(index, false);
   const MutexLock lock(intake_.mutex);
   return sets_.view(index);
 }

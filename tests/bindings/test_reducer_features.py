@@ -256,6 +256,11 @@ def clips_by_the_norm_of_all(world):
         rest = np.concatenate([g for i, g in enumerate(expected) if i != 2]).astype(np.float64)
         many = math.sqrt(world.size * (rest**2).sum())
         assert reducer.clip(shards=shards, counted=counted) == pytest.approx(many, rel=1e-12)
+        iterate(reducer, grads)
+        if world.size > 1:
+            with pytest.raises(dsc.DscError, match="clip to"):
+                reducer.clip(1.0 + world.rank)
+    with reducer_of(world) as reducer:
         bad = gradients(world.rank, 1)
         bad[2][3] = np.nan
         iterate(reducer, bad)

@@ -50,14 +50,14 @@ class Bucket:
         stream: on a GPU, the stream behind which the gradients are.
     """
 
-    __slots__ = ("comm", "buffer", "divisor", "dtype", "index", "is_last", "params", "stream", "_offsets", "_counts")
+    __slots__ = ("comm", "_buffer", "divisor", "dtype", "index", "is_last", "params", "stream", "_offsets", "_counts")
 
     def __init__(self, comm: Communicator, raw: _raw.Bucket) -> None:
         n = raw.n_params
         element = _dtypes.NUMPY[_raw.Dtype(raw.dtype)]
         place = (raw.buffer or 0, (raw.count,), element)
         self.comm = comm
-        self.buffer: Any = array_over(*place, None) if not raw.stream else DeviceArray(*place, comm._device, None)
+        self._buffer: Any = array_over(*place, None) if not raw.stream else DeviceArray(*place, comm._device, None)
         self.divisor: int = raw.divisor
         self.dtype: str = _raw.Dtype(raw.dtype).name.lower()
         self.index: int = raw.index
@@ -66,6 +66,16 @@ class Bucket:
         self.stream: Optional[int] = raw.stream
         self._offsets: list[int] = list(raw.offsets[:n])
         self._counts: list[int] = list(raw.counts[:n])
+
+    @property
+    def buffer(self) -> Any:
+        """The gradients, and in the end the mean."""
+        return self._buffer
+
+    @buffer.setter
+    def buffer(self, value: Any) -> None:
+        if value is not self._buffer:  # as after buffer /= n
+            raise AttributeError("buffer is the memory of the bucket; expected bucket.buffer[...] = x, or bucket.buffer /= n")
 
     def gradients(self) -> list[Any]:
         """The parts of buffer that belong to the parameters, in the order of params."""

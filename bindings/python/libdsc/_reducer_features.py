@@ -46,6 +46,7 @@ class ReducerFeatures:
     _expected: list[tuple[int, int]]
     _shapes: list[tuple[int, ...]]
     _pending: set[int]
+    _names: Optional[list[str]]
     _views: dict[int, Any]
     _marks: dict[int, WriteMark]
     _synced: bool
@@ -82,7 +83,8 @@ class ReducerFeatures:
         Known with find_unused for the latest iteration, with static_graph for all.
         """
         indices = list_of(c_size_t, lib.dsc_bucket_reducer_unused, self._handle)
-        return [(int(i), self._name(int(i))) for i in indices]
+        names = self._names
+        return [(int(i), f"parameter {i}" if names is None else names[int(i)]) for i in indices]
 
     @property
     def rebuilds(self) -> int:
@@ -108,7 +110,10 @@ class ReducerFeatures:
         """
         try:
             numpy = numpy_module()
-            rows = numpy.ascontiguousarray(indices, numpy.int64).reshape(-1)
+            rows = numpy.asarray(indices)
+            if rows.size and rows.dtype.kind not in "iu":
+                raise TypeError(f"indices has elements of {rows.dtype}; expected whole numbers")
+            rows = numpy.ascontiguousarray(rows, numpy.int64).reshape(-1)
             place, count, code, owner = _buffers.locate(values, "values", self._dtype, False)
             i = self._index(i)
             row = math.prod(self._shapes[i][1:])

@@ -2614,8 +2614,9 @@ extern "C" {
     /// Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and for gradients on a device;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
+    /// device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_clip(
         reducer: *mut dsc_bucket_reducer_t,
         options: *const dsc_clip_options_t,

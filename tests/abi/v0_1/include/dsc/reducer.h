@@ -266,7 +266,8 @@ DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t s
  * Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came. Threads: one at a
  * time per reducer.
  * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
- * DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and for gradients on a device; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
+ * device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
@@ -294,7 +295,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, voi
  * @brief Adds a gradient to what this rank has collected for a parameter, without marking it ready.
  *
  * For several backward passes per optimizer step: nothing is communicated; the sum is what
- * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the parameter's type at every addition. On
+ * dsc_bucket_reducer_mark_ready() completes. The sum is rounded to the view's type at every addition. On
  * a device gradients of integers cannot be added.
  *
  * @param[in] reducer reducer, between begin and finish
