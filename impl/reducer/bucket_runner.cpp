@@ -49,12 +49,14 @@ BucketRunner::BucketRunner(Comm& group, const ParamList& params)
 void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
   if (hook) hook->prepare(params_.tensors);
   hook_ = std::move(hook);
+  hook_set_ = nullptr;
 }
 
 void BucketRunner::begin(BucketSet& set, int divisor) {
   const MutexLock lock(mutex_);
+  if (hook_ && hook_set_ && hook_set_ != &set) hook_->prepare(params_.tensors);
+  hook_set_ = &set;
   if (set_ != &set) {
-    if (set_ && hook_) hook_->prepare(params_.tensors);
     set_ = &set;
     buckets_ = std::vector<Bucket>(set.size());
     std::vector<size_t> bytes;
@@ -109,6 +111,7 @@ void BucketRunner::load_hook(BucketSet& set, std::span<const std::byte> state) {
   std::vector<HookBucket> views;
   for (size_t b = 0; b < set.size(); ++b) views.push_back(view_of(set, b));
   hook_->load(state, views);
+  hook_set_ = &set;
 }
 
 HookBucket BucketRunner::view_of(const BucketSet& set, size_t b) const {

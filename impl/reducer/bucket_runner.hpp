@@ -96,6 +96,7 @@ class BucketRunner {
   Comm& group_;
   const ParamList& params_;
   std::shared_ptr<BucketHook> hook_;
+  const BucketSet* hook_set_ = nullptr;  // whose buckets the hook's state belongs to; null: to none
   BucketSet* set_ = nullptr;
   int divisor_ = 1;
   Mutex mutex_;

@@ -19,7 +19,9 @@ class BucketSets {
 
   const std::shared_ptr<BucketSet>& current() const noexcept { return current_; }
   const BucketLayout& first_layout() const noexcept { return first_layout_; }
-  const BucketLayout& next_layout() const noexcept { return next_ ? next_->layout : current_->layout; }
+  // Those of the next iteration.
+  BucketSet& next() const noexcept { return next_ ? *next_ : *current_; }
+  const BucketLayout& next_layout() const noexcept { return next().layout; }
 
   // Returns the place of a gradient for the caller to keep: buckets are not rebuilt any more, and these ones
   // live as long as this object.

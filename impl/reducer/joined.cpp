@@ -37,13 +37,11 @@ std::optional<Turn> Reducer::announce(JoinStep step) {
 void Reducer::shadow_iteration(const Turn& turn) {
   check_alive();
   expect_finished();
-  bool sync = true;
   {
     const MutexLock lock(intake_.mutex);
-    sync = std::exchange(sync_, true);
     intake_.marks.forget_sums();
   }
-  begin_iteration(nullptr, turn.divisor);
+  begin_iteration(nullptr, turn.divisor, true);
   std::vector<size_t> order;
   {
     const MutexLock lock(intake_.mutex);
@@ -58,8 +56,6 @@ void Reducer::shadow_iteration(const Turn& turn) {
           [](const Error& error) {
             if (error.code() != DSC_ERR_NONFINITE) throw Error(error);
           });
-  const MutexLock lock(intake_.mutex);
-  sync_ = sync;
 }
 
 void sync_buffers(Reducer& reducer, int32_t how) {

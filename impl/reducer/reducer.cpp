@@ -215,7 +215,7 @@ void Reducer::begin(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
   expect_finished();
   const auto turn = announce(JoinStep::kIteration);
-  begin_iteration(stream, turn ? turn->divisor : group_->size());
+  begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
 }
 
 void Reducer::expect_finished() const {
@@ -223,11 +223,12 @@ void Reducer::expect_finished() const {
   intake_.marks.expect_finished(group_->rank());
 }
 
-void Reducer::begin_iteration(void* stream, int divisor) {
+// One that shadows others is reduced whatever set_sync() said.
+void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   sets_.advance();
-  intake_.begin(*sets_.current(), !sync_);
+  intake_.begin(*sets_.current(), !sync_ && !shadows);
   storage().begin(stream);
   if (!intake_.marks.carries()) sparse_.clear();
   divisor_ = divisor;
@@ -296,7 +297,11 @@ void Reducer::abort() noexcept {
 
 void Reducer::load_hook(std::span<const std::byte> state) {
   hook();
-  runner_.load_hook(*current_set(), state);
+  BucketSet& next = [&]() -> BucketSet& {
+    const MutexLock lock(intake_.mutex);
+    return sets_.next();
+  }();
+  runner_.load_hook(next, state);
 }
 
 // Throws if the group has failed. The first call that finds a failure of the whole group reports its cause.

@@ -121,7 +121,7 @@ class Reducer {
   const std::string& label(size_t index) const { return params_.labels[index]; }
   void expect_finished() const;
   void require_idle() const DSC_REQUIRES(intake_.mutex);
-  void begin_iteration(void* stream, int divisor);
+  void begin_iteration(void* stream, int divisor, bool shadows);
   ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(intake_.mutex);
 
   // marking.cpp

@@ -164,6 +164,34 @@ def states_of_hooks_go_on(world):
             reducer.load_hook(state)
 
 
+def states_go_on_in_rebuilt_buckets(world):
+    params = [np.zeros((8, 10), np.float32) for _ in range(4)]
+
+    def step_of(reducer, step):
+        random = np.random.default_rng(10 * step + world.rank)
+        grads = [random.standard_normal(p.shape).astype(np.float32) for p in params]
+        reducer.begin()
+        for i in (2, 0, 3, 1):  # in which order buckets are rebuilt
+            reducer.mark_ready(i, grads[i])
+        reducer.finish()
+        return grads
+
+    for name in ("onebit", "powersgd(start_iteration=0)"):
+        options = {"hook": name, "bucket_bytes": 700, "first_bucket_bytes": 700}
+        with dsc.BucketReducer(world, params, **options) as reducer:
+            first = reducer.buckets
+            for step in range(3):
+                step_of(reducer, step)
+            assert reducer.buckets != first
+            state = reducer.save_hook()
+            expected = [step_of(reducer, step) for step in (3, 4)]
+        with dsc.BucketReducer(world, params, **options) as reducer:
+            step_of(reducer, 0)
+            reducer.load_hook(state)
+            for step, wanted in zip((3, 4), expected):
+                same(step_of(reducer, step), wanted)
+
+
 def hooks_that_have_waited_themselves(world):
     """A work that is done already, and steps that yield nothing, do not end a generator."""
 
@@ -248,6 +276,7 @@ test_error_feedback = everywhere(error_feedback_sums_up)
 test_powersgd_of_zeros = everywhere(powersgd_sends_gradients_that_were_zero)
 test_local_sgd = everywhere(local_sgd_reduces_within_hosts)
 test_hook_states = everywhere(states_of_hooks_go_on)
+test_hook_states_rebuilt = everywhere(states_go_on_in_rebuilt_buckets)
 test_hooks_that_have_waited = everywhere(hooks_that_have_waited_themselves)
 test_nonfinite = everywhere(hooks_forget_what_is_not_finite)
 test_states_of_others = everywhere(states_of_other_models_are_refused)

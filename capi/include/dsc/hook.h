@@ -106,7 +106,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer,
 /**
  * @brief Makes the built-in hook of a reducer go on from a saved state.
  *
- * A reducer that rebuilds its buckets forgets it: load after the first iteration, or turn rebuilding off.
+ * A reducer that rebuilds its buckets later forgets it: load after the first iteration was finished, or turn
+ * rebuilding off.
  *
  * @param[in] reducer reducer, between finish and begin, with the hook of the saved state
  * @param[in] state bytes of dsc_bucket_reducer_save_hook()

@@ -342,7 +342,8 @@ impl BucketReducer {
     }
 
     /// Makes the built-in hook go on from [`save_hook`](BucketReducer::save_hook) of the same rank, hook, parameters and
-    /// buckets. A reducer that rebuilds its buckets forgets it: load after the first iteration, or turn rebuilding off.
+    /// buckets. A reducer that rebuilds its buckets later forgets it: load after the first iteration was finished, or turn
+    /// rebuilding off.
     pub fn load_hook(&mut self, state: &[u8]) -> Result<()> {
         // SAFETY: the library checks the handle, and reads the bytes during the call.
         let result = unsafe { sys::dsc_bucket_reducer_load_hook(self.raw(), state.as_ptr().cast(), state.len()) };
