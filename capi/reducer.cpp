@@ -292,10 +292,18 @@ dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_cl
   });
 }
 
+dsc_result_t dsc_bucket_reducer_close(dsc_bucket_reducer_t* reducer) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_any_reducer(reducer);
+    pinned->refuse_inside_hook();
+    pinned->close();
+  });
+}
+
 dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {
   return dsc::guard(__func__, [&] {
     if (!reducer) return;
-    auto pinned = dsc::pin_reducer(reducer);
+    auto pinned = dsc::pin_any_reducer(reducer);
     pinned->refuse_inside_hook();
     pinned.close();
     pinned->close();

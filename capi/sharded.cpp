@@ -8,16 +8,22 @@
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
+#include "open_call.hpp"
 #include "shard_plan.hpp"
 #include "sharded/sharded.hpp"
 #include "tensors.hpp"
 
 namespace {
 
-using ShardedCall = dsc::ExclusiveCall<dsc::Sharded, dsc::HandleKind::kSharded>;
-
-dsc::Pinned<dsc::Sharded> pin_sharded(const void* handle) {
+// For the calls that closed parameters take, too.
+dsc::Pinned<dsc::Sharded> pin_any_sharded(const void* handle) {
   return dsc::Pinned<dsc::Sharded>(dsc::HandleKind::kSharded, handle);
+}
+
+using ShardedCall = dsc::Open<dsc::ExclusiveCall<dsc::Sharded, dsc::HandleKind::kSharded>>;
+
+dsc::Open<dsc::Pinned<dsc::Sharded>> pin_sharded(const void* handle) {
+  return dsc::Open<dsc::Pinned<dsc::Sharded>>(dsc::HandleKind::kSharded, handle);
 }
 
 void expect_no_stream(const void* stream) {
@@ -259,10 +265,14 @@ dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* sta
       __func__, [&] { return dsc::write_op_stats(pin_sharded(sharded)->stats(), stats, capacity, count); });
 }
 
+dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded) {
+  return dsc::guard(__func__, [&] { pin_any_sharded(sharded)->close(); });
+}
+
 dsc_result_t dsc_sharded_destroy(dsc_sharded_t* sharded) {
   return dsc::guard(__func__, [&] {
     if (!sharded) return;
-    auto pinned = pin_sharded(sharded);
+    auto pinned = pin_any_sharded(sharded);
     pinned.close();
     pinned->close();
   });

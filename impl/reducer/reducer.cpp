@@ -191,6 +191,10 @@ void Reducer::require_idle() const {
   intake_.marks.require_idle();
 }
 
+void Reducer::expect_open() const {
+  if (closed_.load()) fail(DSC_ERR_STATE, "the reducer is closed");
+}
+
 void Reducer::set_sync(bool sync) {
   const MutexLock lock(intake_.mutex);
   require_idle();
@@ -263,6 +267,7 @@ std::vector<size_t> Reducer::unused() const {
 }
 
 void Reducer::close() noexcept {
+  if (closed_.load()) return;
   bool idle = false;
   bool finishing = false;
   {
@@ -277,8 +282,7 @@ void Reducer::close() noexcept {
   // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
   if (finishing || runner_.is_starting()) abort();
   const bool running = finishing || runner_.is_running();
-  const MutexLock lock(intake_.mutex);
-  if (std::exchange(closed_, true)) return;
+  if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());

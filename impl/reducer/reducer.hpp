@@ -58,6 +58,7 @@ class Reducer {
   void set_hook(std::shared_ptr<BucketHook> hook);
   BucketHook& hook();  // throws STATE without one
   void expect_idle() const;
+  void expect_open() const;  // any thread; throws STATE after close()
   const std::shared_ptr<Comm>& group() const noexcept { return group_; }
 
   // Between iterations: scales gradients, and those of this rank's latest iteration to a norm.
@@ -105,7 +106,8 @@ class Reducer {
   std::string picture() const;  // of the latest iteration, as SVG
   std::vector<OpStats> op_stats() const { return group_->stats(); }
   int timeout_ms() const noexcept { return group_->timeout_ms(); }
-  void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
+  // Ends this rank's part, and keeps the memory; running reductions are revoked on all ranks.
+  void close() noexcept;
 
  private:
   void abort() noexcept;  // the group, and what a hook waits for
@@ -156,7 +158,7 @@ class Reducer {
   bool has_results_ DSC_GUARDED_BY(intake_.mutex) = false;  // the latest iteration ended well
   uint64_t iterations_ DSC_GUARDED_BY(intake_.mutex) = 0;   // that were reduced
   PhaseSampler phases_ DSC_GUARDED_BY(intake_.mutex);
-  bool closed_ DSC_GUARDED_BY(intake_.mutex) = false;
+  std::atomic<bool> closed_{false};
 };
 
 // Collective, between iterations: makes the buffers equal; how is a dsc_buffer_sync_t.

@@ -70,7 +70,9 @@ class Sharded {
   HeldBytes held_params() const { return params_->held(); }
   HeldBytes held_gradients() const { return gradients_->held(); }
   std::vector<OpStats> stats() const { return groups_.stats(); }
-  void close() noexcept;  // ends this rank's part; running operations are revoked on all ranks
+  // Ends this rank's part, and keeps the memory; running operations are revoked on all ranks.
+  void close() noexcept;
+  void expect_open() const;  // throws STATE after close()
 
   std::atomic<bool> in_call{false};
 

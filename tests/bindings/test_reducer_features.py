@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -62,6 +63,29 @@ def views_of_before_a_rebuild_stay_readable(world):
             reducer.mark_ready(i, grad)
         reducer.finish()
         compare(world, [reducer.grad_view(0)], means(world.size, 2)[:1])
+
+
+def closing_is_told_at_once(world):
+    """Though a view of the reducer's memory is still alive, and stays readable."""
+    reducer = reducer_of(world)
+    grads = gradients(world.rank, 0)
+    iterate(reducer, grads)
+    view = reducer.grad_view(0)
+    leaver = world.size - 1
+    if world.rank == leaver:
+        reducer.close()
+        reducer.close()
+        with pytest.raises(dsc.BadHandleError, match="begin: the reducer was closed"):
+            reducer.begin()
+    elif world.size > 1:
+        began = time.monotonic()
+        with pytest.raises(dsc.PeerLeftError, match=f"rank {leaver}"):
+            iterate(reducer, gradients(world.rank, 1))
+        assert time.monotonic() - began < 20  # the time-out is 60
+    compare(world, [view], means(world.size, 0)[:1] if world.rank == leaver else [view])
+    del reducer
+    view[...] = 7
+    world.barrier()
 
 
 def finds_unused_parameters(world):
@@ -396,6 +420,7 @@ def sparse_gradients(world):
 test_rebuilds = everywhere(rebuilds_in_ready_order)
 test_rebuilds_again = everywhere(rebuilds_again_when_the_order_stays_another)
 test_old_views = everywhere(views_of_before_a_rebuild_stay_readable)
+test_close = everywhere(closing_is_told_at_once)
 test_unused = everywhere(finds_unused_parameters)
 test_static_graph = everywhere(static_graphs_count_marks)
 test_static_graph_no_sync = everywhere(static_graphs_without_communication)

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 import libdsc as dsc
+from reducer_ranks import everywhere
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import sharded_model as model  # noqa: E402
@@ -200,6 +201,39 @@ def prefetches(rank):
 
 def test_units_are_gathered_in_the_order_of_the_step_before():
     dsc.spawn(prefetches, 2, timeout=SECONDS)
+
+
+def closing_is_told_at_once(world):
+    """Though the arrays of shards are still alive, and stay readable."""
+    for stage in (2, 3):
+        sharded = dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, units=model.UNITS)
+        sharded.unshard(0)
+        sharded.wait(0)
+        kept = [shard.params for shard in sharded.shards] + [sharded.param_view(0)]
+        before = [array.copy() for array in kept]
+        leaver = world.size - 1
+        world.barrier()
+        if world.rank == leaver:
+            sharded.close()
+            sharded.close()
+            with pytest.raises(dsc.BadHandleError, match="begin: the sharded parameters were closed"):
+                sharded.begin()
+        elif world.size > 1:
+            began = time.monotonic()
+            with pytest.raises(dsc.PeerLeftError, match=f"rank {leaver}"):
+                sharded.begin()
+                for i in range(6):
+                    sharded.mark_unused(i)
+                sharded.finish()
+            assert time.monotonic() - began < 20  # the time-out is 60
+        del sharded
+        assert [array.tobytes() for array in kept] == [was.tobytes() for was in before]
+        for array in kept:
+            array[...] = 7
+        world.barrier()
+
+
+test_close = everywhere(closing_is_told_at_once)
 
 
 def made_and_closed(rank, n):

@@ -347,6 +347,22 @@ static void stats(void) {
   WALK(DSC_OK, dsc_sharded_stats(S, NULL, 0, &n));
 }
 
+/* Shards stay; every call on the object but destroy is refused afterwards. */
+static void close_sharded(void) {
+  dsc_sharded_shard_t list[2] = {{.struct_size = sizeof *list}};
+  size_t n = 9;
+  WALK(DSC_OK, dsc_sharded_shards(S, list, 2, &n));
+  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_close(bad));
+  WALK(DSC_OK, dsc_sharded_close(S));
+  WALK(DSC_OK, dsc_sharded_close(S));
+  memset(list[1].params, 1, list[1].count * sizeof(float));
+  WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL));
+  EXPECT(strstr(dsc_last_error_message(), "the sharded parameters are closed") != NULL);
+  WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0));
+  WALK(DSC_ERR_STATE, dsc_sharded_unshard(S, 0));
+  WALK(DSC_ERR_STATE, dsc_sharded_shards(S, list, 2, &n));
+}
+
 static void destroy(void) {
   WALK(DSC_OK, dsc_sharded_destroy(NULL));
   WALK_BAD_HANDLES_BUT_NULL(WALK_SHARDED, dsc_sharded_t, dsc_sharded_destroy(bad));
@@ -377,6 +393,7 @@ const walk_step_t walk_sharded[] = {
     {"dsc_sharded_ranges", ranges},
     {"dsc_sharded_memory", memory},
     {"dsc_sharded_stats", stats},
+    {"dsc_sharded_close", close_sharded},
     {"dsc_sharded_destroy", destroy},
     {NULL, NULL},
 };

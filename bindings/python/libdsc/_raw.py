@@ -1719,6 +1719,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
+    "dsc_bucket_reducer_close": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
     "dsc_bucket_reducer_destroy": (
         ctypes.c_int32,
         [
@@ -2464,6 +2470,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_close": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_sharded_destroy": (

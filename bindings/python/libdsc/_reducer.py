@@ -391,7 +391,11 @@ class BucketReducer(ReducerFeatures):
         return bucket_lists(indices, starts, n_buckets.value)
 
     def close(self) -> None:
-        """Releases the reducer; a reduction that runs is revoked on all ranks. Closing twice is fine."""
+        """Ends this rank's part; a reduction that runs is revoked on all ranks. Closing twice is fine.
+
+        The others get PeerLeftError in the next call that needs this rank. Views that the program still has stay as they are.
+        """
+        lib.dsc_bucket_reducer_close(self._handle)
         self._views.clear()
         self._marks.clear()
         self._pending.clear()
@@ -479,7 +483,7 @@ class BucketReducer(ReducerFeatures):
     def _stop(self) -> None:
         """Makes finish() return on all ranks."""
         self._world._stop()
-        lib.dsc_bucket_reducer_destroy(self._handle)
+        lib.dsc_bucket_reducer_close(self._handle)
 
     def _check(self, code: int, op: str) -> None:
         if code < 0:

@@ -342,7 +342,11 @@ class Sharded:
         return read_stats(lib.dsc_sharded_stats, self._handle)
 
     def close(self) -> None:
-        """Releases it; operations that run are revoked on all ranks. Closing twice is fine."""
+        """Ends this rank's part; operations that run are revoked on all ranks. Closing twice is fine.
+
+        The others get PeerLeftError in the next call that needs this rank. Arrays that the program still has stay as they are.
+        """
+        lib.dsc_sharded_close(self._handle)
         self._views.clear()
         self._shards.clear()
         self._handle, self._owner = 0, None
@@ -401,7 +405,7 @@ class Sharded:
     def _stop(self) -> None:
         """Makes a call return on all ranks."""
         self._world._stop()
-        lib.dsc_sharded_destroy(self._handle)
+        lib.dsc_sharded_close(self._handle)
 
     def _check(self, code: int, op: str) -> None:
         if code < 0:

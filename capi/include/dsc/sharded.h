@@ -510,11 +510,27 @@ DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stat
                                        size_t* count);
 
 /**
- * @brief Releases sharded parameters.
- * @param[in] sharded sharded parameters; NULL does nothing
+ * @brief Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of what is
+ * there, stay readable and writable until dsc_sharded_destroy().
+ *
+ * For programs that still use shards when they leave, and bindings whose arrays own the memory. The other
+ * ranks get DSC_ERR_PEER_LEFT in the next call that needs this one. Every later call on the object but this
+ * one and dsc_sharded_destroy() gives DSC_ERR_STATE; closing again does nothing.
+ *
+ * @param[in] sharded sharded parameters
  *
  * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
- * operations that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
+ * operations that run are revoked on all ranks. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded);
+
+/**
+ * @brief Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+ * @param[in] sharded sharded parameters; NULL does nothing
+ *
+ * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -2882,13 +2882,25 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases a reducer.
+    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
+    /// until dsc_bucket_reducer_destroy().
     ///
-    /// - `reducer` (in): reducer; NULL does nothing
+    /// - `reducer` (in): reducer
     ///
     /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
     /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Views are invalid afterwards. Threads: any.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    ///
+    /// - `reducer` (in): reducer; NULL does nothing
+    ///
+    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
@@ -5018,13 +5030,23 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases sharded parameters.
+    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
+    /// what is there, stay readable and writable until dsc_sharded_destroy().
+    ///
+    /// - `sharded` (in): sharded parameters
+    ///
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
+
+    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
-    /// afterwards. Threads: any.
+    /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
