@@ -3,13 +3,13 @@
 
 namespace dsc {
 
-// Finds the object as `Pin` does, and throws STATE if it was closed.
+// Finds the object as `Pin` does, and lets an overload of expect_open() throw STATE if it was closed.
 template <typename Pin>
 class Open : public Pin {
  public:
   template <typename... Arguments>
   explicit Open(Arguments... arguments) : Pin(arguments...) {
-    (*this)->expect_open();
+    expect_open(**this);
   }
 };
 

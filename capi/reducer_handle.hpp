@@ -7,6 +7,10 @@
 
 namespace dsc {
 
+inline void expect_open(const Reducer& reducer) {
+  if (reducer.is_closed()) fail(DSC_ERR_STATE, "the reducer is closed");
+}
+
 // For the calls that a closed reducer takes, too.
 inline Pinned<Reducer> pin_any_reducer(const void* handle) {
   return Pinned<Reducer>(HandleKind::kBucketReducer, handle);

@@ -13,6 +13,14 @@
 #include "sharded/sharded.hpp"
 #include "tensors.hpp"
 
+namespace dsc {
+
+static void expect_open(const Sharded& sharded) {
+  if (sharded.is_closed()) fail(DSC_ERR_STATE, "the sharded parameters are closed");
+}
+
+}  // namespace dsc
+
 namespace {
 
 // For the calls that closed parameters take, too.

@@ -191,10 +191,6 @@ void Reducer::require_idle() const {
   intake_.marks.require_idle();
 }
 
-void Reducer::expect_open() const {
-  if (closed_.load()) fail(DSC_ERR_STATE, "the reducer is closed");
-}
-
 void Reducer::set_sync(bool sync) {
   const MutexLock lock(intake_.mutex);
   require_idle();
@@ -281,12 +277,11 @@ void Reducer::close() noexcept {
     set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
   if (finishing || runner_.is_starting()) abort();
-  const bool running = finishing || runner_.is_running();
   if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());
-  if (running) {
+  if (finishing || runner_.is_running()) {
     abort();
   } else {
     group_->leave();

@@ -58,7 +58,6 @@ class Reducer {
   void set_hook(std::shared_ptr<BucketHook> hook);
   BucketHook& hook();  // throws STATE without one
   void expect_idle() const;
-  void expect_open() const;  // any thread; throws STATE after close()
   const std::shared_ptr<Comm>& group() const noexcept { return group_; }
 
   // Between iterations: scales gradients, and those of this rank's latest iteration to a norm.
@@ -106,8 +105,8 @@ class Reducer {
   std::string picture() const;  // of the latest iteration, as SVG
   std::vector<OpStats> op_stats() const { return group_->stats(); }
   int timeout_ms() const noexcept { return group_->timeout_ms(); }
-  // Ends this rank's part, and keeps the memory; running reductions are revoked on all ranks.
-  void close() noexcept;
+  void close() noexcept;  // keeps the memory; running reductions are revoked on all ranks
+  bool is_closed() const noexcept { return closed_.load(); }
 
  private:
   void abort() noexcept;  // the group, and what a hook waits for

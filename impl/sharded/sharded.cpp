@@ -82,10 +82,6 @@ void Sharded::check_index(size_t index) const {
          plan_.tensors.size() - 1);
 }
 
-void Sharded::expect_open() const {
-  if (closed_.load()) fail(DSC_ERR_STATE, "the sharded parameters are closed");
-}
-
 // A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
 // been started ahead on all ranks without the caller knowing; a rank that closes first must not fail those of
 // the others, so they may end.

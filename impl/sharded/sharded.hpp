@@ -72,7 +72,7 @@ class Sharded {
   std::vector<OpStats> stats() const { return groups_.stats(); }
   // Ends this rank's part, and keeps the memory; running operations are revoked on all ranks.
   void close() noexcept;
-  void expect_open() const;  // throws STATE after close()
+  bool is_closed() const noexcept { return closed_.load(); }
 
   std::atomic<bool> in_call{false};
 
