@@ -459,9 +459,11 @@ class Bucket(ctypes.Structure):
     params: Any  # n_params indices of parameters
     offsets: Any  # element of buffer at which each of them starts
     counts: Any  # elements of each of them
+    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
     n_params: int  # parameters in the bucket
     index: int  # number of the bucket, from 0 in launch order
     count: int  # elements of buffer, on a device also those between parameters
+    error_capacity: int  # bytes at error
     dtype: int  # element type
     is_last: int  # 1: the last bucket of the iteration
     divisor: int  # ranks that take part: the mean is the sum over it
@@ -475,9 +477,11 @@ class Bucket(ctypes.Structure):
         ("params", ctypes.POINTER(ctypes.c_size_t)),
         ("offsets", ctypes.POINTER(ctypes.c_size_t)),
         ("counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("error", ctypes.c_char_p),
         ("n_params", ctypes.c_size_t),
         ("index", ctypes.c_size_t),
         ("count", ctypes.c_size_t),
+        ("error_capacity", ctypes.c_size_t),
         ("dtype", ctypes.c_int32),
         ("is_last", ctypes.c_int32),
         ("divisor", ctypes.c_int32),

@@ -214,7 +214,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reduce
  * @brief Makes the buffers equal on all ranks, to be called before a forward pass.
  * @param[in] reducer reducer, between finish and begin
  * @param[in] how DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank that has batches;
- * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches
+ * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches; other
+ * types, such as counters, as with DSC_BUFFER_SYNC_BROADCAST
  *
  * Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;

@@ -327,13 +327,14 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * given.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
- * @param[in] max_norm 0 or more; infinity: nothing is scaled; the same on all ranks
+ * @param[in] max_norm more than 0; infinity: nothing is scaled; the same on all ranks
  * @param[out] norm the norm before scaling
  * @param[in] stream must be NULL
  *
  * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
- * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * DSC_ERR_MISMATCH when max_norm differs between ranks; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of
+ * an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
@@ -343,7 +344,8 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, d
  *
  * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
  * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded, and starts to gather those that come first.
+ * it gives back the units that are unsharded, and starts to gather those that come first. Ranks that say
+ * different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks

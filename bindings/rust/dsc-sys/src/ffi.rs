@@ -697,12 +697,16 @@ pub struct dsc_bucket_t {
     pub offsets: *const usize,
     /// elements of each of them
     pub counts: *const usize,
+    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
     /// elements of buffer, on a device also those between parameters
     pub count: usize,
+    /// bytes at error
+    pub error_capacity: usize,
     /// element type
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
@@ -2580,7 +2584,8 @@ extern "C" {
     /// - `reducer` (in): reducer, between finish and begin
     /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
     ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches
+    ///   over those that have batches; other types, such as counters, as with
+    ///   DSC_BUFFER_SYNC_BROADCAST
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -3370,8 +3375,9 @@ extern "C" {
     /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join; DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
+    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
+    /// an operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4815,7 +4821,7 @@ extern "C" {
     /// Gives the 2-norm of all gradients and scales them down to a largest norm.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
-    /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
+    /// - `max_norm` (in): more than 0; infinity: nothing is scaled; the same on all ranks
     /// - `norm` (out): the norm before scaling
     /// - `stream` (in): must be NULL
     ///
@@ -4823,7 +4829,8 @@ extern "C" {
     /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
-    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// stream); DSC_ERR_MISMATCH when max_norm differs between ranks; DSC_ERR_BUSY;
+    /// DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
         max_norm: f64,

@@ -322,8 +322,8 @@ impl Sharded {
         Ok(())
     }
 
-    /// Gives the norm of all gradients, and scales them down to a largest norm as PyTorch does. Collective. A norm that is
-    /// not finite changes nothing.
+    /// Gives the norm of all gradients, and scales them down to a largest norm, which is more than 0, as PyTorch does.
+    /// Collective. A norm that is not finite changes nothing.
     pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
         let mut norm = 0.0;
         // SAFETY: the library checks the handle, and norm outlives the call.
@@ -332,7 +332,8 @@ impl Sharded {
         Ok(norm)
     }
 
-    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters.
+    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters. Ranks
+    /// that say different things get a mismatch in the next call that gathers or reduces.
     pub fn step_done(&mut self, changed: bool) -> Result<()> {
         self.at_rest = false;
         // SAFETY: the library checks the handle; the shards are not borrowed.
