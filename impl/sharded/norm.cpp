@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
+#include "reducer/clip.hpp"
 #include "sharded/sharded.hpp"
 
 namespace dsc {
@@ -51,7 +54,7 @@ double Sharded::local_square_sum() const {
 
 double Sharded::clip(double max_norm) {
   groups_.check_alive();
-  if (!(max_norm >= 0)) fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected 0 or more", max_norm);
+  check_max_norm(max_norm);
   if (!gradients_->has_sums())
     fail(DSC_ERR_STATE, "no finished iteration has left gradients, call finish first");
   double sum = local_square_sum();
@@ -61,6 +64,8 @@ double Sharded::clip(double max_norm) {
   call.op = DSC_OP_SUM;
   call.send = call.recv = &sum;
   call.count = 1;
+  call.tag = fnv1a({reinterpret_cast<const char*>(&max_norm), sizeof max_norm});
+  std::snprintf(call.note, sizeof call.note, "clip to %.4g", max_norm);
   groups_.run(groups_.shards(), [&] { groups_.shards().run(call); });
   const double norm = std::sqrt(sum);
   // A norm that is not finite leaves the gradients alone; all ranks have the same norm, so all of them do.
