@@ -143,7 +143,7 @@ def static_graphs_count_marks(world):
             reducer.mark_ready(3, gradients(world.rank, 0)[3])
         with pytest.raises(dsc.StateError, match="graph has changed.*parameter 2 is unused, expected 3 marks"):
             reducer.mark_unused(2)
-        with pytest.raises(dsc.StateError, match="ready only once"):
+        with pytest.raises(dsc.StateError, match="graph has changed.*parameter 2 is used once more, expected 3 marks as"):
             reducer.mark_ready(2, grads[2])
         reducer.finish()
         check(grads, 9)
@@ -320,6 +320,34 @@ def buffers_become_equal(world):
                 reducer.set_buffers({"a": np.zeros(2 + world.rank, np.float32)})
 
 
+def wrong_arguments_can_be_put_right(world):
+    """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
+    floats = np.full(4, world.rank, np.float32)
+    last = world.rank == world.size - 1
+    with reducer_of(world, buffers=[floats]) as reducer:
+        grads = gradients(world.rank, 0)
+        iterate(reducer, grads)
+        wrong = (
+            (lambda: reducer.clip(0), 'max_norm is 0, expected more than 0'),
+            (lambda: reducer.clip(1.0, norm="tow"), 'norm is one of "two", "max"; got "tow"'),
+            (lambda: reducer.clip("1"), "max_norm is '1'; expected a number"),
+            (lambda: reducer.clip(norm=7), 'norm is 7, expected "two" or "max"'),
+            (lambda: reducer.sync_buffers("avg"), 'how is one of "broadcast", "mean"'),
+            (lambda: reducer.set_hook(3), "hook is a int"),
+            (lambda: dsc.Join([reducer, None]), "expected one or more"),
+        )
+        for call, text in wrong if last else ():
+            with pytest.raises((TypeError, ValueError), match=text):
+                call()
+        assert reducer.clip(1.0) > 1
+        reducer.sync_buffers("mean")
+        assert np.allclose(floats, (world.size - 1) / 2)
+        reducer.set_hook("fp16")
+        reducer.set_hook(None)
+        with dsc.Join(reducer):
+            iterate(reducer, gradients(world.rank, 1))
+
+
 def tells_and_draws(world):
     with reducer_of(world) as reducer:
         with pytest.raises(dsc.StateError, match="nothing to draw"):
@@ -421,6 +449,7 @@ test_rebuilds = everywhere(rebuilds_in_ready_order)
 test_rebuilds_again = everywhere(rebuilds_again_when_the_order_stays_another)
 test_old_views = everywhere(views_of_before_a_rebuild_stay_readable)
 test_close = everywhere(closing_is_told_at_once)
+test_put_right = everywhere(wrong_arguments_can_be_put_right)
 test_unused = everywhere(finds_unused_parameters)
 test_static_graph = everywhere(static_graphs_count_marks)
 test_static_graph_no_sync = everywhere(static_graphs_without_communication)
