@@ -313,7 +313,8 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
  * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
  * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
  * while gradients are checked (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on
- * working; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * working; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
+ * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
@@ -327,13 +328,14 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * given.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
- * @param[in] max_norm 0 or more; infinity: nothing is scaled; the same on all ranks
+ * @param[in] max_norm more than 0; infinity: nothing is scaled; the same on all ranks
  * @param[out] norm the norm before scaling
  * @param[in] stream must be NULL
  *
  * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
- * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * DSC_ERR_MISMATCH when max_norm differs between ranks; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of
+ * an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
@@ -343,7 +345,8 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, d
  *
  * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
  * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded, and starts to gather those that come first.
+ * it gives back the units that are unsharded, and starts to gather those that come first. Ranks that say
+ * different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
@@ -510,11 +513,27 @@ DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stat
                                        size_t* count);
 
 /**
- * @brief Releases sharded parameters.
- * @param[in] sharded sharded parameters; NULL does nothing
+ * @brief Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of what is
+ * there, stay readable and writable until dsc_sharded_destroy().
+ *
+ * For programs that still use shards when they leave, and bindings whose arrays own the memory. The other
+ * ranks get DSC_ERR_PEER_LEFT in the next call that needs this one. Every later call on the object but this
+ * one and dsc_sharded_destroy() gives DSC_ERR_STATE; closing again does nothing.
+ *
+ * @param[in] sharded sharded parameters
  *
  * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
- * operations that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
+ * operations that run are revoked on all ranks. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded);
+
+/**
+ * @brief Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+ * @param[in] sharded sharded parameters; NULL does nothing
+ *
+ * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
