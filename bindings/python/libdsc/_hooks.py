@@ -155,7 +155,7 @@ def _write_error(raw: _raw.Bucket, text: str) -> None:
     """Gives the library what the errors of all ranks say, on one line and ended by a zero; what does not fit is cut."""
     room = raw.error_capacity - 1
     line = " ".join(text.replace("\0", " ").split()).encode(errors="replace")[:room].decode(errors="ignore").encode()
-    memmove(c_void_p.from_buffer(raw, _raw.Bucket.error.offset), line + b"\0", len(line) + 1)
+    memmove(c_void_p.from_buffer(raw, vars(_raw.Bucket)["error"].offset), line + b"\0", len(line) + 1)
 
 
 def save(handle: int) -> bytes:

@@ -77,6 +77,8 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(_CHOICE + r"(\d+)( on rank 0 and )(\d+)\b"), _other_choice),
     (re.compile(r"\bunit_starts is none\b"), "units is None"),
     (re.compile(r"\bunit_starts\b"), "units"),
+    (re.compile(r"\bkeep_sparse_rows is 0 on rank 0 and 1 on\b"), "coalesce_sparse is True on rank 0 and False on"),
+    (re.compile(r"\bkeep_sparse_rows is 1 on rank 0 and 0 on\b"), "coalesce_sparse is False on rank 0 and True on"),
     (re.compile(r"\bdivide_by_initial is\b"), "divide_by_initial_world_size is"),
     (re.compile(r"\bthrow_on_early_end\b"), "throw_on_early_termination"),
     (re.compile(r"\b(?:setting )?(nccl|cuda)\.(library|net_name|min_ctas|max_ctas)\b"), r"\1_\2"),
