@@ -5,6 +5,7 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "clip_options.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
@@ -155,12 +156,21 @@ dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   });
 }
 
-dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
+dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* options, double* norm,
+                              void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     expect_no_stream(stream);
     dsc::require(norm, "norm");
-    *norm = inside->clip(max_norm);
+    const auto wanted = dsc::read_clip_options(options);
+    if (wanted.shards || wanted.counted)
+      dsc::fail(DSC_ERR_UNSUPPORTED,
+                "options->%s is not NULL, expected NULL: the norm is over all parameters of these ranks",
+                wanted.shards ? "shards" : "counted");
+    if (wanted.norm != DSC_NORM_TWO)
+      dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two), which alone there is over shards",
+                wanted.norm);
+    *norm = inside->clip(wanted.max_norm, wanted.scale);
   });
 }
 

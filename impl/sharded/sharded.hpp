@@ -49,8 +49,9 @@ class Sharded {
   Sharded& operator=(const Sharded&) = delete;
 
   void begin(bool adds);
-  void finish();                 // collective
-  double clip(double max_norm);  // collective: returns the norm before
+  void finish();  // collective
+  // Collective: scales the gradients, then limits their norm; returns the norm between the two.
+  double clip(double max_norm, double scale);
   void step_done(bool changed);
   void unshard(size_t unit);
   void wait(size_t unit);

@@ -173,9 +173,12 @@ def wrong_arguments_can_be_put_right(world):
             if last:
                 with pytest.raises((TypeError, ValueError), match=text):
                     sharded.clip(number)
+        if last:
+            with pytest.raises(dsc.InvalidArgError, match="scale is 0, expected a finite number other than 0"):
+                sharded.clip(1.0, scale=0)
         assert sharded.clip(1e9) > 1
         if world.size > 1:
-            with pytest.raises(dsc.MismatchError, match=r"clip to 1.*clip to 2"):
+            with pytest.raises(dsc.MismatchError, match=r"clip to 1, scale 1.*clip to 2, scale 1"):
                 sharded.clip(1 + last)
         world.barrier()
 

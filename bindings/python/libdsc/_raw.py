@@ -2405,7 +2405,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_sharded_clip": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
+            ctypes.c_void_p, ctypes.POINTER(ClipOptions), ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
         ],
     ),
     "dsc_sharded_step_done": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from contextlib import contextmanager
 from ctypes import byref, c_double, c_size_t, c_void_p
@@ -262,14 +263,19 @@ class Sharded:
         """Waits until the gradient shards hold the averages. Collective. Ctrl-C aborts the world."""
         self._blocking("finish", lib.dsc_sharded_finish, None)
 
-    def clip(self, max_norm: float) -> float:
-        """Gives the norm of all gradients, and scales them down to max_norm, which is more than 0, as PyTorch does. Collective.
+    def clip(self, max_norm: float = math.inf, *, scale: float = 1.0) -> float:
+        """Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective.
 
-        A norm that is NaN or infinite changes nothing, on all ranks. A loss scale is taken out before, on each rank:
-        for shard in sharded.shards: shard.grads *= 1 / scale.
+        All ranks get the same number. If it is not finite, no gradient was changed: skip the step then.
+
+        Args:
+            max_norm: gradients are scaled down to it; infinite: they are not limited.
+            scale: factor that comes first, such as 1 / loss scale.
         """
-        norm = c_double()
-        self._blocking("clip", lib.dsc_sharded_clip, real("max_norm", max_norm), byref(norm), None)
+        options, norm = _raw.ClipOptions(), c_double()
+        check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
+        options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
+        self._blocking("clip", lib.dsc_sharded_clip, byref(options), byref(norm), None)
         return norm.value
 
     def step_done(self, changed: bool = True) -> None:

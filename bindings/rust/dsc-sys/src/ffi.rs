@@ -4820,22 +4820,23 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the 2-norm of all gradients and scales them down to a largest norm.
+    /// Scales all gradients, gives their 2-norm, and limits it.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
-    /// - `max_norm` (in): more than 0; infinity: nothing is scaled; the same on all ranks
-    /// - `norm` (out): the norm before scaling
+    /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
+    ///   NULL, and norm DSC_NORM_TWO. NULL: defaults, which only compute the norm
+    /// - `norm` (out): the norm after scale and before the limit
     /// - `stream` (in): must be NULL
     ///
     /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded
     /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
-    /// stream); DSC_ERR_MISMATCH when max_norm differs between ranks; DSC_ERR_BUSY;
-    /// DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
-        max_norm: f64,
+        options: *const dsc_clip_options_t,
         norm: *mut f64,
         stream: *mut c_void,
     ) -> dsc_result_t;

@@ -75,7 +75,11 @@ fn an_error_of_a_function_is_told() {
     assert!(later.message.starts_with("set_sync: an iteration was dropped before finish()"), "{}", later);
     let (others, _) = &heard[0];
     assert!(others.message.contains("hook frail failed on rank 1: "), "{}", others);
-    assert!(others.message.ends_with("in step 0 of bucket 0: hook frail failed on bucket 0: no more ink"), "{}", others);
+    assert!(
+        others.message.ends_with("in step 0 of bucket 0: hook frail failed on bucket 0: no more ink"),
+        "{}",
+        others
+    );
 }
 
 #[test]

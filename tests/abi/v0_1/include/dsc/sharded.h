@@ -320,25 +320,27 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
 DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
 
 /**
- * @brief Gives the 2-norm of all gradients and scales them down to a largest norm.
+ * @brief Scales all gradients, gives their 2-norm, and limits it.
  *
  * Every rank sums the squares of its shards in f64, and the sums are added in the order of the ranks, so that
- * all ranks get the same bits. If max_norm / (norm + 1e-6) is below 1, the gradient shards are multiplied by
- * it, as PyTorch's clip_grad_norm_ does. A norm that is NaN or infinite changes nothing, on all ranks, and is
- * given.
+ * all ranks get the same bits. The gradient shards are multiplied by scale * min(1, max_norm / (norm +
+ * 1e-6)), as dsc_bucket_reducer_clip() does. A norm that is NaN or infinite changes nothing, on all ranks,
+ * and is given: with loss scaling, skip the step then.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
- * @param[in] max_norm more than 0; infinity: nothing is scaled; the same on all ranks
- * @param[out] norm the norm before scaling
+ * @param[in] options max_norm and scale, the same on all ranks; shards and counted must be NULL, and norm
+ * DSC_NORM_TWO. NULL: defaults, which only compute the norm
+ * @param[out] norm the norm after scale and before the limit
  * @param[in] stream must be NULL
  *
  * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
- * DSC_ERR_MISMATCH when max_norm differs between ranks; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of
- * an operation
+ * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream, or
+ * other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BUSY;
+ * DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
+DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* options, double* norm,
+                                      void* stream);
 
 /**
  * @brief Ends a step: says what the optimizer has done with the shards.
