@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dsc_sys as sys;
 
+use crate::clip::ClipOptions;
 use crate::comm::Comm;
 use crate::convert::{defaults, list, number, sized};
 use crate::data::{Data, Element, Span, HOST};
@@ -322,22 +323,13 @@ impl Sharded {
         Ok(())
     }
 
-    /// Gives the norm of all gradients, and scales them down to a largest norm, which is more than 0, as PyTorch does.
-    /// Collective. A norm that is not finite changes nothing.
-    pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
-        self.clip_scaled(max_norm, 1.0)
-    }
-
-    /// As [`Sharded::clip`], of gradients that are multiplied before, such as by 1 / loss scale. The norm is that of the
-    /// products.
-    pub fn clip_scaled(&mut self, max_norm: f64, scale: f64) -> Result<f64> {
+    /// Scales the gradients, limits their norm as PyTorch does, and gives that norm. Collective. A norm that is not finite
+    /// changes nothing. Of the options there are `max_norm` and `scale`.
+    pub fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
+        let raw = options.raw(self.params.len())?;
         let mut norm = 0.0;
-        // SAFETY: a pointer that defaults() has made, with the size of what it points to.
-        let mut options = defaults(|raw, bytes| unsafe { sys::dsc_clip_options_init(raw, bytes) })?;
-        options.max_norm = max_norm;
-        options.scale = scale;
         // SAFETY: the library checks the handle; options and norm outlive the call.
-        let result = unsafe { sys::dsc_sharded_clip(self.raw(), &options, &mut norm, ptr::null_mut()) };
+        let result = unsafe { sys::dsc_sharded_clip(self.raw(), &raw, &mut norm, ptr::null_mut()) };
         self.check(result, "sharded_clip")?;
         Ok(norm)
     }
