@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fixed_text.hpp"
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm/comm.hpp"
@@ -42,10 +43,10 @@ class CallerHook final : public dsc::BucketHook {
     dsc_work_t* handle = nullptr;
     const int32_t code = function_(context_, &shown_, &handle);
     std::shared_ptr<dsc::Work> work = handle ? take(handle) : nullptr;
-    if (code != 0)
-      dsc::fail(DSC_ERR_CALLBACK, "hook %s returned %d in step %d of bucket %zu", name_.c_str(), code, step,
-                bucket.index);
-    return work;
+    if (code == 0) return work;
+    const std::string why = dsc::bounded_text(error_);
+    dsc::fail(DSC_ERR_CALLBACK, "hook %s returned %d in step %d of bucket %zu%s%s", name_.c_str(), code, step,
+              bucket.index, why.empty() ? "" : ": ", why.c_str());
   }
 
  private:
@@ -64,13 +65,16 @@ class CallerHook final : public dsc::BucketHook {
               .params = bucket.params.data(),
               .offsets = offsets_.data(),
               .counts = counts_.data(),
+              .error = error_,
               .n_params = bucket.params.size(),
               .index = bucket.index,
               .count = bucket.count,
+              .error_capacity = sizeof error_,
               .dtype = bucket.dtype,
               .is_last = bucket.is_last ? 1 : 0,
               .divisor = bucket.divisor,
               .step = step};
+    error_[0] = '\0';
   }
 
   static std::shared_ptr<dsc::Work> take(dsc_work_t* handle) {
@@ -84,6 +88,7 @@ class CallerHook final : public dsc::BucketHook {
   const std::string name_;
   dsc_comm_t* const comm_;
   dsc_bucket_t shown_{};
+  char error_[256] = {};
   std::vector<size_t> offsets_, counts_;
 };
 

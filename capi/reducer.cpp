@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <vector>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "clip_options.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
@@ -30,15 +30,6 @@ dsc_bucket_reducer_options_t default_reducer_options() {
   options.sync = defaults.sync;
   options.single_first_bucket = defaults.single_first_bucket;
   options.rebuild = defaults.rebuild;
-  return options;
-}
-
-dsc_clip_options_t default_clip_options() {
-  dsc_clip_options_t options{};
-  options.struct_size = sizeof options;
-  options.max_norm = std::numeric_limits<double>::infinity();
-  options.scale = 1;
-  options.norm = DSC_NORM_TWO;
   return options;
 }
 
@@ -273,31 +264,32 @@ dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_
   });
 }
 
-dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_size) {
-  return dsc::guard_pure(__func__,
-                         [&] { dsc::init_sized(options, struct_size, default_clip_options(), "options"); });
-}
-
 dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options,
                                      double* norm) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     dsc::require(norm, "norm");
-    const auto wanted = dsc::read_sized(options, default_clip_options(), "options");
+    const auto wanted = dsc::read_clip_options(options);
     std::optional<dsc::CommCall> shards;
     if (wanted.shards) shards.emplace(wanted.shards);
     dsc::ClipRequest request{wanted.max_norm, wanted.scale, wanted.norm, shards ? &**shards : nullptr, {}};
     if (wanted.counted) request.counted = {wanted.counted, pinned->size()};
-    if (wanted.reserved != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "options->reserved is %d, expected 0", wanted.reserved);
     *norm = pinned->clip(request);
+  });
+}
+
+dsc_result_t dsc_bucket_reducer_close(dsc_bucket_reducer_t* reducer) {
+  return dsc::guard(__func__, [&] {
+    const auto pinned = dsc::pin_any_reducer(reducer);
+    pinned->refuse_inside_hook();
+    pinned->close();
   });
 }
 
 dsc_result_t dsc_bucket_reducer_destroy(dsc_bucket_reducer_t* reducer) {
   return dsc::guard(__func__, [&] {
     if (!reducer) return;
-    auto pinned = dsc::pin_reducer(reducer);
+    auto pinned = dsc::pin_any_reducer(reducer);
     pinned->refuse_inside_hook();
     pinned.close();
     pinned->close();

@@ -5,20 +5,35 @@
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
+#include "clip_options.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
+#include "open_call.hpp"
 #include "pipeline_run/running_pass.hpp"
 #include "shard_plan.hpp"
 #include "sharded/sharded.hpp"
 #include "tensors.hpp"
 
+namespace dsc {
+
+static void expect_open(const Sharded& sharded) {
+  if (sharded.is_closed()) fail(DSC_ERR_STATE, "the sharded parameters are closed");
+}
+
+}  // namespace dsc
+
 namespace {
 
-using ShardedCall = dsc::ExclusiveCall<dsc::Sharded, dsc::HandleKind::kSharded>;
-
-dsc::Pinned<dsc::Sharded> pin_sharded(const void* handle) {
+// For the calls that closed parameters take, too.
+dsc::Pinned<dsc::Sharded> pin_any_sharded(const void* handle) {
   return dsc::Pinned<dsc::Sharded>(dsc::HandleKind::kSharded, handle);
+}
+
+using ShardedCall = dsc::Open<dsc::ExclusiveCall<dsc::Sharded, dsc::HandleKind::kSharded>>;
+
+dsc::Open<dsc::Pinned<dsc::Sharded>> pin_sharded(const void* handle) {
+  return dsc::Open<dsc::Pinned<dsc::Sharded>>(dsc::HandleKind::kSharded, handle);
 }
 
 void expect_no_stream(const void* stream) {
@@ -141,12 +156,21 @@ dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   });
 }
 
-dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
+dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* options, double* norm,
+                              void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     expect_no_stream(stream);
     dsc::require(norm, "norm");
-    *norm = inside->clip(max_norm);
+    const auto wanted = dsc::read_clip_options(options);
+    if (wanted.shards || wanted.counted)
+      dsc::fail(DSC_ERR_UNSUPPORTED,
+                "options->%s is not NULL, expected NULL: the norm is over all parameters of these ranks",
+                wanted.shards ? "shards" : "counted");
+    if (wanted.norm != DSC_NORM_TWO)
+      dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two), which alone there is over shards",
+                wanted.norm);
+    *norm = inside->clip(wanted.max_norm, wanted.scale);
   });
 }
 
@@ -261,10 +285,14 @@ dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* sta
       __func__, [&] { return dsc::write_op_stats(pin_sharded(sharded)->stats(), stats, capacity, count); });
 }
 
+dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded) {
+  return dsc::guard(__func__, [&] { pin_any_sharded(sharded)->close(); });
+}
+
 dsc_result_t dsc_sharded_destroy(dsc_sharded_t* sharded) {
   return dsc::guard(__func__, [&] {
     if (!sharded) return;
-    auto pinned = pin_sharded(sharded);
+    auto pinned = pin_any_sharded(sharded);
     pinned.close();
     pinned->close();
   });

@@ -79,6 +79,9 @@ int main(int argc, char** argv) {
 
   float first_of[PARAMS];
   double norm = 0;
+  dsc_clip_options_t limit;
+  CHECK(dsc_clip_options_init(&limit, sizeof limit));
+  limit.max_norm = 1000;
   for (int number = 0; number < STEPS; number++) {
     for (size_t layer = 0; layer < LAYERS; layer++) use_layer(sharded, layer, first_of); /* forward */
     CHECK(dsc_sharded_begin(sharded, 0, NULL));
@@ -92,7 +95,7 @@ int main(int argc, char** argv) {
       }
     }
     CHECK(dsc_sharded_finish(sharded, NULL)); /* now this rank's shards hold the mean */
-    CHECK(dsc_sharded_clip(sharded, 1000, &norm, NULL));
+    CHECK(dsc_sharded_clip(sharded, &limit, &norm, NULL));
     for (size_t b = 0; b < n_shards; b++) step(&shards[b], momentum[b]);
     CHECK(dsc_sharded_step_done(sharded, 1, NULL));
   }

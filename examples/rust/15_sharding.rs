@@ -54,7 +54,7 @@ fn main() -> dsc::Result<()> {
             }
         }
         sharded.finish()?; // now this rank's shards hold the mean
-        norm = sharded.clip(1000.0)?;
+        norm = sharded.clip(&dsc::ClipOptions::new().max_norm(1000.0))?;
         for (bucket, own) in momentum.iter_mut().enumerate() {
             let (params, grads) = sharded.shard::<f32, f32>(bucket)?; // the optimizer's part
             for ((param, grad), own) in params.iter_mut().zip(grads).zip(own) {

@@ -1,4 +1,5 @@
-// The bytes in which hooks save what they remember.
+// The bytes in which hooks save what they remember: the number of the format, the hook's name, what it says,
+// and a checksum of all that, because a flipped byte of an error or a factor would spoil the training unseen.
 #pragma once
 
 #include <cstring>
@@ -7,12 +8,20 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 
 namespace dsc {
 
+inline constexpr uint64_t kStateMark = 0x006b6f6f48637364;  // "dscHook" in the low bytes; the highest is 0
+inline constexpr uint64_t kStateFormat = 1;
+
 class StateWriter {
  public:
-  explicit StateWriter(const std::string& hook) { text(hook); }
+  explicit StateWriter(const std::string& hook) {
+    number(kStateMark);
+    number(kStateFormat);
+    text(hook);
+  }
 
   void number(uint64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
   void text(const std::string& value) {
@@ -23,16 +32,21 @@ class StateWriter {
     number(values.size());
     bytes_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   }
-  std::string take() { return std::move(bytes_); }
+  std::string take() {
+    number(fnv1a(bytes_));
+    return std::move(bytes_);
+  }
 
  private:
   std::string bytes_;
 };
 
-// Throws INVALID_ARG where the bytes end early, or are of another hook.
+// Throws INVALID_ARG for bytes of another format, damaged ones, and those of another hook.
 class StateReader {
  public:
   StateReader(std::span<const std::byte> bytes, const std::string& hook) : bytes_(bytes), hook_(hook) {
+    check_format();
+    check_sum();
     const std::string found = text();
     if (found != hook)
       fail(DSC_ERR_INVALID_ARG, "the state is of hook %s, expected one of %s", found.c_str(), hook.c_str());
@@ -65,6 +79,32 @@ class StateReader {
   }
 
  private:
+  // Drafts began with the length of the hook's name.
+  void check_format() {
+    if (number() != kStateMark)
+      fail(DSC_ERR_INVALID_ARG,
+           "the state for hook %s does not begin as one of format %llu: it is damaged, of an older version, "
+           "or "
+           "no state of a hook; expected the bytes that were saved",
+           hook_.c_str(), static_cast<unsigned long long>(kStateFormat));
+    const uint64_t format = number();
+    if (format != kStateFormat)
+      fail(DSC_ERR_INVALID_ARG, "the state for hook %s has format %llu, expected %llu", hook_.c_str(),
+           static_cast<unsigned long long>(format), static_cast<unsigned long long>(kStateFormat));
+  }
+  void check_sum() {
+    constexpr size_t kBegin = 2 * sizeof(uint64_t);  // what check_format() has taken
+    if (bytes_.size() < sizeof(uint64_t)) complain();
+    const std::span<const std::byte> summed(bytes_.data() - kBegin,
+                                            bytes_.size() + kBegin - sizeof(uint64_t));
+    uint64_t expected = 0;
+    std::memcpy(&expected, summed.data() + summed.size(), sizeof expected);
+    if (fnv1a({reinterpret_cast<const char*>(summed.data()), summed.size()}) != expected)
+      fail(DSC_ERR_INVALID_ARG,
+           "the state of hook %s is damaged: its checksum is wrong; expected the bytes that were saved",
+           hook_.c_str());
+    bytes_ = bytes_.first(bytes_.size() - sizeof(uint64_t));
+  }
   const std::byte* take(uint64_t size) {
     if (size > bytes_.size()) complain();
     const std::byte* at = bytes_.data();

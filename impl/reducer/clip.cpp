@@ -80,11 +80,19 @@ double norm_of(Comm* group, std::span<const GradientSlot> slots, const ClipReque
 
 }  // namespace
 
+void check_max_norm(double max_norm) {
+  if (!(max_norm > 0))
+    fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected more than 0, or infinity", max_norm);
+}
+
+void check_scale(double scale) {
+  if (!std::isfinite(scale) || scale == 0)
+    fail(DSC_ERR_INVALID_ARG, "scale is %g, expected a finite number other than 0", scale);
+}
+
 void check_clip_request(const ClipRequest& request, const ParamList& params) {
-  if (!(request.max_norm > 0))
-    fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected more than 0, or infinity", request.max_norm);
-  if (!std::isfinite(request.scale) || request.scale == 0)
-    fail(DSC_ERR_INVALID_ARG, "scale is %g, expected a finite number other than 0", request.scale);
+  check_max_norm(request.max_norm);
+  check_scale(request.scale);
   if (request.norm != DSC_NORM_TWO && request.norm != DSC_NORM_MAX)
     fail(DSC_ERR_INVALID_ARG, "norm is %d, expected 1 (two) or 2 (max)", request.norm);
   if (!request.counted.empty() && request.counted.size() != params.size())

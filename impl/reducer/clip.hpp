@@ -19,6 +19,10 @@ struct ClipRequest {
   std::span<const uint8_t> counted;  // by parameter: 0 if another rank of `shards` counts it; empty: all
 };
 
+// Throw INVALID_ARG for a wrong number.
+void check_max_norm(double max_norm);
+void check_scale(double scale);
+
 // Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
 void check_clip_request(const ClipRequest& request, const ParamList& params);
 

@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "comm/agreement.hpp"
 #include "comm/gather.hpp"
+#include "comm/outcome.hpp"
 #include "reducer/broadcast.hpp"
 #include "reducer/verify.hpp"
 
@@ -13,11 +14,31 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kStepTag = 0x6a6f696e;
+constexpr uint64_t kCreateTag = kStepTag + 1;
 constexpr uint64_t kSkewToWarnOf = 1000;
 
 const char* step_text(int32_t step) {
   return step == static_cast<int32_t>(JoinStep::kIteration) ? "begins an iteration of"
                                                             : "synchronises buffers of";
+}
+
+void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const JoinOptions& options) {
+  const Comm& group = *reducer.group();
+  if (group.size() != comm.size())
+    fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d", i,
+         group.size(), comm.size());
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (group.global_rank(rank) != comm.global_rank(rank))
+      fail(DSC_ERR_INVALID_ARG,
+           "reducer %zu has rank %d of the world as its rank %d, expected %d as the communicator", i,
+           group.global_rank(rank), rank, comm.global_rank(rank));
+  if (!options.divide_by_initial && reducer.average() == DSC_AVERAGE_POST)
+    fail(DSC_ERR_UNSUPPORTED,
+         "reducer %zu has average post, which divides by all ranks; expected pre, pytorch or none "
+         "with divide_by_initial 0",
+         i);
+  reducer.expect_idle();
+  reducer.expect_no_join();
 }
 
 }  // namespace
@@ -35,24 +56,11 @@ bool Join::is_active(const Word& word) noexcept {
 
 std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                    const JoinOptions& options) {
-  if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
-  for (size_t i = 0; i < reducers.size(); ++i) {
-    if (reducers[i]->group()->size() != comm.size())
-      fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d",
-           i, reducers[i]->group()->size(), comm.size());
-    for (int rank = 0; rank < comm.size(); ++rank)
-      if (reducers[i]->group()->global_rank(rank) != comm.global_rank(rank))
-        fail(DSC_ERR_INVALID_ARG,
-             "reducer %zu has rank %d of the world as its rank %d, expected %d as the communicator", i,
-             reducers[i]->group()->global_rank(rank), rank, comm.global_rank(rank));
-    if (!options.divide_by_initial && reducers[i]->average() == DSC_AVERAGE_POST)
-      fail(DSC_ERR_UNSUPPORTED,
-           "reducer %zu has average post, which divides by all ranks; expected pre, pytorch or none "
-           "with divide_by_initial 0",
-           i);
-    reducers[i]->expect_idle();
-    reducers[i]->expect_no_join();
-  }
+  // A rank whose reducers are in another state than those of the others must not leave these waiting.
+  run_on_all(comm, OpKind::kVerify, kCreateTag, "join", [&] {
+    if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
+    for (size_t i = 0; i < reducers.size(); ++i) check_reducer(comm, i, *reducers[i], options);
+  });
   verify_settings(comm,
                   std::vector<Setting>{{"n_reducers", std::to_string(reducers.size())},
                                        {"divide_by_initial", std::to_string(options.divide_by_initial)},

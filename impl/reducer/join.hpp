@@ -21,7 +21,7 @@ struct JoinOptions {
 class Join final : public JoinGate {
  public:
   // Collective. Throws STATE for a reducer that is inside an iteration or under another join, and INVALID_ARG
-  // for one of other ranks than comm has.
+  // for one of other ranks than comm has: on all ranks if it is so on one.
   static std::shared_ptr<Join> create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                       const JoinOptions& options);
   Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,

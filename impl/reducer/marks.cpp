@@ -141,14 +141,15 @@ void Marks::expect_gradient(const BucketSet& set, size_t index, void* gradient) 
 
 void Marks::fail_changed(size_t index, const char* what) const {
   fail(DSC_ERR_STATE,
-       "the graph has changed, which is not compatible with static_graph: %s %s, expected %u marks as in the "
-       "first "
-       "iteration",
-       label(index), what, usage_.expected_marks(index));
+       "the graph has changed, which is not compatible with static_graph: %s %s, expected %u %s as in the "
+       "first iteration",
+       label(index), what, usage_.expected_marks(index),
+       usage_.expected_marks(index) == 1 ? "mark" : "marks");
 }
 
 void Marks::expect_unmarked(size_t index) const {
   require_open();
+  if (is_ready(index) && static_graph_ && !usage_.is_counting()) fail_changed(index, "is used once more");
   if (is_ready(index))
     fail(DSC_ERR_STATE,
          "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",

@@ -264,6 +264,7 @@ std::vector<size_t> Reducer::unused() const {
 }
 
 void Reducer::close() noexcept {
+  if (closed_.load()) return;
   bool idle = false;
   bool finishing = false;
   {
@@ -277,13 +278,11 @@ void Reducer::close() noexcept {
     set->storage->wait_idle(Deadline::after_ms(group_->revoked() ? kWaitIdleMs : group_->timeout_ms()));
   // A thread inside a start may be waiting for other ranks while it holds the runner's lock.
   if (finishing || runner_.is_starting()) abort();
-  const bool running = finishing || runner_.is_running();
-  const MutexLock lock(intake_.mutex);
-  if (std::exchange(closed_, true)) return;
+  if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
     log(DSC_LOG_WARN, "%s: closed without anybody having asked for its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());
-  if (running) {
+  if (finishing || runner_.is_running()) {
     abort();
   } else {
     group_->leave();

@@ -105,7 +105,8 @@ class Reducer {
   uint64_t rebuilds() const noexcept { return sets_.rebuilds(); }
   std::string report_json() const;
   std::string picture() const;  // of the latest iteration, as SVG
-  void close() noexcept;        // ends this rank's part; running reductions are revoked on all ranks
+  void close() noexcept;        // keeps the memory; running reductions are revoked on all ranks
+  bool is_closed() const noexcept { return closed_.load(); }
 
  private:
   void abort() noexcept;  // the group, and what a hook waits for
@@ -155,7 +156,7 @@ class Reducer {
   bool has_results_ DSC_GUARDED_BY(intake_.mutex) = false;  // the latest iteration ended well
   uint64_t iterations_ DSC_GUARDED_BY(intake_.mutex) = 0;   // that were reduced
   PhaseSampler phases_ DSC_GUARDED_BY(intake_.mutex);
-  bool closed_ DSC_GUARDED_BY(intake_.mutex) = false;
+  std::atomic<bool> closed_{false};
 };
 
 // Collective, between iterations: makes the buffers equal; how is a dsc_buffer_sync_t.

@@ -150,7 +150,7 @@ bool GradientShards::wait_idle(Deadline deadline) noexcept {
   return idle;
 }
 
-void GradientShards::begin(bool adds) {
+void GradientShards::begin(bool adds, uint64_t step_tag) {
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -165,6 +165,7 @@ void GradientShards::begin(bool adds) {
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
   adds_ = adds;
+  step_tag_ = step_tag;
   has_sums_ = false;
   for (Param& param : params_) {
     param.mark = Mark::kNone;
@@ -189,8 +190,10 @@ Call GradientShards::bucket_call(size_t bucket) const {
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
   call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
-  call.tag = bucket + 1;
-  std::snprintf(call.note, sizeof call.note, "%s", unit_labels_[layout_.buckets[bucket].unit].c_str());
+  call.tag = step_tag_ * layout_.buckets.size() + bucket + 1;
+  std::snprintf(call.note, sizeof call.note, "%s, step %llu%s",
+                clipped(unit_labels_[layout_.buckets[bucket].unit], 16).c_str(),
+                static_cast<unsigned long long>(step_tag_ / 2), step_tag_ % 2 == 0 ? " unchanged" : "");
   return call;
 }
 

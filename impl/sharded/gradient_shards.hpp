@@ -46,8 +46,9 @@ class GradientShards {
   GradientShards(const GradientShards&) = delete;
   GradientShards& operator=(const GradientShards&) = delete;
 
-  // `adds` keeps what the shards hold, to which this iteration is added.
-  void begin(bool adds);
+  // `adds` keeps what the shards hold, to which this iteration is added. Ranks that give different step tags
+  // cannot reduce together.
+  void begin(bool adds, uint64_t step_tag);
   void finish();  // collective
   bool is_open() const;
 
@@ -143,6 +144,7 @@ class GradientShards {
   Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
   bool has_sums_ DSC_GUARDED_BY(mutex_) = false;
   bool adds_ = false;            // changed by begin() only
+  uint64_t step_tag_ = 0;        // likewise
   std::vector<Param> params_;    // mutex_ guards mark and accumulated
   std::atomic<int> marking_{0};  // calls that have passed their checks
 

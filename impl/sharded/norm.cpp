@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
+#include "reducer/clip.hpp"
 #include "sharded/sharded.hpp"
 
 namespace dsc {
@@ -49,9 +52,10 @@ double Sharded::local_square_sum() const {
   return sum;
 }
 
-double Sharded::clip(double max_norm) {
+double Sharded::clip(double max_norm, double scale) {
   groups_.check_alive();
-  if (!(max_norm >= 0)) fail(DSC_ERR_INVALID_ARG, "max_norm is %g, expected 0 or more", max_norm);
+  check_max_norm(max_norm);
+  check_scale(scale);
   if (!gradients_->has_sums())
     fail(DSC_ERR_STATE, "no finished iteration has left gradients, call finish first");
   double sum = local_square_sum();
@@ -61,15 +65,18 @@ double Sharded::clip(double max_norm) {
   call.op = DSC_OP_SUM;
   call.send = call.recv = &sum;
   call.count = 1;
+  const double numbers[] = {max_norm, scale};
+  call.tag = fnv1a({reinterpret_cast<const char*>(numbers), sizeof numbers});
+  std::snprintf(call.note, sizeof call.note, "clip to %.4g, scale %.4g", max_norm, scale);
   groups_.run(groups_.shards(), [&] { groups_.shards().run(call); });
-  const double norm = std::sqrt(sum);
+  const double norm = std::sqrt(sum) * std::fabs(scale);
   // A norm that is not finite leaves the gradients alone; all ranks have the same norm, so all of them do.
   if (!std::isfinite(norm)) return norm;
-  const double scale = max_norm / (norm + kEpsilon);
-  if (!(scale < 1)) return norm;
+  const double factor = scale * std::min(1.0, max_norm / (norm + kEpsilon));
+  if (factor == 1) return norm;
   for (size_t b = 0; b < plan_.layout.buckets.size(); ++b) {
     const GradientShard shard = gradients_->shard(b);
-    multiply(shard.dtype, shard.data, shard.data, shard.count, scale);
+    multiply(shard.dtype, shard.data, shard.data, shard.count, factor);
   }
   return norm;
 }

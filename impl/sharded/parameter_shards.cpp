@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
@@ -189,11 +190,36 @@ void ParameterShards::reshard(size_t unit) {
   drop(unit);
 }
 
+// Takes the place of the gathers that follow a step with changes, so that they meet it on a rank that says
+// otherwise: their difference is an error of both ranks, where the gathers alone would wait. Nobody waits for
+// this one until the next step.
+void ParameterShards::start_unchanged() {
+  Call call;
+  call.kind = OpKind::kBarrier;
+  call.tag = steps_;
+  std::snprintf(call.note, sizeof call.note, "step %llu changes nothing",
+                static_cast<unsigned long long>(steps_));
+  groups_.run(groups_.params(), [&] { unchanged_ = groups_.params().start(call); });
+}
+
+void ParameterShards::await_all() {
+  if (const auto work = std::exchange(unchanged_, nullptr))
+    groups_.run(groups_.params(), [&work] { work->wait(Deadline::never()); });  // it has its own deadline
+  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+}
+
+uint64_t ParameterShards::step_tag() const {
+  const MutexLock lock(mutex_);
+  return 2 * steps_ + (changed_ ? 1 : 0);
+}
+
 void ParameterShards::step(bool changed) {
   groups_.check_alive();
   const MutexLock lock(mutex_);
-  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+  await_all();
   ++steps_;
+  changed_ = changed;
+  if (!changed) start_unchanged();
   if (options_.keeps_full) {
     for (size_t unit = 0; changed && unit < units_.size(); ++unit) start_gather(unit);
     return;
@@ -206,7 +232,7 @@ void ParameterShards::step(bool changed) {
 
 void ParameterShards::settle() {
   const MutexLock lock(mutex_);
-  for (size_t unit = 0; unit < units_.size(); ++unit) await(unit);
+  await_all();
 }
 
 void* ParameterShards::view(size_t index) const {
@@ -225,6 +251,7 @@ HeldBytes ParameterShards::held() const {
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {
   bool idle = true;
   const MutexLock lock(mutex_);
+  if (unchanged_) idle = wait_ignoring_failure(*unchanged_, deadline);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
   return idle;

@@ -46,6 +46,8 @@ class ParameterShards {
   void step(bool changed);
   // Waits for all gathers, which read the shards.
   void settle();
+  // Differs between ranks that have not ended the same steps in the same way.
+  uint64_t step_tag() const;
 
   // Any thread. Throws STATE if the unit's parameters are not there.
   void* view(size_t index) const;
@@ -73,6 +75,8 @@ class ParameterShards {
   void make_room(size_t unit) DSC_REQUIRES(mutex_);
   size_t live_bytes() const DSC_REQUIRES(mutex_);
   void start_prefetches() DSC_REQUIRES(mutex_);
+  void start_unchanged() DSC_REQUIRES(mutex_);
+  void await_all() DSC_REQUIRES(mutex_);
 
   ShardGroups& groups_;
   const ShardLayout& layout_;
@@ -90,6 +94,8 @@ class ParameterShards {
   UnitMemory full_;  // mutex_ guards what changes
   size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
   uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
+  bool changed_ DSC_GUARDED_BY(mutex_) = true;  // by the latest step
+  std::shared_ptr<Work> unchanged_ DSC_GUARDED_BY(mutex_);
 };
 
 }  // namespace dsc

@@ -35,7 +35,7 @@ void Sharded::begin(bool adds) {
     fail(DSC_ERR_STATE,
          "the gradients of the iteration before are not used: expected step_done, or accumulate 1 to add to "
          "them");
-  gradients_->begin(adds);
+  gradients_->begin(adds, params_->step_tag());
   needs_step_ = false;
 }
 

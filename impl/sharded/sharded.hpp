@@ -49,8 +49,9 @@ class Sharded {
   Sharded& operator=(const Sharded&) = delete;
 
   void begin(bool adds);
-  void finish();                 // collective
-  double clip(double max_norm);  // collective: returns the norm before
+  void finish();  // collective
+  // Collective: scales the gradients, then limits their norm; returns the norm between the two.
+  double clip(double max_norm, double scale);
   void step_done(bool changed);
   void unshard(size_t unit);
   void wait(size_t unit);
@@ -70,7 +71,9 @@ class Sharded {
   HeldBytes held_params() const { return params_->held(); }
   HeldBytes held_gradients() const { return gradients_->held(); }
   std::vector<OpStats> stats() const { return groups_.stats(); }
-  void close() noexcept;  // ends this rank's part; running operations are revoked on all ranks
+  // Ends this rank's part, and keeps the memory; running operations are revoked on all ranks.
+  void close() noexcept;
+  bool is_closed() const noexcept { return closed_.load(); }
 
   std::atomic<bool> in_call{false};
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -64,6 +65,29 @@ def views_of_before_a_rebuild_stay_readable(world):
         compare(world, [reducer.grad_view(0)], means(world.size, 2)[:1])
 
 
+def closing_is_told_at_once(world):
+    """Though a view of the reducer's memory is still alive, and stays readable."""
+    reducer = reducer_of(world)
+    grads = gradients(world.rank, 0)
+    iterate(reducer, grads)
+    view = reducer.grad_view(0)
+    leaver = world.size - 1
+    if world.rank == leaver:
+        reducer.close()
+        reducer.close()
+        with pytest.raises(dsc.BadHandleError, match="begin: the reducer was closed"):
+            reducer.begin()
+    elif world.size > 1:
+        began = time.monotonic()
+        with pytest.raises(dsc.PeerLeftError, match=f"rank {leaver}"):
+            iterate(reducer, gradients(world.rank, 1))
+        assert time.monotonic() - began < 20  # the time-out is 60
+    compare(world, [view], means(world.size, 0)[:1] if world.rank == leaver else [view])
+    del reducer
+    view[...] = 7
+    world.barrier()
+
+
 def finds_unused_parameters(world):
     with reducer_of(world, find_unused=True) as reducer:
         for step in range(3):
@@ -119,7 +143,7 @@ def static_graphs_count_marks(world):
             reducer.mark_ready(3, gradients(world.rank, 0)[3])
         with pytest.raises(dsc.StateError, match="graph has changed.*parameter 2 is unused, expected 3 marks"):
             reducer.mark_unused(2)
-        with pytest.raises(dsc.StateError, match="ready only once"):
+        with pytest.raises(dsc.StateError, match="graph has changed.*parameter 2 is used once more, expected 3 marks as"):
             reducer.mark_ready(2, grads[2])
         reducer.finish()
         check(grads, 9)
@@ -296,6 +320,36 @@ def buffers_become_equal(world):
                 reducer.set_buffers({"a": np.zeros(2 + world.rank, np.float32)})
 
 
+def wrong_arguments_can_be_put_right(world):
+    """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
+    floats = np.full(4, world.rank, np.float32)
+    last = world.rank == world.size - 1
+    with reducer_of(world, buffers=[floats]) as reducer:
+        grads = gradients(world.rank, 0)
+        iterate(reducer, grads)
+        wrong = (
+            (lambda: reducer.clip(0), 'max_norm is 0, expected more than 0'),
+            (lambda: reducer.clip(1.0, norm="tow"), 'norm is one of "two", "max"; got "tow"'),
+            (lambda: reducer.clip("1"), "max_norm is '1'; expected a number"),
+            (lambda: reducer.clip(norm=7), 'norm is 7, expected "two" or "max"'),
+            (lambda: reducer.sync_buffers("avg"), 'how is one of "broadcast", "mean"'),
+            (lambda: reducer.set_hook(3), "hook is a int"),
+            (lambda: dsc.Join([reducer, None]), "expected one or more"),
+            (lambda: dsc.Join(reducer, throw_on_early_termination="no"), "throw_on_early_termination is 'no'; expected True or False"),
+            (lambda: reducer_of(world, find_unused="no"), "find_unused is 'no'; expected True or False"),
+        )
+        for call, text in wrong if last else ():
+            with pytest.raises((TypeError, ValueError), match=text):
+                call()
+        assert reducer.clip(1.0) > 1
+        reducer.sync_buffers("mean")
+        assert np.allclose(floats, (world.size - 1) / 2)
+        reducer.set_hook("fp16")
+        reducer.set_hook(None)
+        with dsc.Join(reducer):
+            iterate(reducer, gradients(world.rank, 1))
+
+
 def tells_and_draws(world):
     with reducer_of(world) as reducer:
         with pytest.raises(dsc.StateError, match="nothing to draw"):
@@ -396,6 +450,8 @@ def sparse_gradients(world):
 test_rebuilds = everywhere(rebuilds_in_ready_order)
 test_rebuilds_again = everywhere(rebuilds_again_when_the_order_stays_another)
 test_old_views = everywhere(views_of_before_a_rebuild_stay_readable)
+test_close = everywhere(closing_is_told_at_once)
+test_put_right = everywhere(wrong_arguments_can_be_put_right)
 test_unused = everywhere(finds_unused_parameters)
 test_static_graph = everywhere(static_graphs_count_marks)
 test_static_graph_no_sync = everywhere(static_graphs_without_communication)

@@ -226,7 +226,7 @@ def clip(rank, n, stage, shard_size):
     with dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, shard_size=shard_size, units=model.UNITS) as sharded:
         with pytest.raises(dsc.StateError, match="call finish first"):
             sharded.clip(1.0)
-        for limit, bad in ((math.inf, False), (0.5, False), (0.5, True), (1e9, False)):
+        for limit, scale, bad in ((math.inf, 1, False), (0.5, 1, False), (0.5, 0.25, True), (1e9, 0.25, False), (0.5, -0.5, False)):
             sharded.begin()
             for i in range(6):
                 mine = grads[i].copy()
@@ -235,12 +235,12 @@ def clip(rank, n, stage, shard_size):
                 sharded.mark_ready(i, mine)
             sharded.finish()
             before = [shard.grads.copy() for shard in sharded.shards]
-            norm = sharded.clip(limit)
+            norm = sharded.clip(limit, scale=scale)
             expected = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in grads))
-            assert (not math.isfinite(norm)) if bad else math.isclose(norm, expected, rel_tol=1e-6), norm
-            scale = 1.0 if bad else min(1.0, limit / (norm + 1e-6))
+            assert (not math.isfinite(norm)) if bad else math.isclose(norm, abs(scale) * expected, rel_tol=1e-6), norm
+            factor = 1.0 if bad else scale * min(1.0, limit / (norm + 1e-6))
             for shard, was in zip(sharded.shards, before):
-                assert shard.grads.tobytes() == (was * np.float32(scale)).tobytes(), (limit, bad)
+                assert shard.grads.tobytes() == (was * np.float32(factor)).tobytes(), (limit, scale, bad)
             assert len(set(dsc.all_gather_object(world, repr(norm)))) == 1
             sharded.step_done(changed=False)
     dsc.finalize()

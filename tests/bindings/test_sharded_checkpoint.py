@@ -3,13 +3,16 @@
 import math
 import os
 import pathlib
+import shutil
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 from conftest import ROOT
 
 import libdsc as dsc
+from reducer_ranks import everywhere
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import sharded_model as model  # noqa: E402
@@ -102,6 +105,40 @@ def read_wrongly(rank, folder):
         with pytest.raises(ValueError, match="has 1 shards; expected 2"):
             sharded.load(folder)
     dsc.finalize()
+
+
+def read_wrongly_on_one_rank(world):
+    """All ranks hear of it, and none has loaded anything."""
+    with tempfile.TemporaryDirectory() as own:
+        folder = world.broadcast_object(own)
+        with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS) as sharded:
+            sharded.save(folder, {"first": [np.full(shard.count, 7, np.float32) for shard in sharded.shards]})
+            world.barrier()
+        zeros = [np.zeros(size, np.float32) for size in model.SIZES]
+        with dsc.Sharded(world, zeros, model.NAMES, units=model.UNITS) as sharded:
+            last = world.size - 1
+            if world.rank == last:
+                with pytest.raises(FileNotFoundError, match="has no file shard-"):
+                    sharded.load(pathlib.Path(folder) / "none")
+                broken = shutil.copytree(folder, pathlib.Path(own) / "broken")
+                path = broken / f"shard-00000-of-{world.size:05}.safetensors"
+                path.write_bytes(path.read_bytes()[:-100])
+                with pytest.raises(ValueError, match="shard-00000-of-.* bytes"):
+                    sharded.load(broken)
+            else:
+                for why in ("FileNotFoundError: .*has no file shard-", "ValueError: .*shard-00000-of-.* bytes"):
+                    with pytest.raises(dsc.InvalidArgError, match=f"load: rank {last} cannot read the checkpoint.*: {why}") as told:
+                        sharded.load(folder)
+                    assert told.value.rank == last
+            assert not any(shard.params.any() for shard in sharded.shards)
+            state = sharded.load(folder)
+            model.same(model.full_params(sharded), model.initial())
+            first = np.concatenate(state["first"])
+            assert np.isin(first, (0, 7)).all() and first.any()  # padding is 0
+        world.barrier()
+
+
+test_read_wrongly_on_one_rank = everywhere(read_wrongly_on_one_rank)
 
 
 def test_checkpoints_that_do_not_fit_are_named(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 import libdsc as dsc
+from reducer_ranks import everywhere
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import sharded_model as model  # noqa: E402
@@ -22,21 +23,33 @@ def start():
     return dsc.init_distributed(init_timeout=60, timeout=60)
 
 
-def wrong_calls(rank):
-    world = start()
-    params = model.initial()
+def wrong_options(world, params):
     with pytest.raises(dsc.ConfigError, match="stage is 2 on rank 0 and 3 on rank 1"):
-        dsc.Sharded(world, params, stage=2 + rank)
-    with pytest.raises(dsc.ConfigError, match="unit_starts is 0 2 on rank 0 and 0 3 on rank 1"):
-        dsc.Sharded(world, params, units=[0, 2 + rank])
+        dsc.Sharded(world, params, stage=2 + world.rank)
+    with pytest.raises(dsc.ConfigError, match="units is 0 2 on rank 0 and 0 3 on rank 1"):
+        dsc.Sharded(world, params, units=[0, 2 + world.rank])
     with pytest.raises(dsc.MismatchError, match=r"w1 \(index 2\) is f32"):
-        dsc.Sharded(world, params[:2] + [np.zeros(9 + rank, np.float32)], model.NAMES[:3])
+        dsc.Sharded(world, params[:2] + [np.zeros(9 + world.rank, np.float32)], model.NAMES[:3])
+    with pytest.raises(dsc.ConfigError, match='average is "pre" on rank 0 and "post" on rank 1'):
+        dsc.Sharded(world, params, average=("pre", "post")[world.rank])
+    with pytest.raises(dsc.ConfigError, match='grad_dtype is None on rank 0 and "f32" on rank 1'):
+        dsc.Sharded(world, params, grad_dtype=(None, "f32")[world.rank])
+    with pytest.raises(dsc.InvalidArgError, match='average is "pytorch", expected "pre", "post" or "none"'):
+        dsc.Sharded(world, params, average="pytorch")
+    with pytest.raises(dsc.InvalidArgError, match='layout is 9, expected "unit", "megatron", "deepspeed" or "partitioned"'):
+        dsc.Sharded(world, params, layout=9)
     with pytest.raises(dsc.InvalidArgError, match="shard_size is 3, expected 0 or a divisor of the 2 ranks"):
         dsc.Sharded(world, params, shard_size=3)
     with pytest.raises(dsc.InvalidArgError, match="max_live_bytes is 100, expected at least the 4096"):
         dsc.Sharded(world, params, stage=3, units=model.UNITS, max_live_bytes=100)
     with pytest.raises(dsc.UnsupportedError, match=r"parameter 0: gradients of i32, expected a floating-point type"):
         dsc.Sharded(world, [np.zeros(4, np.int32)])
+
+
+def wrong_calls(rank):
+    world = start()
+    params = model.initial()
+    wrong_options(world, params)
     with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
         with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not there: call unshard and wait"):
             sharded.param_view(2)
@@ -93,6 +106,105 @@ def wrong_calls(rank):
 
 def test_mistakes_are_named():
     dsc.spawn(wrong_calls, 2, timeout=SECONDS)
+
+
+def steps_that_differ(world):
+    """One rank says that it has changed the parameters, and the others that they have not."""
+    last = world.rank == world.size - 1
+    for stage, says, next_call in ((1, last, "finish"), (2, not last, "unit"), (3, last, "unit"), (3, not last, "finish")):
+        with dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, units=model.UNITS) as sharded:
+            for changed in (True, False, says):
+                reduce_ones(sharded)
+                sharded.step_done(changed=changed)
+            world.barrier()
+            began = time.monotonic()
+            if world.size == 1:
+                reduce_ones(sharded)
+                continue
+            with pytest.raises(dsc.DscError) as told:
+                if next_call == "unit":
+                    with sharded.unit(0):
+                        pass
+                reduce_ones(sharded)
+            assert isinstance(told.value, (dsc.MismatchError, dsc.RevokedError)), told.value
+            assert "step 3 changes nothing" in str(told.value) or "step 3 unchanged" in str(told.value), (stage, told.value)
+            assert time.monotonic() - began < 20  # the time-out is 60
+            world.barrier()
+
+
+def reduce_ones(sharded):
+    sharded.begin()
+    for i, size in enumerate(model.SIZES):
+        sharded.mark_ready(i, np.ones(size, np.float32))
+    sharded.finish()
+
+
+def copies_whose_steps_differ(rank):
+    """In hybrid sharding, each copy by itself agrees."""
+    world = start()
+    with dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS, shard_size=2) as sharded:
+        reduce_ones(sharded)
+        sharded.step_done(changed=rank < 2)
+        with pytest.raises((dsc.MismatchError, dsc.RevokedError), match="step 1 unchanged"):
+            reduce_ones(sharded)
+    dsc.finalize()
+
+
+def test_copies_learn_that_their_steps_differ():
+    dsc.spawn(copies_whose_steps_differ, 4, timeout=SECONDS)
+
+
+def wrong_arguments_can_be_put_right(world):
+    """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
+    params, last = model.initial(), world.rank == world.size - 1
+    wrong = (
+        (lambda: dsc.Sharded(world, params, grad_dtype="f23"), "grad_dtype has element type f23"),
+        (lambda: dsc.Sharded(world, params, layout="units"), 'did you mean "unit"'),
+        (lambda: dsc.Sharded(world, params, alone=[9]), r"alone\[0\] is 9; expected 0 to 5"),
+        (lambda: dsc.Sharded(world, params, wide_padding="no"), "wide_padding is 'no'; expected True or False"),
+        (lambda: dsc.Sharded(world, params, stagge=2), "unexpected keyword"),
+    )
+    for call, text in wrong if last else ():
+        with pytest.raises((TypeError, ValueError), match=text):
+            call()
+    with dsc.Sharded(world, params, model.NAMES, units=model.UNITS) as sharded:
+        reduce_ones(sharded)
+        for number, text in ((0, "max_norm is 0, expected more than 0, or infinity"), (-1.0, "max_norm is -1"), ("1", "expected a number")):
+            if last:
+                with pytest.raises((TypeError, ValueError), match=text):
+                    sharded.clip(number)
+        if last:
+            with pytest.raises(dsc.InvalidArgError, match="scale is 0, expected a finite number other than 0"):
+                sharded.clip(1.0, scale=0)
+        assert sharded.clip(1e9) > 1
+        if world.size > 1:
+            with pytest.raises(dsc.MismatchError, match=r"clip to 1, scale 1.*clip to 2, scale 1"):
+                sharded.clip(1 + last)
+        world.barrier()
+
+
+def shards_are_written_in_place(world):
+    with dsc.Sharded(world, model.initial(), units=model.UNITS) as sharded:
+        for shard in sharded.shards:
+            before = shard.params.copy()
+            shard.grads[...] = 1
+            shard.params -= 0.5 * shard.grads
+            shard.grads *= 2
+            assert (shard.params == before - 0.5).all() and (shard.grads == 2).all()
+            with pytest.raises(AttributeError, match=r"params of a shard is the library's; expected shard.params\[...\] = x"):
+                shard.params = before
+            with pytest.raises(AttributeError, match="count of a shard is the library's; expected no assignment"):
+                shard.count = 3
+        sharded.step_done()
+        expected = [param - np.float32(0.5) for param in model.initial()]
+        for u, unit in enumerate(sharded.units):
+            sharded.wait(u)
+            model.same([sharded.param_view(i) for i in unit], [expected[i] for i in unit])
+
+
+test_steps = everywhere(steps_that_differ)
+test_put_right = everywhere(wrong_arguments_can_be_put_right)
+test_in_place = everywhere(shards_are_written_in_place)
 
 
 def missing_in_a_copy(rank):
@@ -200,6 +312,39 @@ def prefetches(rank):
 
 def test_units_are_gathered_in_the_order_of_the_step_before():
     dsc.spawn(prefetches, 2, timeout=SECONDS)
+
+
+def closing_is_told_at_once(world):
+    """Though the arrays of shards are still alive, and stay readable."""
+    for stage in (2, 3):
+        sharded = dsc.Sharded(world, model.initial(), model.NAMES, stage=stage, units=model.UNITS)
+        sharded.unshard(0)
+        sharded.wait(0)
+        kept = [shard.params for shard in sharded.shards] + [sharded.param_view(0)]
+        before = [array.copy() for array in kept]
+        leaver = world.size - 1
+        world.barrier()
+        if world.rank == leaver:
+            sharded.close()
+            sharded.close()
+            with pytest.raises(dsc.BadHandleError, match="begin: the sharded parameters were closed"):
+                sharded.begin()
+        elif world.size > 1:
+            began = time.monotonic()
+            with pytest.raises(dsc.PeerLeftError, match=f"rank {leaver}"):
+                sharded.begin()
+                for i in range(6):
+                    sharded.mark_unused(i)
+                sharded.finish()
+            assert time.monotonic() - began < 20  # the time-out is 60
+        del sharded
+        assert [array.tobytes() for array in kept] == [was.tobytes() for was in before]
+        for array in kept:
+            array[...] = 7
+        world.barrier()
+
+
+test_close = everywhere(closing_is_told_at_once)
 
 
 def made_and_closed(rank, n):

@@ -107,6 +107,24 @@ def refusals_under_a_join(world):
                 join_over(world, reducer)
 
 
+def a_reducer_that_is_not_ready_on_one_rank(world):
+    """All ranks hear of it, none waits for the others."""
+    with reducer_of(world) as reducer:
+        grads = gradients(world.rank, 0)
+        if world.rank == world.size - 1:
+            reducer.begin()
+        with pytest.raises(dsc.StateError, match=f"rank {world.size - 1}: .*(inside an iteration|not finished|begin)"):
+            dsc.Join(reducer)
+        if world.rank != world.size - 1:
+            reducer.begin()
+        for i in reversed(range(len(grads))):
+            reducer.mark_ready(i, grads[i])
+        reducer.finish()
+        compare(world, grads, means(world.size, 0))
+        with dsc.Join(reducer):
+            iterate(reducer, gradients(world.rank, 1))
+
+
 def join_over(world, reducer):
     """A join over another communicator than the reducer's own."""
     reducer._world, own = world, reducer._world
@@ -139,6 +157,7 @@ test_join_divisor = everywhere(joins_divide_by_who_is_there)
 test_join_early_end = everywhere(joins_that_end_all_ranks_early)
 test_join_clip = everywhere(clips_under_a_join)
 test_join_refusals = everywhere(refusals_under_a_join)
+test_join_not_ready = everywhere(a_reducer_that_is_not_ready_on_one_rank)
 
 
 @pytest.mark.parametrize("n", [1, 3])

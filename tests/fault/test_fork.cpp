@@ -91,7 +91,7 @@ const char* call_sharded(const Objects& objects) {
       {"sharded_mark_ready", dsc_sharded_mark_ready(objects.sharded, 0, in, 0, nullptr)},
       {"sharded_mark_unused", dsc_sharded_mark_unused(objects.sharded, 0)},
       {"sharded_finish", dsc_sharded_finish(objects.sharded, nullptr)},
-      {"sharded_clip", dsc_sharded_clip(objects.sharded, 1, &norm, nullptr)},
+      {"sharded_clip", dsc_sharded_clip(objects.sharded, nullptr, &norm, nullptr)},
       {"sharded_step_done", dsc_sharded_step_done(objects.sharded, 1, nullptr)},
       {"sharded_unshard", dsc_sharded_unshard(objects.sharded, 0)},
       {"sharded_wait", dsc_sharded_wait(objects.sharded, 0, nullptr)},

@@ -185,6 +185,22 @@ static void op_stats(void) {
   WALK(DSC_OK, dsc_bucket_reducer_op_stats(R, NULL, 0, &n));
 }
 
+/* The view of the walk's reducer stays; every call on it but destroy is refused afterwards. */
+static void close_reducer(void) {
+  void* view = NULL;
+  size_t n = 9;
+  WALK(DSC_OK, dsc_bucket_reducer_grad_view(R, 0, &view));
+  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_close(bad));
+  WALK(DSC_OK, dsc_bucket_reducer_close(R));
+  WALK(DSC_OK, dsc_bucket_reducer_close(R));
+  memset(view, 1, 8 * sizeof(float));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_begin(R, NULL));
+  EXPECT(strstr(dsc_last_error_message(), "the reducer is closed") != NULL);
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_mark_ready(R, 0, values, NULL));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_finish(R, NULL));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_op_stats(R, NULL, 0, &n));
+}
+
 static void destroy(void) {
   WALK(DSC_OK, dsc_bucket_reducer_destroy(NULL));
   WALK_BAD_HANDLES_BUT_NULL(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_destroy(bad));
@@ -206,6 +222,7 @@ const walk_step_t walk_reducer[] = {
     {"dsc_bucket_reducer_buckets", buckets},
     {"dsc_bucket_reducer_synchronize", synchronize},
     {"dsc_bucket_reducer_op_stats", op_stats},
+    {"dsc_bucket_reducer_close", close_reducer},
     {"dsc_bucket_reducer_destroy", destroy},
     {NULL, NULL},
 };

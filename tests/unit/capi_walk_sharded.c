@@ -177,7 +177,7 @@ static void begin(void) {
   WALK(DSC_ERR_STATE, dsc_sharded_mark_ready(S, 0, values, 0, NULL));
   WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0));
   WALK(DSC_ERR_STATE, dsc_sharded_finish(S, NULL));
-  WALK(DSC_ERR_STATE, dsc_sharded_clip(S, 1, &norm, NULL));
+  WALK(DSC_ERR_STATE, dsc_sharded_clip(S, NULL, &norm, NULL));
   WALK(DSC_OK, dsc_sharded_begin(S, 0, NULL));
   WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL));
   EXPECT(norm == 9);
@@ -220,16 +220,41 @@ static void finish(void) {
   WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL)); /* nobody has used the gradients */
 }
 
+static dsc_clip_options_t clip_to(double max_norm, double scale) {
+  dsc_clip_options_t options;
+  EXPECT(dsc_clip_options_init(&options, sizeof options) == DSC_OK);
+  options.max_norm = max_norm;
+  options.scale = scale;
+  return options;
+}
+
 static void clip(void) {
   double norm = 9;
-  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_clip(bad, 1, &norm, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip(S, 1, &norm, values));
-  WALK_INVALID(dsc_sharded_clip(S, -1, &norm, NULL));
-  WALK_INVALID(dsc_sharded_clip(S, (double)NAN, &norm, NULL));
-  WALK_INVALID(dsc_sharded_clip(S, 1, NULL, NULL));
+  const uint8_t counted[2] = {1, 0};
+  dsc_clip_options_t options = clip_to(1, 0.5);
+  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_clip(bad, &options, &norm, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip(S, &options, &norm, values));
+  WALK_INVALID(dsc_sharded_clip(S, &options, NULL, NULL));
+  const double wrong[][2] = {{0, 1}, {-1, 1},          {(double)NAN, 1},
+                             {1, 0}, {1, (double)NAN}, {1, (double)INFINITY}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    options = clip_to(wrong[i][0], wrong[i][1]);
+    WALK_INVALID(dsc_sharded_clip(S, &options, &norm, NULL));
+  }
+  options = clip_to(1, 1);
+  options.counted = counted;
+  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip(S, &options, &norm, NULL));
+  options = clip_to(1, 1);
+  options.norm = DSC_NORM_MAX;
+  WALK(DSC_ERR_UNSUPPORTED, dsc_sharded_clip(S, &options, &norm, NULL));
+  options = clip_to(1, 1);
+  options.reserved = 1;
+  WALK_INVALID(dsc_sharded_clip(S, &options, &norm, NULL));
   EXPECT(norm == 9);
-  WALK(DSC_OK, dsc_sharded_clip(S, 1, &norm, NULL));
+  options = clip_to(1, 0.5);
+  WALK(DSC_OK, dsc_sharded_clip(S, &options, &norm, NULL));
   EXPECT(norm == 0);
+  WALK(DSC_OK, dsc_sharded_clip(S, NULL, &norm, NULL));
 }
 
 static void step_done(void) {
@@ -347,6 +372,22 @@ static void stats(void) {
   WALK(DSC_OK, dsc_sharded_stats(S, NULL, 0, &n));
 }
 
+/* Shards stay; every call on the object but destroy is refused afterwards. */
+static void close_sharded(void) {
+  dsc_sharded_shard_t list[2] = {{.struct_size = sizeof *list}};
+  size_t n = 9;
+  WALK(DSC_OK, dsc_sharded_shards(S, list, 2, &n));
+  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_close(bad));
+  WALK(DSC_OK, dsc_sharded_close(S));
+  WALK(DSC_OK, dsc_sharded_close(S));
+  memset(list[1].params, 1, list[1].count * sizeof(float));
+  WALK(DSC_ERR_STATE, dsc_sharded_begin(S, 0, NULL));
+  EXPECT(strstr(dsc_last_error_message(), "the sharded parameters are closed") != NULL);
+  WALK(DSC_ERR_STATE, dsc_sharded_mark_unused(S, 0));
+  WALK(DSC_ERR_STATE, dsc_sharded_unshard(S, 0));
+  WALK(DSC_ERR_STATE, dsc_sharded_shards(S, list, 2, &n));
+}
+
 static void destroy(void) {
   WALK(DSC_OK, dsc_sharded_destroy(NULL));
   WALK_BAD_HANDLES_BUT_NULL(WALK_SHARDED, dsc_sharded_t, dsc_sharded_destroy(bad));
@@ -377,6 +418,7 @@ const walk_step_t walk_sharded[] = {
     {"dsc_sharded_ranges", ranges},
     {"dsc_sharded_memory", memory},
     {"dsc_sharded_stats", stats},
+    {"dsc_sharded_close", close_sharded},
     {"dsc_sharded_destroy", destroy},
     {NULL, NULL},
 };

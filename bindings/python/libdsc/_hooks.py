@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from ctypes import byref, c_char, c_size_t
+from ctypes import byref, c_char, c_size_t, c_void_p, memmove
 from typing import Any, Callable, Generator, Optional, Union
 
 from libdsc import _dtypes, _raw
@@ -104,6 +104,7 @@ class HookEntry:
                 return 0
         except BaseException as error:  # nothing may leave through C
             self.raised = error
+            _write_error(raw.contents, f"{type(error).__name__}: {error}")
         return FAILED
 
     def _step(self, raw: _raw.Bucket, work: Any) -> None:
@@ -148,6 +149,13 @@ class HookEntry:
         if self._comm is None or self._comm._handle != raw.comm:
             self._comm = _Group(raw.comm or 0)
         return self._comm
+
+
+def _write_error(raw: _raw.Bucket, text: str) -> None:
+    """Gives the library what the errors of all ranks say, on one line and ended by a zero; what does not fit is cut."""
+    room = raw.error_capacity - 1
+    line = " ".join(text.replace("\0", " ").split()).encode(errors="replace")[:room].decode(errors="ignore").encode()
+    memmove(c_void_p.from_buffer(raw, vars(_raw.Bucket)["error"].offset), line + b"\0", len(line) + 1)
 
 
 def save(handle: int) -> bytes:

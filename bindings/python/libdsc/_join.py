@@ -7,6 +7,7 @@ from ctypes import byref, c_int32, c_void_p
 from typing import Any, Optional, Sequence, Union
 
 from libdsc import _interrupt, _raw, errors
+from libdsc._arguments import boolean
 from libdsc._library import check, last_message, lib
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import Tensors
@@ -55,8 +56,8 @@ class Join:
         self.last_rank: Optional[int] = None
         options = _raw.JoinOptions()
         check(lib.dsc_join_options_init(byref(options), ctypes.sizeof(options)))
-        options.divide_by_initial = int(bool(divide_by_initial_world_size))
-        options.throw_on_early_end = int(bool(throw_on_early_termination))
+        options.divide_by_initial = int(boolean("divide_by_initial_world_size", divide_by_initial_world_size))
+        options.throw_on_early_end = int(boolean("throw_on_early_termination", throw_on_early_termination))
         handles = (c_void_p * len(self._reducers))(*(r._handle for r in self._reducers))
         join = c_void_p()
         self._world._call(lib.dsc_join_create, handles, len(self._reducers), byref(options), byref(join))

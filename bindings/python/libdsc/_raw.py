@@ -459,9 +459,11 @@ class Bucket(ctypes.Structure):
     params: Any  # n_params indices of parameters
     offsets: Any  # element of buffer at which each of them starts
     counts: Any  # elements of each of them
+    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
     n_params: int  # parameters in the bucket
     index: int  # number of the bucket, from 0 in launch order
     count: int  # elements of buffer, on a device also those between parameters
+    error_capacity: int  # bytes at error
     dtype: int  # element type
     is_last: int  # 1: the last bucket of the iteration
     divisor: int  # ranks that take part: the mean is the sum over it
@@ -475,9 +477,11 @@ class Bucket(ctypes.Structure):
         ("params", ctypes.POINTER(ctypes.c_size_t)),
         ("offsets", ctypes.POINTER(ctypes.c_size_t)),
         ("counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("error", ctypes.c_char_p),
         ("n_params", ctypes.c_size_t),
         ("index", ctypes.c_size_t),
         ("count", ctypes.c_size_t),
+        ("error_capacity", ctypes.c_size_t),
         ("dtype", ctypes.c_int32),
         ("is_last", ctypes.c_int32),
         ("divisor", ctypes.c_int32),
@@ -1719,6 +1723,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
+    "dsc_bucket_reducer_close": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
     "dsc_bucket_reducer_destroy": (
         ctypes.c_int32,
         [
@@ -2395,7 +2405,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_sharded_clip": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
+            ctypes.c_void_p, ctypes.POINTER(ClipOptions), ctypes.POINTER(ctypes.c_double), ctypes.c_void_p
         ],
     ),
     "dsc_sharded_step_done": (
@@ -2464,6 +2474,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sharded_close": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_sharded_destroy": (

@@ -8,7 +8,7 @@ from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
-from libdsc._arguments import INT64_MOST, SIZE, Seconds, expect_communicator, integer, integers, milliseconds
+from libdsc._arguments import INT64_MOST, SIZE, Seconds, boolean, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator
@@ -136,14 +136,14 @@ class BucketReducer(ReducerFeatures):
             bucket_bytes=integer("bucket_bytes", bucket_bytes, *SIZE),
             first_bucket_bytes=integer("first_bucket_bytes", first_bucket_bytes, *SIZE),
             average=_dtypes.average_code(average),
-            sync=bool(sync),
-            single_first_bucket=bool(single_first_bucket),
-            find_unused=bool(find_unused),
-            static_graph=bool(static_graph),
+            sync=boolean("sync", sync),
+            single_first_bucket=boolean("single_first_bucket", single_first_bucket),
+            find_unused=boolean("find_unused", find_unused),
+            static_graph=boolean("static_graph", static_graph),
             rebuild=_dtypes.rebuild_code(rebuild),
-            small_bucket_first=bool(small_bucket_first),
+            small_bucket_first=boolean("small_bucket_first", small_bucket_first),
             grad_dtype=self._grad_dtype,
-            keep_sparse_rows=not coalesce_sparse,
+            keep_sparse_rows=not boolean("coalesce_sparse", coalesce_sparse),
         )
         for i in integers("sparse", sparse, 0, max(0, tensors.length - 1)):
             tensors.array[i].expect_sparse = 1
@@ -391,7 +391,11 @@ class BucketReducer(ReducerFeatures):
         return bucket_lists(indices, starts, n_buckets.value)
 
     def close(self) -> None:
-        """Releases the reducer; a reduction that runs is revoked on all ranks. Closing twice is fine."""
+        """Ends this rank's part; a reduction that runs is revoked on all ranks. Closing twice is fine.
+
+        The others get PeerLeftError in the next call that needs this rank. Views that the program still has stay as they are.
+        """
+        lib.dsc_bucket_reducer_close(self._handle)
         self._views.clear()
         self._marks.clear()
         self._pending.clear()
@@ -479,7 +483,7 @@ class BucketReducer(ReducerFeatures):
     def _stop(self) -> None:
         """Makes finish() return on all ranks."""
         self._world._stop()
-        lib.dsc_bucket_reducer_destroy(self._handle)
+        lib.dsc_bucket_reducer_close(self._handle)
 
     def _check(self, code: int, op: str) -> None:
         if code < 0:

@@ -161,7 +161,8 @@ class ReducerFeatures:
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
 
         Args:
-            how: "broadcast", those of rank 0, or "mean", of floats; under a Join only ranks that have batches count.
+            how: "broadcast", those of rank 0, or "mean", of floats; integers, such as counters, are rank 0's then too.
+                Under a Join only ranks that have batches count.
         """
         self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))
 

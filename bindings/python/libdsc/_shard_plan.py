@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, Sequence
 
 from libdsc import _dtypes, _raw
-from libdsc._arguments import SIZE, integer, integers
+from libdsc._arguments import SIZE, boolean, integer, integers
 from libdsc._library import check, lib, list_of
 
 
@@ -64,7 +64,7 @@ class ShardRules(NamedTuple):
         options.layout = _dtypes.shard_layout_code(self.layout)
         options.bucket_elements = integer("bucket_elements", self.bucket_elements, *SIZE)
         options.alignment = integer("alignment", self.alignment, *SIZE)
-        options.wide_padding = int(bool(self.wide_padding))
+        options.wide_padding = int(boolean("wide_padding", self.wide_padding))
         if self.units is not None:
             units = integers("units", self.units, *SIZE)
             options.unit_starts, options.n_units = (c_size_t * max(1, len(units)))(*units), len(units)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from contextlib import contextmanager
 from ctypes import byref, c_double, c_size_t, c_void_p
@@ -21,12 +22,13 @@ from libdsc._tracebacks import shown
 from libdsc._trees import flatten
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shard:
     """This rank's part of a bucket: elements start to start + count - 1 of it.
 
-    params and grads are flat numpy arrays over the library's memory; the optimizer reads grads and writes params. ml_dtypes'
-    types where the program has imported that, unsigned integers for bfloat16 and 8-bit floats otherwise.
+    params and grads are flat numpy arrays over the library's memory; the optimizer reads grads and writes params, as
+    in shard.params -= rate * shard.grads. ml_dtypes' types where the program has imported that, unsigned integers for
+    bfloat16 and 8-bit floats otherwise.
     """
 
     params: Any
@@ -35,6 +37,13 @@ class Shard:
     bucket: int
     start: int
     count: int
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Takes only what stands there, for Python assigns the array that shard.params -= x has written to."""
+        if "count" in self.__dict__ and self.__dict__.get(name) is not value:
+            expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
+            raise AttributeError(f"{name} of a shard is the library's; expected {expected}")
+        super().__setattr__(name, value)
 
 
 @dataclass(frozen=True)
@@ -254,19 +263,25 @@ class Sharded:
         """Waits until the gradient shards hold the averages. Collective. Ctrl-C aborts the world."""
         self._blocking("finish", lib.dsc_sharded_finish, None)
 
-    def clip(self, max_norm: float) -> float:
-        """Gives the norm of all gradients, and scales them down to max_norm as PyTorch does. Collective.
+    def clip(self, max_norm: float = math.inf, *, scale: float = 1.0) -> float:
+        """Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective.
 
-        A norm that is NaN or infinite changes nothing, on all ranks.
+        All ranks get the same number. If it is not finite, no gradient was changed: skip the step then.
+
+        Args:
+            max_norm: gradients are scaled down to it; infinite: they are not limited.
+            scale: factor that comes first, such as 1 / loss scale.
         """
-        norm = c_double()
-        self._blocking("clip", lib.dsc_sharded_clip, real("max_norm", max_norm), byref(norm), None)
+        options, norm = _raw.ClipOptions(), c_double()
+        check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
+        options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
+        self._blocking("clip", lib.dsc_sharded_clip, byref(options), byref(norm), None)
         return norm.value
 
     def step_done(self, changed: bool = True) -> None:
         """Ends a step: the optimizer has written the parameter shards, or with changed=False has skipped them. Collective.
 
-        Starts to gather parameters, in forward order; wait() or unit() waits for one unit.
+        Ranks that say different things get MismatchError in the next call that gathers or reduces. Starts to gather parameters, in forward order; wait() or unit() waits for one unit.
         """
         self._blocking("step_done", lib.dsc_sharded_step_done, int(boolean("changed", changed)), None)
 
@@ -284,7 +299,11 @@ class Sharded:
 
     @contextmanager
     def unit(self, unit: int) -> Iterator[list[Any]]:
-        """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end."""
+        """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end.
+
+        The arrays are there to be read. What is written into them is lost, in stage 3 at the end of the block and else at
+        the next step_done(): write to shards[...].params.
+        """
         self.unshard(unit)
         try:
             self.wait(unit)
@@ -331,7 +350,8 @@ class Sharded:
     def load(self, folder: Any) -> dict[str, list[Any]]:
         """Reads a checkpoint of any number of ranks and any layout; returns the optimizer's arrays by name. Collective.
 
-        The parameters must have the names and shapes of those that were saved.
+        The parameters must have the names and shapes of those that were saved. If a rank cannot use its files, nothing is
+        changed on any rank: it raises why, and the others an InvalidArgError that names it, with .rank.
         """
         state = _sharded_checkpoint.load(self, folder)
         self.step_done()
@@ -342,7 +362,11 @@ class Sharded:
         return read_stats(lib.dsc_sharded_stats, self._handle)
 
     def close(self) -> None:
-        """Releases it; operations that run are revoked on all ranks. Closing twice is fine."""
+        """Ends this rank's part; operations that run are revoked on all ranks. Closing twice is fine.
+
+        The others get PeerLeftError in the next call that needs this rank. Arrays that the program still has stay as they are.
+        """
+        lib.dsc_sharded_close(self._handle)
         self._views.clear()
         self._shards.clear()
         self._handle, self._owner = 0, None
@@ -401,7 +425,7 @@ class Sharded:
     def _stop(self) -> None:
         """Makes a call return on all ranks."""
         self._world._stop()
-        lib.dsc_sharded_destroy(self._handle)
+        lib.dsc_sharded_close(self._handle)
 
     def _check(self, code: int, op: str) -> None:
         if code < 0:

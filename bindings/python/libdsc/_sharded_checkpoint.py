@@ -6,9 +6,9 @@ import json
 import os
 import pathlib
 import struct
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
-from libdsc import _raw
+from libdsc import _raw, errors
 from libdsc._memory import numpy_module
 from libdsc._shard_plan import ShardRules, shard_copies
 
@@ -131,6 +131,9 @@ class _Shards:
             raise ValueError(f"{path} has format {layout['format']}; expected {_FORMAT}")
         if self.layout is not None and layout != self.layout:
             raise ValueError(f"{path} has another layout than the files before; expected shards of one checkpoint")
+        held, expected = data.size - 8 - size, max((one["data_offsets"][1] for one in header.values()), default=0)
+        if held < expected:
+            raise ValueError(f"{path} holds arrays of {held} bytes; expected {expected}: it was cut")
         self.layout = layout
         return int(path.name.split("-")[1]), header, data[8 + size :]
 
@@ -146,6 +149,30 @@ class _Shards:
 
 def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
     """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
+    why: Optional[Exception] = None
+    try:
+        state, copies = _prepare(sharded, folder)
+    except Exception as error:
+        why = error
+    _require_all(sharded._world, why)
+    for target, source in copies:
+        target[:] = source.view(target.dtype)
+    return state
+
+
+def _require_all(world: Any, why: Optional[Exception]) -> None:
+    """Raises on all ranks if one has a reason why it cannot load."""
+    reasons = world.all_gather_object(None if why is None else f"{type(why).__name__}: {why}")
+    if why is not None:
+        raise why
+    rank = next((rank for rank, reason in enumerate(reasons) if reason is not None), None)
+    if rank is not None:
+        text = f"load: rank {rank} cannot read the checkpoint, so no rank does: {reasons[rank]}"
+        raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op="sharded_load")
+
+
+def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[tuple[Any, Any]]]:
+    """The optimizer's arrays, still empty, and what is copied to where; nothing is changed."""
     numpy = numpy_module()
     saved = _Shards(pathlib.Path(folder))
     own = _layout(sharded)
@@ -156,19 +183,23 @@ def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
             raise ValueError(f"the checkpoint has {key} {found!r}; expected {expected!r}")
     numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
     rules = ShardRules(**saved.layout["rules"])
-    copies = shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, sharded.shard)
+    parts = shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, sharded.shard)
     state: dict[str, list[Any]] = {}
+    copies: list[tuple[Any, Any]] = []
     for name in saved.names():
         if name == "params":
             targets = [shard.params.view(_raw_bits(shard.params)) for shard in sharded.shards]
         else:
             kind = saved.array(0, name, 0).dtype
             state[name] = targets = [numpy.zeros(shard.count, kind) for shard in sharded.shards]
-        for copy in copies:
-            source = saved.array(copy.from_shard, name, copy.from_bucket)[copy.from_start : copy.from_start + copy.count]
-            target = targets[copy.to_bucket][copy.to_start : copy.to_start + copy.count]
-            target[:] = source.view(target.dtype)
-    return state
+        for part in parts:
+            source = saved.array(part.from_shard, name, part.from_bucket)[part.from_start : part.from_start + part.count]
+            target = targets[part.to_bucket][part.to_start : part.to_start + part.count]
+            if source.nbytes != target.nbytes:
+                where = f"{name!r} of shard {part.from_shard}, bucket {part.from_bucket}"
+                raise ValueError(f"{folder} is damaged: {where} has {source.nbytes} bytes of {target.nbytes}")
+            copies.append((target, source))
+    return state, copies
 
 
 def _raw_bits(array: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from libdsc._raw import Backend, Result
+from libdsc._raw import Average, Backend, BufferSync, Dtype, Norm, Rebuild, Result, ShardLayout
 
 # Others may quote a program's own text.
 _CHECKED = (
@@ -19,6 +19,38 @@ _CHECKED = (
 _PREFIX = re.compile(r"^dsc_(?:comm_)?(?=\w+: )")  # of the function that failed
 _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
 _NUMBER = re.compile(r"(?<=backend )\d+|(?<=: )\d+(?= \(rank)|(?<=\), )\d+(?= \(rank)")
+
+
+# Options that are chosen by name in Python and by number in C.
+_CHOICES: dict[str, Any] = {
+    "average": Average,
+    "rebuild": Rebuild,
+    "layout": ShardLayout,
+    "norm": Norm,
+    "how": BufferSync,
+    "grad_dtype": Dtype,
+}
+_CHOICE = rf"\b({'|'.join(_CHOICES)}) is "
+
+
+def _choice(option: str, number: str) -> str:
+    """The name that a program gives for a number; numbers without a name stay."""
+    if option == "grad_dtype" and number == "0":
+        return "None"
+    try:
+        return f'"{_CHOICES[option](int(number)).name.lower()}"'
+    except ValueError:
+        return number
+
+
+def _wrong_choice(found: re.Match[str]) -> str:
+    """As "average is 4, expected 1 (pre) or 2 (post)"."""
+    return f"{found[1]} is {_choice(found[1], found[2])}, expected " + re.sub(r"\d+ \((\w+)\)", r'"\1"', found[3])
+
+
+def _other_choice(found: re.Match[str]) -> str:
+    """As "average is 1 on rank 0 and 2 on rank 1"."""
+    return f"{found[1]} is {_choice(found[1], found[2])}{found[3]}{_choice(found[1], found[4])}"
 
 
 def _backends(found: re.Match[str]) -> str:
@@ -41,6 +73,14 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bexpected 0 to 0\b"), "expected 0, the only one"),
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(device\) with a device"), "auto or device with a device"),
+    (re.compile(_CHOICE + r"(-?\d+), expected ((?:\d+ \(\w+\)(?:, | or )?)+)"), _wrong_choice),
+    (re.compile(_CHOICE + r"(\d+)( on rank 0 and )(\d+)\b"), _other_choice),
+    (re.compile(r"\bunit_starts is none\b"), "units is None"),
+    (re.compile(r"\bunit_starts\b"), "units"),
+    (re.compile(r"\bkeep_sparse_rows is 0 on rank 0 and 1 on\b"), "coalesce_sparse is True on rank 0 and False on"),
+    (re.compile(r"\bkeep_sparse_rows is 1 on rank 0 and 0 on\b"), "coalesce_sparse is False on rank 0 and True on"),
+    (re.compile(r"\bdivide_by_initial is\b"), "divide_by_initial_world_size is"),
+    (re.compile(r"\bthrow_on_early_end\b"), "throw_on_early_termination"),
     (re.compile(r"\b(?:setting )?(nccl|cuda)\.(library|net_name|min_ctas|max_ctas)\b"), r"\1_\2"),
 ]
 

@@ -28,9 +28,12 @@ typedef struct dsc_bucket {
   const size_t* params;  /**< n_params indices of parameters */
   const size_t* offsets; /**< element of buffer at which each of them starts */
   const size_t* counts;  /**< elements of each of them */
-  size_t n_params;       /**< parameters in the bucket */
-  size_t index;          /**< number of the bucket, from 0 in launch order */
-  size_t count;          /**< elements of buffer, on a device also those between parameters */
+  char* error;     /**< empty: a hook that fails may write here why, ended by a zero, for the errors of all
+                      ranks */
+  size_t n_params; /**< parameters in the bucket */
+  size_t index;    /**< number of the bucket, from 0 in launch order */
+  size_t count;    /**< elements of buffer, on a device also those between parameters */
+  size_t error_capacity; /**< bytes at error */
   dsc_dtype_t dtype;     /**< element type */
   int32_t is_last;       /**< 1: the last bucket of the iteration */
   int32_t divisor;       /**< ranks that take part: the mean is the sum over it */
@@ -49,7 +52,8 @@ typedef struct dsc_bucket {
  * @param[out] work an operation to wait for, which the library destroys; NULL (as it comes in): buffer holds
  * the result
  *
- * @return 0; anything else ends the iteration with DSC_ERR_CALLBACK on this rank, and the reducer on all
+ * @return 0; anything else ends the iteration with DSC_ERR_CALLBACK on this rank, and the reducer on all; the
+ * errors say what the hook has written to bucket->error
  */
 typedef int32_t (*dsc_bucket_hook_fn)(void* context, const dsc_bucket_t* bucket, dsc_work_t** work);
 

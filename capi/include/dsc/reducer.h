@@ -214,7 +214,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reduce
  * @brief Makes the buffers equal on all ranks, to be called before a forward pass.
  * @param[in] reducer reducer, between finish and begin
  * @param[in] how DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank that has batches;
- * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches
+ * DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join over those that have batches; other
+ * types, such as counters, as with DSC_BUFFER_SYNC_BROADCAST
  *
  * Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;
@@ -525,12 +526,27 @@ DSC_API dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* red
                                                  size_t capacity, size_t* count);
 
 /**
- * @brief Releases a reducer.
- * @param[in] reducer reducer; NULL does nothing
+ * @brief Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable until
+ * dsc_bucket_reducer_destroy().
+ *
+ * For programs that still use views when they leave, and bindings whose views own the memory. The other ranks
+ * get DSC_ERR_PEER_LEFT in the next call that needs this one. Every later call on the reducer but this one
+ * and dsc_bucket_reducer_destroy() gives DSC_ERR_STATE; closing again does nothing.
+ *
+ * @param[in] reducer reducer
  *
  * Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device: until iterations
- * that were finished are over there, at most the communicator's time-out. Views are invalid afterwards.
- * Threads: any.
+ * that were finished are over there, at most the communicator's time-out. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_bucket_reducer_close(dsc_bucket_reducer_t* reducer);
+
+/**
+ * @brief Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+ * @param[in] reducer reducer; NULL does nothing
+ *
+ * Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

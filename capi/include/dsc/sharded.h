@@ -320,31 +320,35 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
 DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
 
 /**
- * @brief Gives the 2-norm of all gradients and scales them down to a largest norm.
+ * @brief Scales all gradients, gives their 2-norm, and limits it.
  *
  * Every rank sums the squares of its shards in f64, and the sums are added in the order of the ranks, so that
- * all ranks get the same bits. If max_norm / (norm + 1e-6) is below 1, the gradient shards are multiplied by
- * it, as PyTorch's clip_grad_norm_ does. A norm that is NaN or infinite changes nothing, on all ranks, and is
- * given.
+ * all ranks get the same bits. The gradient shards are multiplied by scale * min(1, max_norm / (norm +
+ * 1e-6)), as dsc_bucket_reducer_clip() does. A norm that is NaN or infinite changes nothing, on all ranks,
+ * and is given: with loss scaling, skip the step then.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
- * @param[in] max_norm 0 or more; infinity: nothing is scaled; the same on all ranks
- * @param[out] norm the norm before scaling
+ * @param[in] options max_norm and scale, the same on all ranks; shards and counted must be NULL, and norm
+ * DSC_NORM_TWO. NULL: defaults, which only compute the norm
+ * @param[out] norm the norm after scale and before the limit
  * @param[in] stream must be NULL
  *
  * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
- * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
- * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream, or
+ * other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BUSY;
+ * DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream);
+DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* options, double* norm,
+                                      void* stream);
 
 /**
  * @brief Ends a step: says what the optimizer has done with the shards.
  *
  * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
  * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded, and starts to gather those that come first.
+ * it gives back the units that are unsharded, and starts to gather those that come first. Ranks that say
+ * different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
@@ -511,11 +515,27 @@ DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stat
                                        size_t* count);
 
 /**
- * @brief Releases sharded parameters.
- * @param[in] sharded sharded parameters; NULL does nothing
+ * @brief Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of what is
+ * there, stay readable and writable until dsc_sharded_destroy().
+ *
+ * For programs that still use shards when they leave, and bindings whose arrays own the memory. The other
+ * ranks get DSC_ERR_PEER_LEFT in the next call that needs this one. Every later call on the object but this
+ * one and dsc_sharded_destroy() gives DSC_ERR_STATE; closing again does nothing.
+ *
+ * @param[in] sharded sharded parameters
  *
  * Collective: no. Blocking: until gathers of parameters that run are over, at most two seconds; other
- * operations that run are revoked on all ranks. Views and shards are invalid afterwards. Threads: any.
+ * operations that run are revoked on all ranks. Threads: any.
+ * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded);
+
+/**
+ * @brief Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+ * @param[in] sharded sharded parameters; NULL does nothing
+ *
+ * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -697,12 +697,16 @@ pub struct dsc_bucket_t {
     pub offsets: *const usize,
     /// elements of each of them
     pub counts: *const usize,
+    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
     /// elements of buffer, on a device also those between parameters
     pub count: usize,
+    /// bytes at error
+    pub error_capacity: usize,
     /// element type
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
@@ -2580,7 +2584,8 @@ extern "C" {
     /// - `reducer` (in): reducer, between finish and begin
     /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
     ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches
+    ///   over those that have batches; other types, such as counters, as with
+    ///   DSC_BUFFER_SYNC_BROADCAST
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -2883,13 +2888,25 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases a reducer.
+    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
+    /// until dsc_bucket_reducer_destroy().
     ///
-    /// - `reducer` (in): reducer; NULL does nothing
+    /// - `reducer` (in): reducer
     ///
     /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
     /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Views are invalid afterwards. Threads: any.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    ///
+    /// - `reducer` (in): reducer; NULL does nothing
+    ///
+    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
@@ -3359,8 +3376,9 @@ extern "C" {
     /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join; DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
+    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
+    /// an operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4802,21 +4820,23 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the 2-norm of all gradients and scales them down to a largest norm.
+    /// Scales all gradients, gives their 2-norm, and limits it.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
-    /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
-    /// - `norm` (out): the norm before scaling
+    /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
+    ///   NULL, and norm DSC_NORM_TWO. NULL: defaults, which only compute the norm
+    /// - `norm` (out): the norm after scale and before the limit
     /// - `stream` (in): must be NULL
     ///
     /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded
     /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
-    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
-        max_norm: f64,
+        options: *const dsc_clip_options_t,
         norm: *mut f64,
         stream: *mut c_void,
     ) -> dsc_result_t;
@@ -5020,13 +5040,23 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases sharded parameters.
+    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
+    /// what is there, stay readable and writable until dsc_sharded_destroy().
+    ///
+    /// - `sharded` (in): sharded parameters
+    ///
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
+
+    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
-    /// afterwards. Threads: any.
+    /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;

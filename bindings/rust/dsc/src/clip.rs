@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::numbers::Norm;
 use crate::reducer::BucketReducer;
 
-/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip), the same on all ranks. The defaults only
-/// compute the norm.
+/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and [`Sharded::clip`](crate::Sharded::clip),
+/// the same on all ranks. The defaults only compute the norm.
 #[derive(Clone, Default)]
 pub struct ClipOptions<'c> {
     max_norm: Option<f64>,
@@ -66,7 +66,7 @@ impl<'c> ClipOptions<'c> {
     }
 
     /// The options in the form of the C interface, which points into these.
-    fn raw(&self, params: usize) -> Result<sys::dsc_clip_options_t> {
+    pub(crate) fn raw(&self, params: usize) -> Result<sys::dsc_clip_options_t> {
         // SAFETY: the struct has so many bytes.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_clip_options_init(raw, bytes) })?;
         if let Some(counted) = &self.counted {

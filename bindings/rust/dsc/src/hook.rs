@@ -239,6 +239,19 @@ impl Hook {
     }
 }
 
+/// Gives the library what the errors of all ranks say; what does not fit is cut.
+fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
+    let mut end = words.len().min(bucket.error_capacity - 1);
+    while !words.is_char_boundary(end) {
+        end -= 1;
+    }
+    // SAFETY: the library gives error_capacity bytes at error, of which end + 1 are written.
+    unsafe {
+        ptr::copy_nonoverlapping(words.as_ptr(), bucket.error.cast::<u8>(), end);
+        *bucket.error.add(end) = 0;
+    }
+}
+
 /// What the library calls.
 unsafe extern "C" fn receive(
     context: *mut c_void,
@@ -251,10 +264,15 @@ unsafe extern "C" fn receive(
     let bucket = unsafe { &*bucket };
     match catch_unwind(AssertUnwindSafe(|| hook.call(bucket))) {
         Ok(Ok(())) => return 0,
-        Ok(Err(error)) => hook.note(error),
+        Ok(Err(error)) => {
+            write_error(bucket, &error.message);
+            hook.note(error);
+        }
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            hook.note(hook.failed(bucket.index, &format!("it panicked: {}", text.unwrap_or("without a text"))));
+            let words = format!("it panicked: {}", text.unwrap_or("without a text"));
+            write_error(bucket, &words);
+            hook.note(hook.failed(bucket.index, &words));
             forget(panic); // it might panic when dropped, and nothing may leave this function
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dsc_sys as sys;
 
+use crate::clip::ClipOptions;
 use crate::comm::Comm;
 use crate::convert::{defaults, list, number, sized};
 use crate::data::{Data, Element, Span, HOST};
@@ -322,17 +323,19 @@ impl Sharded {
         Ok(())
     }
 
-    /// Gives the norm of all gradients, and scales them down to a largest norm as PyTorch does. Collective. A norm that is
-    /// not finite changes nothing.
-    pub fn clip(&mut self, max_norm: f64) -> Result<f64> {
+    /// Scales the gradients, limits their norm as PyTorch does, and gives that norm. Collective. A norm that is not finite
+    /// changes nothing. Of the options there are `max_norm` and `scale`.
+    pub fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
+        let raw = options.raw(self.params.len())?;
         let mut norm = 0.0;
-        // SAFETY: the library checks the handle, and norm outlives the call.
-        let result = unsafe { sys::dsc_sharded_clip(self.raw(), max_norm, &mut norm, ptr::null_mut()) };
+        // SAFETY: the library checks the handle; options and norm outlive the call.
+        let result = unsafe { sys::dsc_sharded_clip(self.raw(), &raw, &mut norm, ptr::null_mut()) };
         self.check(result, "sharded_clip")?;
         Ok(norm)
     }
 
-    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters.
+    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters. Ranks
+    /// that say different things get a mismatch in the next call that gathers or reduces.
     pub fn step_done(&mut self, changed: bool) -> Result<()> {
         self.at_rest = false;
         // SAFETY: the library checks the handle; the shards are not borrowed.

@@ -73,7 +73,13 @@ fn an_error_of_a_function_is_told() {
     assert_eq!((own.code, own.op.as_deref()), (ErrorCode::Callback, Some("bucket_reducer_mark_ready")));
     assert_eq!(own.message, "hook frail failed on bucket 0: no more ink");
     assert!(later.message.starts_with("set_sync: an iteration was dropped before finish()"), "{}", later);
-    assert_ne!(heard[0].0.code, ErrorCode::Internal);
+    let (others, _) = &heard[0];
+    assert!(others.message.contains("hook frail failed on rank 1: "), "{}", others);
+    assert!(
+        others.message.ends_with("in step 0 of bucket 0: hook frail failed on bucket 0: no more ink"),
+        "{}",
+        others
+    );
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn micro_batches_are_added_and_clipped() {
             }
             sharded.finish().unwrap();
         }
-        let norm = sharded.clip(1.0).unwrap();
+        let norm = sharded.clip(&dsc::ClipOptions::new().max_norm(1.0)).unwrap();
         assert!((norm - 3.0 * 1307f64.sqrt()).abs() < 1e-6, "{}", norm);
         let range = sharded.ranges().unwrap()[0];
         let (_, grads) = sharded.shard::<f32, f32>(range.bucket).unwrap();

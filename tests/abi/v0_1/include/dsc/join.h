@@ -49,7 +49,8 @@ DSC_API dsc_result_t dsc_join_options_init(dsc_join_options_t* options, size_t s
  *
  * Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive. Threads: one at a
  * time per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or under another join;
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or under another join,
+ * on all ranks when it is so on one, which the text names;
  * DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
  * an operation
  * @since 0.1
