@@ -7,12 +7,13 @@
 #include "base/guard.hpp"
 #include "comm/gather.hpp"
 #include "dtype/reduce.hpp"
+#include "reducer/device_wait.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr uint64_t kFoundTag = 0x62616465;
-constexpr int kLookPeriodMs = 50;
+constexpr char kGradients[] = "the gradients";
 
 }  // namespace
 
@@ -44,24 +45,6 @@ DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_->address() + bucket * Kernels::norm_bytes() : 0;
 }
 
-void BadElements::wait_for_stream(DeviceStream* stream) const {
-  const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
-  while (!wait_for(device(), *context_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
-    if (group_.revoked()) throw Error(group_.failure());
-    if (deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "the gradients of rank %d were not there after %d ms", group_.rank(),
-           group_.timeout_ms());
-  }
-}
-
-// Waits for the stream first, with a deadline: a copy to memory that the driver does not know may wait for
-// the stream itself, without one.
-void BadElements::read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const {
-  wait_for_stream(stream);
-  device().copy(reinterpret_cast<DeviceAddress>(to), from, bytes, stream);
-  wait_for_stream(stream);
-}
-
 std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
   static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
   std::vector<uint64_t> results(2 * buckets_);
@@ -77,7 +60,7 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
                                         .to_part = 0,
                                         .to_row = Kernels::kNormResultBytes},
                                        stream);
-  read(results.data(), at, results.size() * sizeof(uint64_t), stream);
+  read_device(group_, results.data(), at, results.size() * sizeof(uint64_t), stream, kGradients);
   std::vector<uint64_t> counts;
   for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);
   return counts;
@@ -91,7 +74,7 @@ size_t BadElements::first_index(DeviceStream* stream, const Input& input) const 
     const size_t bytes = count * dtype_bytes(input.dtype);
     if (bytes == 0) continue;
     const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    read(copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream);
+    read_device(group_, copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream, kGradients);
     NonFinite found;
     const void* source = copy.get();
     void* target = copy.get();

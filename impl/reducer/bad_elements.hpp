@@ -52,8 +52,6 @@ class BadElements {
  private:
   struct Found;
   const Device& device() const noexcept { return *context_.device; }
-  void wait_for_stream(DeviceStream* stream) const;
-  void read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const;
   std::vector<uint64_t> counts(DeviceStream* stream) const;
   size_t first_index(DeviceStream* stream, const Input& input) const;
 

@@ -5,8 +5,7 @@
 
 namespace dsc {
 
-void GradientIntake::begin(BucketSet& set, bool local) {
-  set_ = &set;
+void GradientIntake::begin(bool local) {
   local_ = local;
   marks.open(local);
 }
@@ -70,6 +69,13 @@ void GradientIntake::take_deferred() {
   for (size_t k = 0; k < deferred.marked.size(); ++k)
     take(deferred.marked[k], gradients[k].first, gradients[k].second);
   for (const size_t i : deferred.unmarked) take_without_gradient(i);
+}
+
+void GradientIntake::add_deliveries(size_t bucket, std::vector<Delivery>& deliveries) {
+  const MutexLock lock(mutex);
+  for (const size_t i : set().layout.plan.bucket(bucket))
+    if (marks.gradient(i) && set().slots[i].bytes > 0)
+      deliveries.push_back({&set().slots[i], marks.gradient(i)});
 }
 
 void GradientIntake::take_missing() {

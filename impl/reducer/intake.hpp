@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -22,10 +23,10 @@ class GradientIntake {
   Mutex mutex;
   Marks marks DSC_GUARDED_BY(mutex);
 
-  // Sets the buckets before the first iteration.
+  // Sets the buckets between iterations.
   void use(BucketSet& set) noexcept { set_ = &set; }
   // Before an iteration.
-  void begin(BucketSet& set, bool local) DSC_REQUIRES(mutex);
+  void begin(bool local) DSC_REQUIRES(mutex);
   BucketSet& set() const noexcept { return *set_; }
   // In a local iteration nothing is reduced.
   bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
@@ -59,6 +60,9 @@ class GradientIntake {
   void take_frozen_unused() DSC_EXCLUDES(mutex);
   void take_deferred() DSC_EXCLUDES(mutex);
   void take_missing() DSC_EXCLUDES(mutex);
+
+  // Adds the gradients of a bucket that were marked in memory of the caller's.
+  void add_deliveries(size_t bucket, std::vector<Delivery>& deliveries) DSC_EXCLUDES(mutex);
 
  private:
   void become_ready(size_t index, bool used) DSC_EXCLUDES(mutex);

@@ -214,6 +214,7 @@ void Reducer::begin(void* stream) {
   check_alive();
   current_set()->storage->check(nullptr, stream, {});
   expect_finished();
+  runner_.expect_capturable(stream);
   const auto turn = announce(JoinStep::kIteration);
   begin_iteration(stream, turn ? turn->divisor : group_->size());
 }
@@ -223,12 +224,25 @@ void Reducer::expect_finished() const {
   intake_.marks.expect_finished(group_->rank());
 }
 
+// Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so
+// that the device has to be done with them. The lock is not held meanwhile, because close() in another thread
+// must be able to end the waiting.
+void Reducer::await_replaced_buckets() const {
+  const auto set = current_set();
+  if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(timeout_ms()))) return;
+  check_alive();
+  fail(DSC_ERR_TIMEOUT, "the iteration before was not over on the device of rank %d after %d ms",
+       group_->rank(), timeout_ms());
+}
+
 void Reducer::begin_iteration(void* stream, int divisor) {
+  await_replaced_buckets();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   sets_.advance();
-  intake_.begin(*sets_.current(), !sync_);
-  storage().begin(stream);
+  intake_.use(*sets_.current());
+  storage().begin(stream);  // first, because it may refuse
+  intake_.begin(!sync_);
   if (!intake_.marks.carries()) sparse_.clear();
   divisor_ = divisor;
   has_results_ = false;
@@ -250,7 +264,7 @@ std::shared_ptr<BucketSet> Reducer::current_set() const {
 
 void* Reducer::grad_view(size_t index) {
   check_index(index);
-  expect_sparse(index, false);
+  sparse_.expect(index, false);
   const MutexLock lock(intake_.mutex);
   return sets_.view(index);
 }

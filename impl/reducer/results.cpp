@@ -41,7 +41,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
 
 const SparseRows& Reducer::sparse_rows(size_t index) const {
   check_index(index);
-  expect_sparse(index, true);
+  sparse_.expect(index, true);
   const MutexLock lock(intake_.mutex);
   require_idle();
   return sparse_.result(index);
