@@ -46,8 +46,7 @@ DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
 }
 
 std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
-  static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
-  std::vector<uint64_t> results(2 * buckets_);
+  std::vector<Kernels::NormResult> results(buckets_);
   const DeviceAddress at = norms_->address() + buckets_ * Kernels::norm_bytes();
   const DeviceScope scope(device());
   context_.kernels->get().copy_strided({.from = norms_->address(),
@@ -60,9 +59,9 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
                                         .to_part = 0,
                                         .to_row = Kernels::kNormResultBytes},
                                        stream);
-  read_device(group_, results.data(), at, results.size() * sizeof(uint64_t), stream, kGradients);
+  read_device(group_, results.data(), at, results.size() * sizeof results[0], stream, kGradients);
   std::vector<uint64_t> counts;
-  for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);
+  for (const auto& result : results) counts.push_back(result.nonfinite);
   return counts;
 }
 

@@ -12,12 +12,12 @@
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/bad_elements.hpp"
+#include "reducer/device_norm.hpp"
 #include "reducer/storage.hpp"
 
 namespace dsc {
 namespace {
 
-DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 
 class DeviceStorage final : public GradientStorage {
@@ -32,6 +32,7 @@ class DeviceStorage final : public GradientStorage {
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take_zeros(const GradientSlot& slot) override;
+  void follow(const GradientSlot& slot, void* stream) override;
   void gather(size_t bucket) override { fill_once(bucket, divides() ? 1.0 / divisor_ : 1); }
   std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
   Failure outcome(Work& work) override;
@@ -39,6 +40,8 @@ class DeviceStorage final : public GradientStorage {
   void begin_delivery(void* stream) override;
   void deliver(Work* work, std::span<const Delivery> deliveries) override;
   void end(void* stream) override;
+  GradientNorm norm(std::span<const GradientPart> parts) override;
+  void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) override;
   bool wait_idle(Deadline deadline) noexcept override;
   void keep() noexcept override {
     static_cast<void>(arena_.release());
@@ -90,7 +93,8 @@ class DeviceStorage final : public GradientStorage {
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
   BadElements bad_elements_;
   PooledEvent begun_;
-  std::vector<BucketPart> parts_;  // scratch for one launch
+  DeviceStream* end_stream_ = nullptr;  // of the latest end()
+  std::vector<BucketPart> parts_;       // scratch for one launch
   Mutex mutex_;
   std::vector<Bucket> buckets_;  // mutex_ guards taken, before and latest
 };
@@ -219,6 +223,14 @@ void DeviceStorage::take_zeros(const GradientSlot& slot) {
   buckets_[slot.bucket].taken.push_back({&slot, nullptr, Part::kZeros});
 }
 
+void DeviceStorage::follow(const GradientSlot& slot, void* stream) {
+  const DeviceScope scope(device());
+  const MutexLock lock(mutex_);
+  Bucket& bucket = buckets_[slot.bucket];
+  follow(bucket, stream_of(stream), false);
+  has_followed(bucket, stream_of(stream));
+}
+
 void DeviceStorage::come_behind(Bucket& bucket) {
   leave_latest(bucket);
   for (const PooledEvent& event : bucket.before) wait(stream_.get(), event);
@@ -345,7 +357,23 @@ void DeviceStorage::end(void* stream) {
     for (Bucket& bucket : buckets_)
       if (bucket.fill == Fill::kNot) come_behind(bucket);
   }
-  order(device(), *context_.events, stream_.get(), stream_of(stream));
+  end_stream_ = stream_of(stream);
+  order(device(), *context_.events, stream_.get(), end_stream_);
+}
+
+GradientNorm DeviceStorage::norm(std::span<const GradientPart> parts) {
+  const DeviceScope scope(device());
+  if (is_capturing(device(), end_stream_))
+    fail(DSC_ERR_STATE,
+         "the stream of finish is captured in a graph, expected one that is not: the host reads the norm");
+  order(device(), *context_.events, end_stream_, stream_.get());
+  return device_norm(group_, stream_.get(), address_of(arena_.get()), parts);
+}
+
+void DeviceStorage::scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) {
+  const DeviceScope scope(device());
+  device_scale(context_, stream_.get(), address_of(arena_.get()), slots, copies, factor);
+  order(device(), *context_.events, stream_.get(), end_stream_);
 }
 
 bool DeviceStorage::wait_idle(Deadline deadline) noexcept {

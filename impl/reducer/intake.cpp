@@ -22,7 +22,13 @@ void GradientIntake::take(size_t index, const void* gradient, void* stream) {
     run(index, [&] { set().storage->take(slot, gradient, sum, stream); });
     return become_ready(index, true);
   }
-  if (gradient) run(index, [&] { set().storage->accumulate(slot, gradient, sum, stream); });
+  run(index, [&] {
+    if (gradient) {
+      set().storage->accumulate(slot, gradient, sum, stream);
+    } else {
+      set().storage->follow(slot, stream);
+    }
+  });
   const MutexLock lock(mutex);
   marks.note_collected(index);
 }

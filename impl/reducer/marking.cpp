@@ -38,14 +38,16 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
   check_index(index);
   if (gradient) sparse_.expect(index, false);
+  bool is_complete = false;
   {
     const MutexLock lock(intake_.mutex);
     if (gradient == slot(index).view) gradient = nullptr;
     storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
-    if (!intake_.marks.mark(set(), index, gradient, stream)) return;
+    is_complete = intake_.marks.mark(set(), index, gradient, stream);
     marking_.enter();
   }
   const MarkScope scope(marking_);
+  if (!is_complete) return intake_.run(index, [&] { storage().follow(slot(index), stream); });
   intake_.take_frozen_unused();
   intake_.take(index, gradient, stream);
 }
