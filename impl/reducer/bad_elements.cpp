@@ -69,15 +69,15 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
 // has replaced the gradient.
 size_t BadElements::first_index(DeviceStream* stream, const Input& input) const {
   const DeviceScope scope(device());
-  for (const auto& [memory, count, at] : input.parts) {
-    const size_t bytes = count * dtype_bytes(input.dtype);
+  for (const auto& [memory, count, at, dtype] : input.parts) {
+    const size_t bytes = count * dtype_bytes(dtype);
     if (bytes == 0) continue;
     const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
     read_device(group_, copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream, kGradients);
     NonFinite found;
     const void* source = copy.get();
     void* target = copy.get();
-    reduce({.dtype = input.dtype, .op = DSC_OP_SUM}, &source, 1, &target, 1, count, &found);
+    reduce({.dtype = dtype, .op = DSC_OP_SUM}, &source, 1, &target, 1, count, &found);
     if (found.count > 0) return at + found.index;
   }
   return 0;

@@ -22,9 +22,9 @@ class BadElements {
       const void* memory;
       size_t count;
       size_t at;  // elements from the start of the bucket
+      int32_t dtype;
     };
     std::vector<Part> parts;
-    int32_t dtype = 0;
     uint64_t number = 0;  // number of the operation
   };
   // Returns the input of a bucket, which may be read on the stream that find() was given.

@@ -99,10 +99,6 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   if (options.grad_dtype != 0 && !is_dtype(options.grad_dtype))
     fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
          options.grad_dtype);
-  if (options.grad_dtype != 0 && on_device(params))
-    fail(DSC_ERR_UNSUPPORTED,
-         "grad_dtype is %s, expected 0: gradients on a device keep the type of their parameters",
-         dtype_name(options.grad_dtype));
   for (size_t i = 0; i < params.size(); ++i) check_param(options, params[i], label(params[i].name, i));
 }
 

@@ -64,7 +64,7 @@ typedef struct dsc_bucket_reducer_options {
                              launched first, as in PyTorch; 0 (default): of the one that is launched last */
   dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16
                              bits: gradients are converted as they are taken and the result is rounded once; 0
-                             (default): the parameters' type. Host memory only */
+                             (default): the parameters' type */
   int32_t keep_sparse_rows; /**< 1: results of sparse gradients are the rows of all ranks one after another; 0
                                (default): coalesced, each index once in ascending order with the sum of its
                                rows */
