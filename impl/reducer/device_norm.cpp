@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "device/buffer.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/device_wait.hpp"
@@ -34,7 +35,7 @@ BucketCopy copy_of(const Launches::value_type& launch, DeviceAddress arena) {
 
 }  // namespace
 
-GradientNorm device_norm(const Comm& group, DeviceStream* stream, DeviceAddress arena,
+GradientNorm device_norm(Comm& group, DeviceStream* stream, DeviceAddress arena,
                          std::span<const GradientPart> parts) {
   const DeviceContext& context = *group.device_context();
   const DeviceScope scope(*context.device);
@@ -49,7 +50,13 @@ GradientNorm device_norm(const Comm& group, DeviceStream* stream, DeviceAddress 
     context.kernels->get().gather(copy, stream);
   }
   Kernels::NormResult found{};
-  read_device(group, &found, state.address(), sizeof found, stream, "the gradients");
+  capture([&] { read_device(group, &found, state.address(), sizeof found, stream, "the gradients"); },
+          [&](const Error& error) {
+            Failure cause = error.failure();
+            if (cause.ranks.empty()) cause.ranks = {group.rank()};
+            group.revoke(cause);
+            throw Error(error);
+          });
   if (group.revoked()) throw Error(group.failure());  // which has freed the stream
   return {found.squared, found.nonfinite > 0 ? found.squared : found.most};
 }

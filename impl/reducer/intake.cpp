@@ -52,7 +52,7 @@ void GradientIntake::become_ready(size_t index, bool used) {
     const MutexLock lock(mutex);
     marks.usage().note_ready(index, used);
   }
-  runner_.timeline.ready(index);
+  runner_.timeline->ready(index);
   if (runner_.count_ready(set().slots[index].bucket)) complete_();
 }
 
@@ -90,6 +90,16 @@ void GradientIntake::take_missing() {
     return marks.take_missing();
   }();
   for (const size_t i : rest) take_without_gradient(i);
+}
+
+std::vector<size_t> GradientIntake::missing() {
+  const MutexLock lock(mutex);
+  return marks.missing();
+}
+
+size_t GradientIntake::first_missing(size_t bucket) {
+  const MutexLock lock(mutex);
+  return marks.first_missing(set().layout.plan.bucket(bucket));
 }
 
 }  // namespace dsc

@@ -63,6 +63,9 @@ class GradientIntake {
 
   // Adds the gradients of a bucket that were marked in memory of the caller's.
   void add_deliveries(size_t bucket, std::vector<Delivery>& deliveries) DSC_EXCLUDES(mutex);
+  // Parameters without a gradient, of all and of a bucket that was not launched.
+  std::vector<size_t> missing() DSC_EXCLUDES(mutex);
+  size_t first_missing(size_t bucket) DSC_EXCLUDES(mutex);
 
  private:
   void become_ready(size_t index, bool used) DSC_EXCLUDES(mutex);

@@ -72,9 +72,12 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
   if (param.expect_sparse == 1 && param.shape.empty())
     fail(DSC_ERR_INVALID_ARG, "%s expects sparse gradients, and has no shape that says how many rows it has",
          who.c_str());
-  if (param.expect_sparse == 1 && (param.device >= 0 || dtype != param.dtype))
-    fail(DSC_ERR_UNSUPPORTED,
-         "%s expects sparse gradients: these are in host memory and have the parameter's type", who.c_str());
+  if (param.expect_sparse == 1 && param.device >= 0)
+    fail(DSC_ERR_UNSUPPORTED, "%s is on device %d, expected host memory for sparse gradients", who.c_str(),
+         param.device);
+  if (param.expect_sparse == 1 && dtype != param.dtype)
+    fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients of %s, which cannot be kept as grad_dtype %s",
+         who.c_str(), dtype_name(param.dtype), dtype_name(dtype));
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
   // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
   // divides.
@@ -225,10 +228,10 @@ void Reducer::expect_finished() const {
 // must be able to end the waiting.
 void Reducer::await_replaced_buckets() const {
   const auto set = current_set();
-  if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(timeout_ms()))) return;
+  if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(group_->timeout_ms()))) return;
   check_alive();
   fail(DSC_ERR_TIMEOUT, "the iteration before was not over on the device of rank %d after %d ms",
-       group_->rank(), timeout_ms());
+       group_->rank(), group_->timeout_ms());
 }
 
 void Reducer::begin_iteration(void* stream, int divisor) {

@@ -96,6 +96,8 @@ class Reducer {
   void read_gradient(size_t index, void* gradient) const;  // host memory, between iterations
   size_t size() const noexcept { return params_.size(); }
   int32_t average() const noexcept { return options_.average; }
+  // Whether the iteration is reduced at its end; false if it only adds to what this rank collects.
+  bool reduces() const noexcept { return !intake_.is_local(); }
   void refuse_inside_hook() const { runner_.refuse_inside_hook(); }
   void load_hook(std::span<const std::byte> state);
   BucketPlan plan() const;
@@ -103,9 +105,7 @@ class Reducer {
   uint64_t rebuilds() const noexcept { return sets_.rebuilds(); }
   std::string report_json() const;
   std::string picture() const;  // of the latest iteration, as SVG
-  std::vector<OpStats> op_stats() const { return group_->stats(); }
-  int timeout_ms() const noexcept { return group_->timeout_ms(); }
-  void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
+  void close() noexcept;        // ends this rank's part; running reductions are revoked on all ranks
 
  private:
   void abort() noexcept;  // the group, and what a hook waits for
@@ -133,7 +133,6 @@ class Reducer {
   void launch_unless_revoked();
   Failure end_complete(void* stream);
   void deliver(size_t bucket, bool writes);
-  Failure end_incomplete(size_t launched);
   void agree_after();
   void end_iteration(bool good);
 

@@ -149,6 +149,40 @@ static void clipping_is_not_captured(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, clip_capture_body, NULL), 0);
 }
 
+/* Rank 1 clips behind a broadcast that rank 0 does not call in time. */
+static int clip_stuck_body(rank_t* self) {
+  const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, NULL};
+  dsc_comm_t* other = NULL;
+  model_t model;
+  double norm = 0;
+  float* const late = gpu_alloc(64);
+  CHECK(self, late != NULL);
+  CHECK_OK(self, dsc_comm_split(self->world, 0, self->rank, NULL, &other));
+  CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, NULL, NULL));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, 1500));
+  PASS_ON(make(self, &settings, 1, &model));
+  PASS_ON(iterate(self, &settings, &model, 0));
+  if (self->rank == 1)
+    CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, model.stream, NULL));
+  const dsc_result_t failed = dsc_bucket_reducer_clip(model.reducer, NULL, &norm);
+  if (failed != DSC_ERR_TIMEOUT || !strstr(dsc_last_error_message(), "rank 1"))
+    FAIL(self, "%d: %s", failed, dsc_last_error_message());
+  const dsc_result_t next = dsc_bucket_reducer_begin(model.reducer, model.stream);
+  CHECK(self, next == DSC_ERR_TIMEOUT || next == DSC_ERR_REVOKED);
+  if (self->rank == 0)
+    CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, model.stream, NULL));
+  CHECK(self, gpu_synchronize(model.stream));
+  PASS_ON(drop(self, &model));
+  CHECK_OK(self, dsc_comm_destroy(other));
+  gpu_free(late);
+  return 0;
+}
+
+static void clipping_behind_a_device_that_does_not_get_there(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, clip_stuck_body, NULL), 0);
+}
+
 /* ---- buckets of another type than the gradients ---- */
 
 /* Collects two gradients before the one that is marked. */
@@ -248,6 +282,7 @@ int main(void) {
       cmocka_unit_test(clipping_gives_the_bits_of_the_host),
       cmocka_unit_test(clipping_is_ordered_on_the_stream_of_finish),
       cmocka_unit_test(clipping_is_not_captured),
+      cmocka_unit_test(clipping_behind_a_device_that_does_not_get_there),
   };
   return cmocka_run_group_tests_name("gpu_gradients", tests, NULL, NULL);
 }

@@ -401,6 +401,12 @@ static int refusals_body(rank_t* self) {
   CHECK(self,
         mixed == DSC_ERR_UNSUPPORTED || mixed == DSC_ERR_CONFIG); /* the latter where ranks' words differ */
   CHECK(self, strstr(dsc_last_error_message(), "w (index 1): device is -1, expected ") != NULL);
+  static const int64_t rows = 2;
+  tensors[0].shape = &rows;
+  tensors[0].ndim = tensors[0].expect_sparse = 1;
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_bucket_reducer_create(self->world, tensors, 1, &options, &reducer));
+  CHECK(self, strstr(dsc_last_error_message(), ", expected host memory for sparse gradients") != NULL);
   CHECK_OK(self, dsc_bucket_reducer_create(self->world, tensors + 1, 1, &options, &reducer));
   CHECK_OK(self, dsc_bucket_reducer_begin(reducer, NULL));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_mark_ready(reducer, 0, here, model.streams[0]));
