@@ -1,5 +1,7 @@
 #include "device/buffer.hpp"
 
+#include <utility>
+
 #include "base/guard.hpp"
 
 namespace dsc {
@@ -20,6 +22,19 @@ DeviceBuffer::~DeviceBuffer() {
       device_.cuda().mem_free_async(address_, stream_);
     else
       device_.cuda().mem_free(address_);
+  });
+}
+
+PinnedBuffer::PinnedBuffer(std::shared_ptr<const Device> device, size_t bytes) : device_(std::move(device)) {
+  const DeviceScope scope(*device_);
+  device_->check(device_->cuda().mem_host_alloc(&memory_, bytes, 0), "cuMemHostAlloc");
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (!memory_) return;
+  call_out([&] {
+    const DeviceScope scope(*device_);
+    device_->cuda().mem_free_host(memory_);
   });
 }
 

@@ -1,5 +1,9 @@
-// Memory of a device for as long as the work that is put on one stream meanwhile.
+// Memory of a device for as long as the work that is put on one stream meanwhile, and memory of the host that
+// a device reads and writes without the host waiting.
 #pragma once
+
+#include <cstddef>
+#include <memory>
 
 #include "device/device.hpp"
 
@@ -22,6 +26,25 @@ class DeviceBuffer {
   DeviceStream* const stream_;
   DeviceAddress address_ = 0;
   bool is_of_pool_ = true;
+};
+
+// Page-locked memory of the host. A copy between other host memory and a device may wait for its stream
+// inside the driver, without a deadline; one between this memory and a device does not.
+class PinnedBuffer {
+ public:
+  PinnedBuffer(std::shared_ptr<const Device> device, size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
+  DeviceAddress address() const noexcept { return reinterpret_cast<DeviceAddress>(memory_); }
+  // Never frees the memory, because the device may still use it.
+  void keep() noexcept { memory_ = nullptr; }
+
+ private:
+  const std::shared_ptr<const Device> device_;
+  void* memory_ = nullptr;
 };
 
 }  // namespace dsc

@@ -73,6 +73,8 @@ struct CudaFunctions {
   CudaResult (*mem_free)(CudaAddress address) = nullptr;
   CudaResult (*mem_alloc_async)(CudaAddress* address, size_t bytes, CudaStream* stream) = nullptr;
   CudaResult (*mem_free_async)(CudaAddress address, CudaStream* stream) = nullptr;
+  CudaResult (*mem_host_alloc)(void** memory, size_t bytes, unsigned flags) = nullptr;
+  CudaResult (*mem_free_host)(void* memory) = nullptr;
   CudaResult (*memcpy_async)(CudaAddress to, CudaAddress from, size_t bytes, CudaStream* stream) = nullptr;
   CudaResult (*memset_d8_async)(CudaAddress to, unsigned char value, size_t bytes,
                                 CudaStream* stream) = nullptr;

@@ -44,6 +44,8 @@ CudaFunctions find_cuda_functions(const Symbols& symbols) {
   symbols.need("cuMemFree_v2", found.mem_free);
   symbols.need("cuMemAllocAsync", found.mem_alloc_async);
   symbols.need("cuMemFreeAsync", found.mem_free_async);
+  symbols.need("cuMemHostAlloc", found.mem_host_alloc);
+  symbols.need("cuMemFreeHost", found.mem_free_host);
   symbols.need("cuMemcpyAsync", found.memcpy_async);
   symbols.need("cuMemsetD8Async", found.memset_d8_async);
   symbols.need("cuStreamCreateWithPriority", found.stream_create_with_priority);

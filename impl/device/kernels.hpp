@@ -86,11 +86,15 @@ class Kernels {
   // Number of tensors that one launch can take; longer lists are split into several launches.
   static constexpr size_t kPartsPerLaunch = 256;
 
-  // Size of the device memory that a norm needs, and of the result at its start: the sum of squares (f64) and
-  // the number of non-finite elements (u64). The caller zeroes all of it once; the result then grows until
-  // the caller zeroes these kNormResultBytes again. Only one launch at a time may use it. Its bits depend
-  // only on the launches and the GPU.
-  static constexpr size_t kNormResultBytes = 16;
+  // Size of the device memory that a norm needs, and of the result at its start. The caller zeroes all of it
+  // once; the result then grows until the caller zeroes these kNormResultBytes again. Only one launch at a
+  // time may use it. Its bits depend only on the launches and the GPU.
+  struct NormResult {
+    double squared;      // the sum of squares; NaN or infinite if an element is
+    double most;         // the largest magnitude of those that are no NaN
+    uint64_t nonfinite;  // the number of elements that are NaN or infinite
+  };
+  static constexpr size_t kNormResultBytes = sizeof(NormResult);
   static size_t norm_bytes() noexcept;
 
   // Loads the image and finds all kernels. The device's context must be current in the calling thread, also

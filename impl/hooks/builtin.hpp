@@ -35,7 +35,10 @@ std::shared_ptr<BucketHook> make_topk_hook(const HookMaking& making, const HookO
 std::span<const HookOption> local_sgd_options();
 std::shared_ptr<BucketHook> make_local_sgd_hook(const HookMaking& making, const HookOptions& options);
 
-// Throws UNSUPPORTED unless all gradients are f32 in host memory.
-void expect_f32_on_host(const std::string& hook, std::span<const Tensor> params);
+// A hook for gradients in any memory, around one that works in host memory.
+std::shared_ptr<BucketHook> make_host_staged_hook(std::shared_ptr<BucketHook> inner);
+
+// Throws UNSUPPORTED unless all gradients are f32.
+void expect_f32(const std::string& hook, std::span<const Tensor> params);
 
 }  // namespace dsc

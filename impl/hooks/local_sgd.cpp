@@ -36,7 +36,7 @@ class LocalSgdHook final : public BucketHook {
   const std::string& name() const noexcept override { return name_; }
 
   void prepare(std::span<const Tensor> params) override {
-    expect_f32_on_host(name_, params);
+    expect_f32(name_, params);
     sums_.clear();
   }
 

@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
 #include "hooks/builtin.hpp"
+#include "hooks/device_mean.hpp"
 #include "hooks/wire.hpp"
 
 namespace dsc {
@@ -19,7 +20,7 @@ class MeanHook final : public BucketHook {
 
   void prepare(std::span<const Tensor> params) override {
     if (wire_dtype_ != 0) {
-      expect_f32_on_host(name_, params);
+      expect_f32(name_, params);
     } else {
       for (size_t i = 0; i < params.size(); ++i)
         if (!is_floating(params[i].dtype))
@@ -27,10 +28,11 @@ class MeanHook final : public BucketHook {
                label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
     }
     sums_.clear();
+    device_means_.clear();
   }
 
   std::shared_ptr<Work> step(const HookBucket& bucket, int step) override {
-    if (bucket.stream) return step == 0 ? start_on_device(bucket) : nullptr;
+    if (bucket.stream) return step_on_device(bucket, step);
     if (sums_.size() <= bucket.index) sums_.resize(bucket.index + 1);
     WireSum& sum = sums_[bucket.index];
     if (step > 0) {
@@ -45,22 +47,18 @@ class MeanHook final : public BucketHook {
   }
 
  private:
-  static std::shared_ptr<Work> start_on_device(const HookBucket& bucket) {
-    Call call;
-    call.kind = OpKind::kAllReduce;
-    call.dtype = bucket.dtype;
-    call.op = DSC_OP_SUM;
-    call.send = bucket.buffer;
-    call.recv = bucket.buffer;
-    call.count = bucket.count;
-    call.prescale = 1.0 / bucket.divisor;
-    call.stream = bucket.stream;
-    return bucket.group.start(call);
+  std::shared_ptr<Work> step_on_device(const HookBucket& bucket, int step) {
+    if (device_means_.size() <= bucket.index) device_means_.resize(bucket.index + 1);
+    DeviceMean& mean = device_means_[bucket.index];
+    if (step == 0) return mean.start(bucket, wire_dtype_ == 0 ? bucket.dtype : wire_dtype_, name_);
+    mean.finish(bucket);
+    return nullptr;
   }
 
   const std::string name_;
   const int32_t wire_dtype_;
-  std::vector<WireSum> sums_;  // by bucket
+  std::vector<WireSum> sums_;             // by bucket, in host memory
+  std::vector<DeviceMean> device_means_;  // likewise, on a device
 };
 
 }  // namespace
@@ -69,12 +67,9 @@ std::shared_ptr<BucketHook> make_mean_hook(const HookMaking& making) {
   return std::make_shared<MeanHook>(making);
 }
 
-void expect_f32_on_host(const std::string& hook, std::span<const Tensor> params) {
+void expect_f32(const std::string& hook, std::span<const Tensor> params) {
   for (size_t i = 0; i < params.size(); ++i) {
     if (params[i].expect_sparse == 1) continue;  // no hook sees its gradients
-    if (params[i].device >= 0)
-      fail(DSC_ERR_UNSUPPORTED, "hook %s works on gradients in host memory, and %s is on device %d",
-           hook.c_str(), label(params[i].name, i).c_str(), params[i].device);
     if (params[i].dtype != DSC_DTYPE_F32)
       fail(DSC_ERR_UNSUPPORTED,
            "hook %s works on gradients of f32, and %s has %s; grad_dtype can make them f32", hook.c_str(),

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "hooks/builtin.hpp"
@@ -67,7 +68,8 @@ std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
   const HookOptions options(spec, entry.options);
   if (!spec.inner) {
     if (entry.wire_dtype != 0) making.wire_dtype = entry.wire_dtype;
-    return entry.make(making, options);
+    auto hook = entry.make(making, options);
+    return entry.make == make_mean ? hook : make_host_staged_hook(std::move(hook));  // make_mean: any memory
   }
   if (entry.wire_dtype == 0)
     fail(DSC_ERR_INVALID_ARG, "hook %s takes no hook inside; fp16 and bf16 do", entry.name);

@@ -18,7 +18,7 @@ class TwoPhaseHook final : public BucketHook {
   const std::string& name() const noexcept override { return name_; }
 
   void prepare(std::span<const Tensor> params) override {
-    expect_f32_on_host(name_, params);
+    expect_f32(name_, params);
     buckets_.clear();
   }
 

@@ -7,12 +7,13 @@
 #include "base/guard.hpp"
 #include "comm/gather.hpp"
 #include "dtype/reduce.hpp"
+#include "reducer/device_wait.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr uint64_t kFoundTag = 0x62616465;
-constexpr int kLookPeriodMs = 50;
+constexpr char kGradients[] = "the gradients";
 
 }  // namespace
 
@@ -44,27 +45,8 @@ DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_->address() + bucket * Kernels::norm_bytes() : 0;
 }
 
-void BadElements::wait_for_stream(DeviceStream* stream) const {
-  const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
-  while (!wait_for(device(), *context_.events, stream, sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
-    if (group_.revoked()) throw Error(group_.failure());
-    if (deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "the gradients of rank %d were not there after %d ms", group_.rank(),
-           group_.timeout_ms());
-  }
-}
-
-// Waits for the stream first, with a deadline: a copy to memory that the driver does not know may wait for
-// the stream itself, without one.
-void BadElements::read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const {
-  wait_for_stream(stream);
-  device().copy(reinterpret_cast<DeviceAddress>(to), from, bytes, stream);
-  wait_for_stream(stream);
-}
-
 std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
-  static_assert(Kernels::kNormResultBytes == 2 * sizeof(uint64_t));
-  std::vector<uint64_t> results(2 * buckets_);
+  std::vector<Kernels::NormResult> results(buckets_);
   const DeviceAddress at = norms_->address() + buckets_ * Kernels::norm_bytes();
   const DeviceScope scope(device());
   context_.kernels->get().copy_strided({.from = norms_->address(),
@@ -77,9 +59,9 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
                                         .to_part = 0,
                                         .to_row = Kernels::kNormResultBytes},
                                        stream);
-  read(results.data(), at, results.size() * sizeof(uint64_t), stream);
+  read_device(group_, results.data(), at, results.size() * sizeof results[0], stream, kGradients);
   std::vector<uint64_t> counts;
-  for (size_t b = 0; b < buckets_; ++b) counts.push_back(results[2 * b + 1]);
+  for (const auto& result : results) counts.push_back(result.nonfinite);
   return counts;
 }
 
@@ -87,15 +69,15 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
 // has replaced the gradient.
 size_t BadElements::first_index(DeviceStream* stream, const Input& input) const {
   const DeviceScope scope(device());
-  for (const auto& [memory, count, at] : input.parts) {
-    const size_t bytes = count * dtype_bytes(input.dtype);
+  for (const auto& [memory, count, at, dtype] : input.parts) {
+    const size_t bytes = count * dtype_bytes(dtype);
     if (bytes == 0) continue;
     const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    read(copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream);
+    read_device(group_, copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream, kGradients);
     NonFinite found;
     const void* source = copy.get();
     void* target = copy.get();
-    reduce({.dtype = input.dtype, .op = DSC_OP_SUM}, &source, 1, &target, 1, count, &found);
+    reduce({.dtype = dtype, .op = DSC_OP_SUM}, &source, 1, &target, 1, count, &found);
     if (found.count > 0) return at + found.index;
   }
   return 0;

@@ -22,9 +22,9 @@ class BadElements {
       const void* memory;
       size_t count;
       size_t at;  // elements from the start of the bucket
+      int32_t dtype;
     };
     std::vector<Part> parts;
-    int32_t dtype = 0;
     uint64_t number = 0;  // number of the operation
   };
   // Returns the input of a bucket, which may be read on the stream that find() was given.
@@ -52,8 +52,6 @@ class BadElements {
  private:
   struct Found;
   const Device& device() const noexcept { return *context_.device; }
-  void wait_for_stream(DeviceStream* stream) const;
-  void read(void* to, DeviceAddress from, size_t bytes, DeviceStream* stream) const;
   std::vector<uint64_t> counts(DeviceStream* stream) const;
   size_t first_index(DeviceStream* stream, const Input& input) const;
 

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/wait_ignoring_failure.hpp"
+#include "device/context.hpp"
 
 namespace dsc {
 namespace {
@@ -50,6 +51,16 @@ void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
   if (hook) hook->prepare(params_.tensors);
   hook_ = std::move(hook);
   hook_set_ = nullptr;
+}
+
+void BucketRunner::expect_capturable(void* stream) const {
+  if (!hook_ || !hook_->needs_host()) return;
+  const Device& device = *group_.device_context()->device;
+  const DeviceScope scope(device);
+  if (is_capturing(device, static_cast<DeviceStream*>(stream)))
+    fail(DSC_ERR_STATE,
+         "the stream is captured in a graph, expected one that is not: hook %s computes on the host",
+         hook_->name().c_str());
 }
 
 void BucketRunner::begin(BucketSet& set, int divisor) {
@@ -151,6 +162,8 @@ void BucketRunner::advance(size_t b) {
   Bucket& bucket = buckets_[b];
   if (bucket.reduced) return;
   if (group_.revoked()) throw Error(group_.failure());
+  // The next step comes behind the work: on a device its stream waits, or the host for work in host memory.
+  if (void* stream = set_->storage->stream()) bucket.work->wait_on(stream, Deadline::never());
   const Failure failure = set_->storage->outcome(*bucket.work);
   if (failure.code != DSC_OK) throw Error(failure);
   step(b);

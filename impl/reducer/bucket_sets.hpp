@@ -31,7 +31,8 @@ class BucketSets {
   }
   bool pinned() const noexcept { return pinned_; }
 
-  // Before an iteration.
+  // Before an iteration: others may take the place of the current ones.
+  bool has_next() const noexcept { return next_ != nullptr; }
   void advance() {
     if (!next_) return;
     if (pinned_) retired_.push_back(current_);

@@ -7,45 +7,18 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "dtype/dtype.hpp"
-#include "dtype/reduce.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr size_t kBlock = 16384;       // elements that one rank takes at a time
 constexpr double kSmallNumber = 1e-6;  // added to the norm that divides, as PyTorch's clip_grad_norm_ does
-constexpr size_t kRunningSums = 8;
-
-struct Partial {
-  double squares = 0;
-  double most = 0;
-};
-
-template <typename T>
-void add_values(Partial& partial, const T* values, size_t count) {
-  double sums[kRunningSums] = {};
-  for (size_t i = 0; i < count; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    sums[i % kRunningSums] += value * value;
-    // A comparison with a NaN is false: a NaN is taken as it is, and stays.
-    if (!(std::fabs(value) <= partial.most) && !std::isnan(partial.most)) partial.most = std::fabs(value);
-  }
-  for (const double sum : sums) partial.squares += sum;
-}
-
-void add_block(Partial& partial, int32_t dtype, const std::byte* values, size_t count) {
-  if (dtype == DSC_DTYPE_F64) return add_values(partial, reinterpret_cast<const double*>(values), count);
-  if (dtype == DSC_DTYPE_F32) return add_values(partial, reinterpret_cast<const float*>(values), count);
-  static thread_local float wide[kBlock];
-  cast(DSC_DTYPE_F32, wide, dtype, values, count);
-  add_values(partial, wide, count);
-}
 
 // Collective: sums squares, and takes the maximum of magnitudes, in place. Ranks with other requests are a
 // mismatch.
-void combine(Comm& group, Partial& partial, const ClipRequest& request) {
+void combine(Comm& group, GradientNorm& found, const ClipRequest& request) {
   const int32_t norm = request.norm;
-  double& value = norm == DSC_NORM_MAX ? partial.most : partial.squares;
+  double& value = norm == DSC_NORM_MAX ? found.most : found.squares;
   Call call;
   call.kind = OpKind::kAllReduce;
   call.dtype = DSC_DTYPE_F64;
@@ -60,22 +33,25 @@ void combine(Comm& group, Partial& partial, const ClipRequest& request) {
 }
 
 // The gradients are equal on all ranks, so that each rank reads its share of them.
-double norm_of(Comm* group, std::span<const GradientSlot> slots, const ClipRequest& request) {
-  Partial partial;
+std::vector<GradientPart> share_of(const Comm* group, std::span<const GradientSlot> slots,
+                                   const ClipRequest& request) {
   const auto ranks = static_cast<size_t>(group ? group->size() : 1);
   const auto rank = static_cast<size_t>(group ? group->rank() : 0);
+  std::vector<GradientPart> parts;
   size_t block = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     if (!request.counted.empty() && request.counted[i] == 0) continue;
-    const GradientSlot& slot = slots[i];
-    for (size_t at = 0; at < slot.count; at += kBlock, ++block)
-      if (block % ranks == rank)
-        add_block(partial, slot.dtype, slot.view + at * dtype_bytes(slot.dtype),
-                  std::min(kBlock, slot.count - at));
+    for (size_t at = 0; at < slots[i].count; at += kBlock, ++block)
+      if (block % ranks == rank) parts.push_back({&slots[i], at, std::min(kBlock, slots[i].count - at)});
   }
-  if (group) combine(*group, partial, request);
-  if (request.shards) combine(*request.shards, partial, request);
-  return request.norm == DSC_NORM_MAX ? partial.most : std::sqrt(partial.squares);
+  return parts;
+}
+
+double norm_of(Comm* group, const BucketSet& set, const ClipRequest& request) {
+  GradientNorm found = set.storage->norm(share_of(group, set.slots, request));
+  if (group) combine(*group, found, request);
+  if (request.shards) combine(*request.shards, found, request);
+  return request.norm == DSC_NORM_MAX ? found.most : std::sqrt(found.squares);
 }
 
 }  // namespace
@@ -107,17 +83,12 @@ void check_clip_request(const ClipRequest& request, const ParamList& params) {
   }
 }
 
-double clip_gradients(Comm* group, std::span<const GradientSlot> slots, std::span<void* const> copies,
+double clip_gradients(Comm* group, const BucketSet& set, std::span<void* const> copies,
                       const ClipRequest& request) {
-  const double norm = norm_of(group, slots, request) * std::fabs(request.scale);
+  const double norm = norm_of(group, set, request) * std::fabs(request.scale);
   if (!std::isfinite(norm)) return norm;
   const double factor = request.scale * std::min(1.0, request.max_norm / (norm + kSmallNumber));
-  if (factor == 1) return norm;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const GradientSlot& slot = slots[i];
-    multiply(slot.dtype, slot.view, slot.view, slot.count, factor);
-    if (copies[i]) cast(slot.gradient_dtype, copies[i], slot.dtype, slot.view, slot.count);
-  }
+  if (factor != 1) set.storage->scale(set.slots, copies, factor);
   return norm;
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/comm.hpp"
+#include "reducer/bucket_set.hpp"
 #include "reducer/param_list.hpp"
-#include "reducer/storage.hpp"
 
 namespace dsc {
 
@@ -26,10 +26,10 @@ void check_scale(double scale);
 // Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
 void check_clip_request(const ClipRequest& request, const ParamList& params);
 
-// Collective over the group, unless it is null: then this rank reads all gradients itself. They stand in
-// `slots`, equal on all ranks; each is also written to its entry of `copies`, if that is not null. Returns
-// the norm after the scale; if it is not finite, nothing is written.
-double clip_gradients(Comm* group, std::span<const GradientSlot> slots, std::span<void* const> copies,
+// Collective over the group, unless it is null: then this rank reads all gradients itself. They stand in the
+// slots of `set`, equal on all ranks; each is also written to its entry of `copies`, if that is not null.
+// Returns the norm after the scale; if it is not finite, nothing is written.
+double clip_gradients(Comm* group, const BucketSet& set, std::span<void* const> copies,
                       const ClipRequest& request);
 
 }  // namespace dsc

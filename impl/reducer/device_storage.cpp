@@ -2,6 +2,7 @@
 // one launch gathers it on the reducer's own stream, after the work on the streams of its gradients.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -9,15 +10,16 @@
 #include "base/guard.hpp"
 #include "comm/comm.hpp"
 #include "comm/memory.hpp"
+#include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/bad_elements.hpp"
+#include "reducer/device_norm.hpp"
 #include "reducer/storage.hpp"
 
 namespace dsc {
 namespace {
 
-DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 
 class DeviceStorage final : public GradientStorage {
@@ -32,6 +34,7 @@ class DeviceStorage final : public GradientStorage {
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) override;
   void take_zeros(const GradientSlot& slot) override;
+  void follow(const GradientSlot& slot, void* stream) override;
   void gather(size_t bucket) override { fill_once(bucket, divides() ? 1.0 / divisor_ : 1); }
   std::shared_ptr<Work> start(size_t bucket, const Call& call) override;
   Failure outcome(Work& work) override;
@@ -39,6 +42,8 @@ class DeviceStorage final : public GradientStorage {
   void begin_delivery(void* stream) override;
   void deliver(Work* work, std::span<const Delivery> deliveries) override;
   void end(void* stream) override;
+  GradientNorm norm(std::span<const GradientPart> parts) override;
+  void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) override;
   bool wait_idle(Deadline deadline) noexcept override;
   void keep() noexcept override {
     static_cast<void>(arena_.release());
@@ -74,9 +79,13 @@ class DeviceStorage final : public GradientStorage {
   void add(const GradientSlot& slot, const void* gradient, bool accumulated, DeviceStream* stream) const;
   void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
   void fill_once(size_t bucket, double scale);
+  void narrow(Bucket& bucket);
   void fill(Bucket& bucket, double scale, DeviceAddress norm);
+  void divide_view(const GradientSlot& slot, DeviceAddress norm) const;
   bool divides() const noexcept { return is_pytorch_ && divisor_ != 1; }
-  BucketCopy copy_of(const Bucket& bucket) const;
+  // Calls launch(copy) for the parts of each type, and forgets them.
+  template <typename Launch>
+  void launch_parts(const Bucket& bucket, const Launch& launch);
   static size_t element_of(const Bucket& bucket, const GradientSlot& slot) {
     return static_cast<size_t>(slot.view - bucket.begin) / dtype_bytes(slot.dtype);
   }
@@ -90,7 +99,8 @@ class DeviceStorage final : public GradientStorage {
   std::unique_ptr<std::byte, ReleaseMemory> arena_;
   BadElements bad_elements_;
   PooledEvent begun_;
-  std::vector<BucketPart> parts_;  // scratch for one launch
+  DeviceStream* end_stream_ = nullptr;                // of the latest end()
+  std::map<int32_t, std::vector<BucketPart>> parts_;  // of the next launches, by their tensors' type
   Mutex mutex_;
   std::vector<Bucket> buckets_;  // mutex_ guards taken, before and latest
 };
@@ -174,15 +184,23 @@ void DeviceStorage::has_followed(Bucket& bucket, DeviceStream* stream) {
 }
 
 // Copies or adds a gradient on the caller's stream, so that the caller may reuse its memory in stream
-// order.
+// order. As on the host, one of another type is converted before it is added.
 void DeviceStorage::add(const GradientSlot& slot, const void* gradient, bool accumulated,
                         DeviceStream* stream) const {
   if (slot.bytes == 0) return;
-  const DeviceAddress view = address_of(slot.view), from = address_of(gradient);
-  if (!accumulated) {
-    device().copy(view, from, slot.bytes, stream);
-    return;
-  }
+  const DeviceAddress view = address_of(slot.view);
+  DeviceAddress from = address_of(gradient);
+  std::optional<DeviceBuffer> converted;
+  if (accumulated && slot.gradient_dtype != slot.dtype)
+    from = converted.emplace(device(), slot.bytes, stream).address();
+  if (!accumulated || converted)
+    kernels_.copy({.from = address_of(gradient),
+                   .to = accumulated ? from : view,
+                   .count = slot.count,
+                   .from_dtype = slot.gradient_dtype,
+                   .to_dtype = slot.dtype},
+                  stream);
+  if (!accumulated) return;
   kernels_.sum_parts({.from = std::min(view, from),
                       .to = view,
                       .count = slot.count,
@@ -219,55 +237,83 @@ void DeviceStorage::take_zeros(const GradientSlot& slot) {
   buckets_[slot.bucket].taken.push_back({&slot, nullptr, Part::kZeros});
 }
 
+void DeviceStorage::follow(const GradientSlot& slot, void* stream) {
+  const DeviceScope scope(device());
+  const MutexLock lock(mutex_);
+  Bucket& bucket = buckets_[slot.bucket];
+  follow(bucket, stream_of(stream), false);
+  has_followed(bucket, stream_of(stream));
+}
+
 void DeviceStorage::come_behind(Bucket& bucket) {
   leave_latest(bucket);
   for (const PooledEvent& event : bucket.before) wait(stream_.get(), event);
 }
 
-BucketCopy DeviceStorage::copy_of(const Bucket& bucket) const {
-  return {.parts = parts_,
-          .tensor_dtype = bucket.dtype,
-          .bucket = address_of(bucket.begin),
-          .bucket_dtype = bucket.dtype};
+template <typename Launch>
+void DeviceStorage::launch_parts(const Bucket& bucket, const Launch& launch) {
+  for (auto& [dtype, parts] : parts_) {
+    if (parts.empty()) continue;
+    launch(BucketCopy{.parts = parts,
+                      .tensor_dtype = dtype,
+                      .bucket = address_of(bucket.begin),
+                      .bucket_dtype = bucket.dtype});
+    parts.clear();
+  }
 }
 
-// Gathers a bucket in one launch. Gradients that are in the bucket already take part only if they must be
-// scaled or counted.
+// Converts gradients to a type with fewer bits, in which they are scaled and counted afterwards: as on the
+// host, and because a number that becomes infinite counts.
+void DeviceStorage::narrow(Bucket& bucket) {
+  for (auto& [slot, gradient, part] : bucket.taken) {
+    if (part != Part::kGradient || dtype_bytes(slot->gradient_dtype) <= dtype_bytes(slot->dtype)) continue;
+    part = Part::kSum;
+    parts_[slot->gradient_dtype].push_back({address_of(gradient), slot->count, element_of(bucket, *slot)});
+  }
+  launch_parts(bucket, [&](const BucketCopy& copy) { kernels_.gather(copy, stream_.get()); });
+}
+
+// PyTorch's rule for a gradient that was made in its view.
+void DeviceStorage::divide_view(const GradientSlot& slot, DeviceAddress norm) const {
+  const DeviceAddress view = address_of(slot.view);
+  if (norm != 0)
+    kernels_.copy({.from = view,
+                   .to = view,
+                   .count = slot.count,
+                   .from_dtype = slot.dtype,
+                   .to_dtype = slot.dtype,
+                   .norm = norm},
+                  stream_.get());
+  kernels_.sum_parts({.from = view,
+                      .to = view,
+                      .count = slot.count,
+                      .n_parts = 1,
+                      .dtype = slot.dtype,
+                      .divisor = static_cast<double>(divisor_)},
+                     stream_.get());
+}
+
+// Gathers a bucket in one launch for each type of gradients. Those that are in the bucket already take part
+// only if they must be scaled or counted.
 void DeviceStorage::fill(Bucket& bucket, double scale, DeviceAddress norm) {
-  parts_.clear();
+  narrow(bucket);
   for (const auto& [slot, gradient, part] : bucket.taken) {
     if (slot->bytes == 0) continue;
     if (part == Part::kZeros) {
       device().zero(address_of(slot->view), slot->bytes, stream_.get());
-      continue;
+    } else if (part == Part::kView && divides()) {
+      divide_view(*slot, norm);
+    } else if (part == Part::kGradient) {
+      parts_[slot->gradient_dtype].push_back({address_of(gradient), slot->count, element_of(bucket, *slot)});
+    } else if (scale != 1 || norm != 0) {
+      parts_[slot->dtype].push_back({address_of(slot->view), slot->count, element_of(bucket, *slot)});
     }
-    if (part == Part::kView && divides()) {
-      if (norm != 0)
-        kernels_.copy({.from = address_of(slot->view),
-                       .to = address_of(slot->view),
-                       .count = slot->count,
-                       .from_dtype = slot->dtype,
-                       .to_dtype = slot->dtype,
-                       .norm = norm},
-                      stream_.get());
-      kernels_.sum_parts({.from = address_of(slot->view),
-                          .to = address_of(slot->view),
-                          .count = slot->count,
-                          .n_parts = 1,
-                          .dtype = slot->dtype,
-                          .divisor = static_cast<double>(divisor_)},
-                         stream_.get());
-      continue;
-    }
-    if (part != Part::kGradient && scale == 1 && norm == 0) continue;
-    parts_.push_back({address_of(part == Part::kGradient ? gradient : slot->view), slot->count,
-                      element_of(bucket, *slot)});
   }
-  if (parts_.empty()) return;
-  BucketCopy copy = copy_of(bucket);
-  copy.scale = scale;
-  copy.norm = norm;
-  kernels_.gather(copy, stream_.get());
+  launch_parts(bucket, [&](BucketCopy copy) {
+    copy.scale = scale;
+    copy.norm = norm;
+    kernels_.gather(copy, stream_.get());
+  });
 }
 
 void DeviceStorage::fill_once(size_t b, double scale) {
@@ -309,15 +355,15 @@ std::optional<BadBucket> DeviceStorage::find_nonfinite() {
   return bad_elements_.find(stream_.get(), [&](size_t b) {
     const Bucket& bucket = buckets_[b];
     BadElements::Input input;
-    input.dtype = bucket.dtype;
     if (bucket.work) {
       bucket.work->wait_on(stream_.get(), Deadline::never());
       input.number = bucket.work->number();
     }
     const MutexLock lock(mutex_);
     for (const auto& [slot, gradient, part] : bucket.taken)
-      input.parts.push_back(
-          {part == Part::kGradient ? gradient : slot->view, slot->count, element_of(bucket, *slot)});
+      input.parts.push_back({part == Part::kGradient ? gradient : slot->view, slot->count,
+                             element_of(bucket, *slot),
+                             part == Part::kGradient ? slot->gradient_dtype : slot->dtype});
     return input;
   });
 }
@@ -331,10 +377,9 @@ void DeviceStorage::deliver(Work* work, std::span<const Delivery> deliveries) {
   if (deliveries.empty()) return;
   const DeviceScope scope(device());
   const Bucket& bucket = buckets_[deliveries.front().slot->bucket];
-  parts_.clear();
   for (const auto& [slot, to] : deliveries)
-    parts_.push_back({address_of(to), slot->count, element_of(bucket, *slot)});
-  kernels_.scatter(copy_of(bucket), stream_.get());
+    parts_[slot->gradient_dtype].push_back({address_of(to), slot->count, element_of(bucket, *slot)});
+  launch_parts(bucket, [&](const BucketCopy& copy) { kernels_.scatter(copy, stream_.get()); });
 }
 
 // An iteration that is not reduced has put work on other streams that nobody has waited for yet.
@@ -345,7 +390,23 @@ void DeviceStorage::end(void* stream) {
     for (Bucket& bucket : buckets_)
       if (bucket.fill == Fill::kNot) come_behind(bucket);
   }
-  order(device(), *context_.events, stream_.get(), stream_of(stream));
+  end_stream_ = stream_of(stream);
+  order(device(), *context_.events, stream_.get(), end_stream_);
+}
+
+GradientNorm DeviceStorage::norm(std::span<const GradientPart> parts) {
+  const DeviceScope scope(device());
+  if (is_capturing(device(), end_stream_))
+    fail(DSC_ERR_STATE,
+         "the stream of finish is captured in a graph, expected one that is not: the host reads the norm");
+  order(device(), *context_.events, end_stream_, stream_.get());
+  return device_norm(group_, stream_.get(), address_of(arena_.get()), parts);
+}
+
+void DeviceStorage::scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) {
+  const DeviceScope scope(device());
+  device_scale(context_, stream_.get(), address_of(arena_.get()), slots, copies, factor);
+  order(device(), *context_.events, stream_.get(), end_stream_);
 }
 
 bool DeviceStorage::wait_idle(Deadline deadline) noexcept {

@@ -125,12 +125,7 @@ Failure Reducer::end_complete(void* stream) {
 // Waits for a bucket's results, and writes them to the callers' gradients if `writes` is set.
 void Reducer::deliver(size_t bucket, bool writes) {
   deliveries_.clear();
-  {
-    const MutexLock lock(intake_.mutex);
-    for (const size_t i : set().layout.plan.bucket(bucket))
-      if (writes && intake_.marks.gradient(i) && slot(i).bytes > 0)
-        deliveries_.push_back({&slot(i), intake_.marks.gradient(i)});
-  }
+  if (writes) intake_.add_deliveries(bucket, deliveries_);
   storage().deliver(runner_.work(bucket), deliveries_);
 }
 

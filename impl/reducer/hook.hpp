@@ -49,6 +49,8 @@ class BucketHook {
 
   // Any thread: ends the waiting for operations of groups that the hook has made itself.
   virtual void abort() noexcept {}
+  // Whether the host computes on gradients of a device, so that no iteration can be captured in a graph.
+  virtual bool needs_host() const noexcept { return false; }
   // Whether all ranks have the same gradients after the latest iteration.
   virtual bool makes_equal() const noexcept { return true; }
 };

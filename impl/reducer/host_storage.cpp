@@ -1,5 +1,6 @@
 // Gradients in host memory. The calling thread moves them at once.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -13,6 +14,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kChunk = 4096;  // elements that are converted at a time, in a buffer on the stack
+constexpr size_t kRunningSums = 8;
 
 // Adds an array of another type.
 void add_converted(const GradientSlot& slot, const void* gradient) {
@@ -22,6 +24,31 @@ void add_converted(const GradientSlot& slot, const void* gradient) {
     const size_t n = std::min(kChunk, slot.count - at);
     cast(slot.dtype, chunk, slot.gradient_dtype, from + at * dtype_bytes(slot.gradient_dtype), n);
     add(slot.dtype, slot.view + at * dtype_bytes(slot.dtype), chunk, n);
+  }
+}
+
+template <typename T>
+void add_values(GradientNorm& norm, const T* values, size_t count) {
+  double sums[kRunningSums] = {};
+  for (size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<double>(values[i]);
+    sums[i % kRunningSums] += value * value;
+    // A comparison with a NaN is false: a NaN is taken as it is, and stays.
+    if (!(std::fabs(value) <= norm.most) && !std::isnan(norm.most)) norm.most = std::fabs(value);
+  }
+  for (const double sum : sums) norm.squares += sum;
+}
+
+void add_part(GradientNorm& norm, const GradientPart& part) {
+  const int32_t dtype = part.slot->dtype;
+  const std::byte* values = part.slot->view + part.at * dtype_bytes(dtype);
+  if (dtype == DSC_DTYPE_F64) return add_values(norm, reinterpret_cast<const double*>(values), part.count);
+  if (dtype == DSC_DTYPE_F32) return add_values(norm, reinterpret_cast<const float*>(values), part.count);
+  float wide[kChunk];
+  for (size_t at = 0; at < part.count; at += kChunk) {
+    const size_t n = std::min(kChunk, part.count - at);
+    cast(DSC_DTYPE_F32, wide, dtype, values + at * dtype_bytes(dtype), n);
+    add_values(norm, wide, n);
   }
 }
 
@@ -79,6 +106,8 @@ class HostStorage final : public GradientStorage {
 
   void take_zeros(const GradientSlot& slot) override { std::memset(slot.view, 0, slot.bytes); }
 
+  void follow(const GradientSlot&, void*) override {}
+
   void gather(size_t) override {}
 
   std::shared_ptr<Work> start(size_t, const Call& call) override {
@@ -102,6 +131,20 @@ class HostStorage final : public GradientStorage {
   }
 
   void end(void*) override {}
+
+  GradientNorm norm(std::span<const GradientPart> parts) override {
+    GradientNorm norm;
+    for (const GradientPart& part : parts) add_part(norm, part);
+    return norm;
+  }
+
+  void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) override {
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const GradientSlot& slot = slots[i];
+      multiply(slot.dtype, slot.view, slot.view, slot.count, factor);
+      if (copies[i]) cast(slot.gradient_dtype, copies[i], slot.dtype, slot.view, slot.count);
+    }
+  }
 
   bool wait_idle(Deadline) noexcept override { return true; }
 

@@ -5,8 +5,7 @@
 
 namespace dsc {
 
-void GradientIntake::begin(BucketSet& set, bool local) {
-  set_ = &set;
+void GradientIntake::begin(bool local) {
   local_ = local;
   marks.open(local);
 }
@@ -23,7 +22,13 @@ void GradientIntake::take(size_t index, const void* gradient, void* stream) {
     run(index, [&] { set().storage->take(slot, gradient, sum, stream); });
     return become_ready(index, true);
   }
-  if (gradient) run(index, [&] { set().storage->accumulate(slot, gradient, sum, stream); });
+  run(index, [&] {
+    if (gradient) {
+      set().storage->accumulate(slot, gradient, sum, stream);
+    } else {
+      set().storage->follow(slot, stream);
+    }
+  });
   const MutexLock lock(mutex);
   marks.note_collected(index);
 }
@@ -70,6 +75,13 @@ void GradientIntake::take_deferred() {
   for (size_t k = 0; k < deferred.marked.size(); ++k)
     take(deferred.marked[k], gradients[k].first, gradients[k].second);
   for (const size_t i : deferred.unmarked) take_without_gradient(i);
+}
+
+void GradientIntake::add_deliveries(size_t bucket, std::vector<Delivery>& deliveries) {
+  const MutexLock lock(mutex);
+  for (const size_t i : set().layout.plan.bucket(bucket))
+    if (marks.gradient(i) && set().slots[i].bytes > 0)
+      deliveries.push_back({&set().slots[i], marks.gradient(i)});
 }
 
 void GradientIntake::take_missing() {

@@ -23,10 +23,10 @@ class GradientIntake {
   Mutex mutex;
   Marks marks DSC_GUARDED_BY(mutex);
 
-  // Sets the buckets before the first iteration.
+  // Sets the buckets between iterations.
   void use(BucketSet& set) noexcept { set_ = &set; }
   // Before an iteration.
-  void begin(BucketSet& set, bool local) DSC_REQUIRES(mutex);
+  void begin(bool local) DSC_REQUIRES(mutex);
   BucketSet& set() const noexcept { return *set_; }
   // In a local iteration nothing is reduced.
   bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
@@ -61,6 +61,8 @@ class GradientIntake {
   void take_deferred() DSC_EXCLUDES(mutex);
   void take_missing() DSC_EXCLUDES(mutex);
 
+  // Adds the gradients of a bucket that were marked in memory of the caller's.
+  void add_deliveries(size_t bucket, std::vector<Delivery>& deliveries) DSC_EXCLUDES(mutex);
   // Parameters without a gradient, of all and of a bucket that was not launched.
   std::vector<size_t> missing() DSC_EXCLUDES(mutex);
   size_t first_missing(size_t bucket) DSC_EXCLUDES(mutex);

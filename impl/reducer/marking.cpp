@@ -9,7 +9,7 @@ namespace dsc {
 void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  expect_sparse(index, false);
+  sparse_.expect(index, false);
   bool has_sum = false;
   {
     const MutexLock lock(intake_.mutex);
@@ -37,15 +37,17 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
 void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
   check_index(index);
-  if (gradient) expect_sparse(index, false);
+  if (gradient) sparse_.expect(index, false);
+  bool is_complete = false;
   {
     const MutexLock lock(intake_.mutex);
     if (gradient == slot(index).view) gradient = nullptr;
     storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
-    if (!intake_.marks.mark(set(), index, gradient, stream)) return;
+    is_complete = intake_.marks.mark(set(), index, gradient, stream);
     marking_.enter();
   }
   const MarkScope scope(marking_);
+  if (!is_complete) return intake_.run(index, [&] { storage().follow(slot(index), stream); });
   intake_.take_frozen_unused();
   intake_.take(index, gradient, stream);
 }
@@ -54,7 +56,7 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
 void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const void* values) {
   check_alive();
   check_index(index);
-  expect_sparse(index, true);
+  sparse_.expect(index, true);
   bool is_complete = false;
   {
     const MutexLock lock(intake_.mutex);
@@ -66,14 +68,6 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   if (!is_complete) return;
   intake_.take_frozen_unused();
   intake_.take(index, nullptr, nullptr);
-}
-
-void Reducer::expect_sparse(size_t index, bool sparse) const {
-  if (sparse_.has(index) == sparse) return;
-  fail(DSC_ERR_INVALID_ARG,
-       sparse ? "%s has no sparse gradients: expect_sparse was 0 at creation"
-              : "%s has sparse gradients, expected dsc_bucket_reducer_mark_sparse()",
-       label(index).c_str());
 }
 
 void Reducer::mark_unused(size_t index) {

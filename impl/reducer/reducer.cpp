@@ -72,9 +72,12 @@ void check_param(const ReducerOptions& options, const Tensor& param, const std::
   if (param.expect_sparse == 1 && param.shape.empty())
     fail(DSC_ERR_INVALID_ARG, "%s expects sparse gradients, and has no shape that says how many rows it has",
          who.c_str());
-  if (param.expect_sparse == 1 && (param.device >= 0 || dtype != param.dtype))
-    fail(DSC_ERR_UNSUPPORTED,
-         "%s expects sparse gradients: these are in host memory and have the parameter's type", who.c_str());
+  if (param.expect_sparse == 1 && param.device >= 0)
+    fail(DSC_ERR_UNSUPPORTED, "%s is on device %d, expected host memory for sparse gradients", who.c_str(),
+         param.device);
+  if (param.expect_sparse == 1 && dtype != param.dtype)
+    fail(DSC_ERR_UNSUPPORTED, "%s has sparse gradients of %s, which cannot be kept as grad_dtype %s",
+         who.c_str(), dtype_name(param.dtype), dtype_name(dtype));
   if (options.grad_dtype != 0) check_grad_dtype(options.grad_dtype, param.dtype, who);
   // Averaging must exist for the type even if the ranks only sum, because the reducer multiplies or
   // divides.
@@ -99,10 +102,6 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
   if (options.grad_dtype != 0 && !is_dtype(options.grad_dtype))
     fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected an element type, or 0 for that of the parameters",
          options.grad_dtype);
-  if (options.grad_dtype != 0 && on_device(params))
-    fail(DSC_ERR_UNSUPPORTED,
-         "grad_dtype is %s, expected 0: gradients on a device keep the type of their parameters",
-         dtype_name(options.grad_dtype));
   for (size_t i = 0; i < params.size(); ++i) check_param(options, params[i], label(params[i].name, i));
 }
 
@@ -214,6 +213,7 @@ void Reducer::begin(void* stream) {
   check_alive();
   current_set()->storage->check(nullptr, stream, {});
   expect_finished();
+  runner_.expect_capturable(stream);
   const auto turn = announce(JoinStep::kIteration);
   begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
 }
@@ -223,13 +223,26 @@ void Reducer::expect_finished() const {
   intake_.marks.expect_finished(group_->rank());
 }
 
+// Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so
+// that the device has to be done with them. The lock is not held meanwhile, because close() in another thread
+// must be able to end the waiting.
+void Reducer::await_replaced_buckets() const {
+  const auto set = current_set();
+  if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(group_->timeout_ms()))) return;
+  check_alive();
+  fail(DSC_ERR_TIMEOUT, "the iteration before was not over on the device of rank %d after %d ms",
+       group_->rank(), group_->timeout_ms());
+}
+
 // One that shadows others is reduced whatever set_sync() said.
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
+  await_replaced_buckets();
   const MutexLock lock(intake_.mutex);
   intake_.marks.require_idle();
   sets_.advance();
-  intake_.begin(*sets_.current(), !sync_ && !shadows);
-  storage().begin(stream);
+  intake_.use(*sets_.current());
+  storage().begin(stream);  // first, because it may refuse
+  intake_.begin(!sync_ && !shadows);
   if (!intake_.marks.carries()) sparse_.clear();
   divisor_ = divisor;
   has_results_ = false;
@@ -251,7 +264,7 @@ std::shared_ptr<BucketSet> Reducer::current_set() const {
 
 void* Reducer::grad_view(size_t index) {
   check_index(index);
-  expect_sparse(index, false);
+  sparse_.expect(index, false);
   const MutexLock lock(intake_.mutex);
   return sets_.view(index);
 }

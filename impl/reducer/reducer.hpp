@@ -122,11 +122,11 @@ class Reducer {
   const std::string& label(size_t index) const { return params_.labels[index]; }
   void expect_finished() const;
   void require_idle() const DSC_REQUIRES(intake_.mutex);
+  void await_replaced_buckets() const;
   void begin_iteration(void* stream, int divisor, bool shadows);
   ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(intake_.mutex);
 
   // marking.cpp
-  void expect_sparse(size_t index, bool sparse) const;
   void launch_ready(bool marking);
 
   // finish.cpp

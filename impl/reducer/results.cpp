@@ -10,9 +10,6 @@ namespace dsc {
 double Reducer::clip(const ClipRequest& request) {
   check_clip_request(request, params_);
   check_alive();
-  if (is_on_device())
-    fail(DSC_ERR_UNSUPPORTED,
-         "gradients on a device cannot be clipped here: expected gradients in host memory");
   std::vector<void*> copies;
   bool alone = false;  // under a join some ranks may have run out of batches, and would not come
   {
@@ -24,7 +21,7 @@ double Reducer::clip(const ClipRequest& request) {
     alone = !join_.expired() || (runner_.hook() && !runner_.hook()->makes_equal());
     for (size_t i = 0; i < params_.size(); ++i) copies.push_back(intake_.marks.gradient(i));
   }
-  return clip_gradients(alone ? nullptr : group_.get(), set().slots, copies, request);
+  return clip_gradients(alone ? nullptr : group_.get(), set(), copies, request);
 }
 
 void Reducer::read_gradient(size_t index, void* gradient) const {
@@ -41,7 +38,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
 
 const SparseRows& Reducer::sparse_rows(size_t index) const {
   check_index(index);
-  expect_sparse(index, true);
+  sparse_.expect(index, true);
   const MutexLock lock(intake_.mutex);
   require_idle();
   return sparse_.result(index);

@@ -47,6 +47,14 @@ SparseGradients::SparseGradients(const ParamList& params, int32_t average, bool 
   }
 }
 
+void SparseGradients::expect(size_t param, bool sparse) const {
+  if (has(param) == sparse) return;
+  fail(DSC_ERR_INVALID_ARG,
+       sparse ? "%s has no sparse gradients: expect_sparse was 0 at creation"
+              : "%s has sparse gradients, expected dsc_bucket_reducer_mark_sparse()",
+       params_.labels[param].c_str());
+}
+
 void SparseGradients::add(size_t param, std::span<const int64_t> indices, const void* values) {
   Gradient& gradient = gradients_.at(param);
   for (size_t k = 0; k < indices.size(); ++k)

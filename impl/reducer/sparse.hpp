@@ -27,6 +27,8 @@ class SparseGradients {
 
   bool any() const noexcept { return !gradients_.empty(); }
   bool has(size_t param) const { return gradients_.contains(param); }
+  // Throws INVALID_ARG unless the gradients of a parameter are sparse, or are not.
+  void expect(size_t param, bool sparse) const;
 
   // Throws INVALID_ARG for an index that the parameter has not.
   void add(size_t param, std::span<const int64_t> indices, const void* values);

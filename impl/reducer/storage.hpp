@@ -29,6 +29,19 @@ struct Delivery {
   void* to;
 };
 
+// Some elements of a slot.
+struct GradientPart {
+  const GradientSlot* slot;
+  size_t at;
+  size_t count;
+};
+
+// Both are NaN or infinite if an element is.
+struct GradientNorm {
+  double squares = 0;  // the sum of squares
+  double most = 0;     // the largest magnitude
+};
+
 // A bucket with elements that are not finite.
 struct BadBucket {
   size_t bucket;
@@ -67,6 +80,9 @@ class GradientStorage {
   // accumulated.
   virtual void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
   virtual void take_zeros(const GradientSlot& slot) = 0;
+  // Notes a stream that works on the gradient of a slot that is not taken yet: its bucket, and the end of the
+  // iteration, come behind the work that is there now.
+  virtual void follow(const GradientSlot& slot, void* stream) = 0;
 
   // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at
   // a time.
@@ -88,6 +104,12 @@ class GradientStorage {
   virtual void deliver(Work* work, std::span<const Delivery> deliveries) = 0;
   // Ends the iteration: all its work is complete before work that is put on `stream` later.
   virtual void end(void* stream) = 0;
+
+  // After the iteration, behind the work that is on the stream of end() now. norm() returns when it has the
+  // number; what comes on that stream after scale() sees the scaled gradients. `copies` has an entry for each
+  // slot: memory that receives the scaled gradient as well, or null.
+  virtual GradientNorm norm(std::span<const GradientPart> parts) = 0;
+  virtual void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) = 0;
 
   // Any thread. Returns false if work other than operations may still use the buckets at the deadline.
   virtual bool wait_idle(Deadline deadline) noexcept = 0;

@@ -83,6 +83,22 @@ def reduces(world):
     return bits.read().tolist(), reducer.buckets if reducer._handle else None
 
 
+def clips(world):
+    grad = Interface(np.zeros(2, np.float32))
+    with dsc.BucketReducer(world, [grad], sync=False) as reducer:
+        reducer.set_hook("int8")
+        reducer.begin()
+        grad.write(np.array([3, -4], np.float32) * (world.rank + 0.5))
+        reducer.mark_ready(0, grad)
+        reducer.finish()
+        return reducer.clip(2.0), grad.read().tolist()
+
+
+def test_hooks_and_clipping():
+    first, second = ranks(clips)
+    assert first == second and first[0] == pytest.approx(5, rel=0.02) and first[1] == pytest.approx([1.2, -1.6], rel=0.02)
+
+
 def has_groups(world):
     settings = {"nccl_net_name": "Socket", "nccl_min_ctas": 1, "nccl_max_ctas": 4, "stream_priority": -1}
     sums = []

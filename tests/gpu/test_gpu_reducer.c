@@ -401,6 +401,12 @@ static int refusals_body(rank_t* self) {
   CHECK(self,
         mixed == DSC_ERR_UNSUPPORTED || mixed == DSC_ERR_CONFIG); /* the latter where ranks' words differ */
   CHECK(self, strstr(dsc_last_error_message(), "w (index 1): device is -1, expected ") != NULL);
+  static const int64_t rows = 2;
+  tensors[0].shape = &rows;
+  tensors[0].ndim = tensors[0].expect_sparse = 1;
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_bucket_reducer_create(self->world, tensors, 1, &options, &reducer));
+  CHECK(self, strstr(dsc_last_error_message(), ", expected host memory for sparse gradients") != NULL);
   CHECK_OK(self, dsc_bucket_reducer_create(self->world, tensors + 1, 1, &options, &reducer));
   CHECK_OK(self, dsc_bucket_reducer_begin(reducer, NULL));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_bucket_reducer_mark_ready(reducer, 0, here, model.streams[0]));
@@ -458,6 +464,66 @@ static void streams_wait_for_each_other(void** state) {
   assert_int_equal(run_ranks(2, order_body, NULL), 0);
 }
 
+/* A gradient is made in its view on a stream that only one mark names: one that completes nothing, of a
+ * static graph, or one of an iteration that is not reduced. */
+static int followed_body(rank_t* self) {
+  enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
+  const int32_t is_static = *(const int32_t*)self->arg;
+  const dsc_tensor_t tensor = {.struct_size = sizeof tensor,
+                               .name = "w",
+                               .count = COUNT,
+                               .dtype = DSC_DTYPE_F32,
+                               .device = self->options.device};
+  dsc_bucket_reducer_options_t options;
+  dsc_bucket_reducer_t* reducer = NULL;
+  void *a = gpu_stream(), *b = gpu_stream(), *view = NULL;
+  float values[COUNT];
+  float *const late = gpu_alloc(64), *const mine = gpu_alloc(BYTES);
+  CHECK(self, a && b && late && mine);
+  for (int i = 0; i < COUNT; ++i) values[i] = (float)(self->rank + i);
+  CHECK(self, gpu_upload(mine, values, BYTES));
+  CHECK_OK(self, dsc_bucket_reducer_options_init(&options, sizeof options));
+  options.average = DSC_AVERAGE_NONE;
+  options.sync = 0;
+  options.static_graph = is_static;
+  CHECK_OK(self, dsc_bucket_reducer_create(self->world, &tensor, 1, &options, &reducer));
+  CHECK_OK(self, dsc_bucket_reducer_grad_view(reducer, 0, &view));
+  CHECK_OK(self, dsc_broadcast(self->world, late, late, 16, DSC_DTYPE_F32, 0, b, NULL));
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    const bool is_late = iteration == (is_static ? 1 : 0);
+    if (!is_static) CHECK_OK(self, dsc_bucket_reducer_set_sync(reducer, iteration));
+    CHECK_OK(self, dsc_bucket_reducer_begin(reducer, b));
+    if (is_late) {
+      if (self->rank == 0) usleep(100000);
+      CHECK_OK(self, dsc_broadcast(self->world, late, late, 16, DSC_DTYPE_F32, 0, a, NULL));
+      CHECK(self, gpu_copy(view, mine, BYTES, a));
+    } else if (!is_static) {
+      CHECK_OK(self, dsc_bucket_reducer_accumulate(reducer, 0, mine, b));
+    }
+    CHECK_OK(self, dsc_bucket_reducer_mark_ready(reducer, 0, NULL, is_late ? a : b));
+    if (is_static) CHECK_OK(self, dsc_bucket_reducer_mark_ready(reducer, 0, NULL, b));
+    CHECK_OK(self, dsc_bucket_reducer_finish(reducer, b));
+  }
+  CHECK(self, gpu_synchronize(b) && gpu_download(values, view, BYTES));
+  for (int i = 0; i < COUNT; ++i) {
+    const float wanted = (float)((2 * i + 1) * (is_static ? 1 : 2));
+    if (values[i] != wanted)
+      FAIL(self, "element %d is %g, expected %g", i, (double)values[i], (double)wanted);
+  }
+  CHECK_OK(self, dsc_bucket_reducer_destroy(reducer));
+  gpu_stream_free(a);
+  gpu_stream_free(b);
+  gpu_free(late);
+  gpu_free(mine);
+  return 0;
+}
+
+static void streams_of_marks_that_complete_nothing(void** state) {
+  (void)state;
+  for (int32_t is_static = 0; is_static < 2; ++is_static)
+    assert_int_equal(run_ranks(2, followed_body, &is_static), 0);
+}
+
 /* An iteration that is recorded once and run again with other gradients. */
 static int graph_body(rank_t* self) {
   model_t model;
@@ -491,10 +557,15 @@ static void iterations_in_a_graph(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_of_all_kinds),      cmocka_unit_test(parameters_of_one_rank),
-      cmocka_unit_test(elements_of_all_types),       cmocka_unit_test(elements_that_are_not_finite),
-      cmocka_unit_test(a_gradient_is_missing),       cmocka_unit_test(memory_that_does_not_fit),
-      cmocka_unit_test(streams_wait_for_each_other), cmocka_unit_test(iterations_in_a_graph),
+      cmocka_unit_test(gradients_of_all_kinds),
+      cmocka_unit_test(parameters_of_one_rank),
+      cmocka_unit_test(elements_of_all_types),
+      cmocka_unit_test(elements_that_are_not_finite),
+      cmocka_unit_test(a_gradient_is_missing),
+      cmocka_unit_test(memory_that_does_not_fit),
+      cmocka_unit_test(streams_wait_for_each_other),
+      cmocka_unit_test(iterations_in_a_graph),
+      cmocka_unit_test(streams_of_marks_that_complete_nothing),
   };
   return cmocka_run_group_tests_name("gpu_reducer", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "base/environment.hpp"
 #include "device/kernels.hpp"
 #include "device/loader.hpp"
+#include "dtype_reference.hpp"
 
 namespace support {
 
@@ -186,5 +188,13 @@ class Kernels {
  private:
   dsc::Kernels kernels_;
 };
+
+// A comparison with a NaN is false, so that NaNs do not count.
+inline double largest(int32_t dtype, const void* values, uint64_t count) {
+  double most = 0;
+  for (uint64_t i = 0; i < count; ++i)
+    if (const double each = std::fabs(reference::accessors(dtype).value(values, i)); each > most) most = each;
+  return most;
+}
 
 }  // namespace support

@@ -31,6 +31,7 @@ struct CudaGraphExec;
 namespace {
 
 using dsc::CudaResult;
+using NormResult = dsc::Kernels::NormResult;
 using support::gpu;
 using support::Kernels;
 using support::kUntouched;
@@ -255,11 +256,6 @@ void scales_in_place(void**) {
 
 // ---- norm ---------------------------------------------------------------------------------------------
 
-struct NormResult {
-  double squared;
-  uint64_t nonfinite;
-};
-
 NormResult result_of(Memory& norm) {
   NormResult result;
   std::memcpy(&result, norm.data(), sizeof result);
@@ -300,6 +296,10 @@ void check_norm(int32_t dtype, double tolerance) {
     assert_int_equal(watch.grids.size(), 2);
     assert_true(std::fabs(once.squared - static_cast<double>(want)) <= tolerance * static_cast<double>(want));
     assert_int_equal(once.nonfinite, 0);
+    double most = 0;
+    for (Memory& tensor : b.tensors)
+      most = std::max(most, support::largest(dtype, tensor.data(), tensor.size() / sizeof(T)));
+    assert_true(once.most == most);
     if (before.squared != 0) assert_memory_equal(&once, &before, sizeof once);
     before = once;
     kernels.gather(b.copy(scale, norm.at()));
@@ -325,6 +325,7 @@ void nonfinite_elements_are_counted(void**) {
     kernels.copy({source.at(), target.at(), count, from, to, 1, norm.at()});
     assert_true(want > 0);
     assert_int_equal(result_of(norm).nonfinite, want);
+    assert_true(result_of(norm).most == support::largest(from, source.data(), count));
     const auto copied = converted(from, to, source.data(), count, 1);
     assert_memory_equal(target.data(), copied.data(), copied.size());
   }

@@ -45,6 +45,8 @@ dsc::CudaFunctions cuda_functions() {
   cuda.mem_free = cuMemFree_v2;
   cuda.mem_alloc_async = cuMemAllocAsync;
   cuda.mem_free_async = cuMemFreeAsync;
+  cuda.mem_host_alloc = cuMemHostAlloc;
+  cuda.mem_free_host = cuMemFreeHost;
   cuda.memcpy_async = cuMemcpyAsync;
   cuda.memset_d8_async = cuMemsetD8Async;
   cuda.stream_create_with_priority = cuStreamCreateWithPriority;

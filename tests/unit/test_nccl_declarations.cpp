@@ -118,6 +118,8 @@ SAME(CudaFunctions, cuMemAlloc_v2, mem_alloc);
 SAME(CudaFunctions, cuMemFree_v2, mem_free);
 SAME(CudaFunctions, cuMemAllocAsync, mem_alloc_async);
 SAME(CudaFunctions, cuMemFreeAsync, mem_free_async);
+SAME(CudaFunctions, cuMemHostAlloc, mem_host_alloc);
+SAME(CudaFunctions, cuMemFreeHost, mem_free_host);
 SAME(CudaFunctions, cuMemcpyAsync, memcpy_async);
 SAME(CudaFunctions, cuMemsetD8Async, memset_d8_async);
 SAME(CudaFunctions, cuStreamCreateWithPriority, stream_create_with_priority);

@@ -402,7 +402,7 @@ class BucketReducerOptions(ctypes.Structure):
     static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
     rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
     small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
-    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type. Host memory only
+    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type
     keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
     reserved: int  # 0
 

@@ -64,7 +64,7 @@ typedef struct dsc_bucket_reducer_options {
                              launched first, as in PyTorch; 0 (default): of the one that is launched last */
   dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16
                              bits: gradients are converted as they are taken and the result is rounded once; 0
-                             (default): the parameters' type. Host memory only */
+                             (default): the parameters' type */
   int32_t keep_sparse_rows; /**< 1: results of sparse gradients are the rows of all ranks one after another; 0
                                (default): coalesced, each index once in ascending order with the sum of its
                                rows */
@@ -260,15 +260,19 @@ DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t s
  * 1e-6)), in its view and in the memory that was marked ready, which must still be valid. As PyTorch's
  * clip_grad_norm_.
  *
+ * On a device it comes behind the work that is on the stream of dsc_bucket_reducer_finish(), which must still
+ * be valid and cannot be captured in a graph now; what comes on that stream afterwards sees the scaled
+ * gradients. The host waits for the norm, at most the time-out.
+ *
  * @param[in] reducer reducer, between finish and begin
  * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
  * @param[out] norm the norm after scale and before the limit
  *
  * Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came. Threads: one at a
  * time per reducer.
- * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
- * DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
- * device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
+ * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration, or in the
+ * capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and sparse gradients;
+ * DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */

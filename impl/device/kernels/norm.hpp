@@ -1,6 +1,6 @@
-// The squared norm and the number of non-finite elements of the input of a launch. The order of summation
-// depends only on the shape of the launch, so that results are reproducible: within a thread, then a block,
-// and the last block to finish adds up all blocks.
+// The squared norm, the largest magnitude and the number of non-finite elements of the input of a launch. The
+// order of summation depends only on the shape of the launch, so that results are reproducible: within a
+// thread, then a block, and the last block to finish adds up all blocks.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -9,9 +9,11 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kMaxBlocks = 1024;
 
-// The result: the sum of squares, and the number of elements that are NaN or infinite.
+// The result: the sum of squares, the largest magnitude of those that are no NaN, and the number of elements
+// that are NaN or infinite.
 struct Norm {
   double squared;
+  double most;
   uint64_t nonfinite;
 };
 
@@ -30,18 +32,20 @@ struct NoWatch {
 };
 
 struct NormWatch {
-  Norm seen = {0, 0};
+  Norm seen = {0, 0, 0};
 
   template <class Wide>
   DSC_HD void see(Wide v) {
     const double wide = v;
+    const double magnitude = wide < 0 ? -wide : wide;
     seen.squared += wide * wide;
+    if (magnitude > seen.most) seen.most = magnitude;
     seen.nonfinite += is_finite(v) ? 0 : 1;
   }
 };
 
 DSC_HD inline Norm operator+(const Norm& a, const Norm& b) {
-  return {a.squared + b.squared, a.nonfinite + b.nonfinite};
+  return {a.squared + b.squared, a.most > b.most ? a.most : b.most, a.nonfinite + b.nonfinite};
 }
 
 // One step of a tree reduction over the sums of a block's threads: `step` is half the number of remaining
@@ -52,11 +56,11 @@ DSC_HD inline void halve(Norm* sums, unsigned step, unsigned thread) {
 
 // Returns this thread's part of the sum over all blocks.
 DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, Place thread) {
-  Norm sum = {0, 0};
+  Norm sum = {0, 0, 0};
   DSC_NOT_UNROLLED
   for (unsigned block = thread.index; block < blocks; block += thread.count) {
     const volatile Norm& of_block = state.of_block[block];
-    sum = sum + Norm{of_block.squared, of_block.nonfinite};
+    sum = sum + Norm{of_block.squared, of_block.most, of_block.nonfinite};
   }
   return sum;
 }

@@ -644,7 +644,7 @@ pub struct dsc_bucket_reducer_options_t {
     pub small_bucket_first: i32,
     /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
     /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
-    /// parameters' type. Host memory only
+    /// parameters' type
     pub grad_dtype: dsc_dtype_t,
     /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
     /// coalesced, each index once in ascending order with the sum of its rows
@@ -2618,10 +2618,10 @@ extern "C" {
     /// Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came.
     /// Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
-    /// device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
+    /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
+    /// sparse gradients; DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_clip(
         reducer: *mut dsc_bucket_reducer_t,
         options: *const dsc_clip_options_t,

@@ -212,8 +212,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// was marked ready, and in the views. Collective.
     ///
     /// Ranks that have run out of batches do not take part, so there is no clipping under a [`Join`](crate::Join) then.
-    /// If the norm is a NaN or infinite, no gradient was changed: with loss scaling, skip the step then. Floats in memory of
-    /// the host only.
+    /// If the norm is a NaN or infinite, no gradient was changed: with loss scaling, skip the step then. Floats only.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -234,8 +233,10 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn finish_and_clip(mut self, options: &ClipOptions<'_>) -> Result<f64> {
         self.finished = true;
         self.reducer.finish()?;
-        // SAFETY: the gradients of this iteration are borrowed as long as self lives.
-        unsafe { self.reducer.clip(options) }
+        // SAFETY: the gradients of this iteration are borrowed as long as self lives, and the device is waited for.
+        let norm = unsafe { self.reducer.clip(options) };
+        let settled = self.reducer.settle_or_abandon();
+        norm.and_then(|norm| settled.map(|()| norm))
     }
 
     /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for it: what comes on the stream

@@ -219,6 +219,15 @@ impl BucketReducer {
         self.params.iter().any(|param| param.device != HOST)
     }
 
+    /// Waits for the device, which writes gradients that are borrowed until the iteration is dropped.
+    pub(crate) fn settle_or_abandon(&mut self) -> Result<()> {
+        let settled = self.settle();
+        if settled.is_err() && self.is_on_device() {
+            self.abandon(); // which waits for what may still be written
+        }
+        settled
+    }
+
     fn settle(&self) -> Result<()> {
         if !self.is_on_device() || self.synchronize_raw(UNTIL_ITS_TIMEOUT)? {
             return Ok(());

@@ -107,7 +107,7 @@ impl ReducerOptions {
     }
 
     /// Element type of buckets and views, such as [`Dtype::F32`] over parameters of 16 bits: gradients, which have the
-    /// parameters' type, are converted as they are taken, and the result is rounded once. Host memory only.
+    /// parameters' type, are converted as they are taken, and the result is rounded once.
     #[must_use]
     pub fn grad_dtype(mut self, dtype: Dtype) -> Self {
         self.grad_dtype = Some(dtype);

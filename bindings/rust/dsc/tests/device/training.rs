@@ -74,8 +74,9 @@ fn a_hook_works_on_the_stream() {
         assert!(reducer.read_grad::<f32>(0).unwrap_err().message.contains("is on device"));
         let iteration = reducer.begin().unwrap();
         iteration.mark_ready(0, &mut grad).unwrap();
-        let error = iteration.finish_and_clip(&dsc::ClipOptions::new()).unwrap_err();
-        assert_eq!(error.code, ErrorCode::Unsupported);
+        let norm = iteration.finish_and_clip(&dsc::ClipOptions::new().scale(0.5)).unwrap();
+        assert_eq!(norm, 0.5 * 1.25f64.sqrt());
+        assert_eq!(read(&own, grad.as_ptr(), 5), [0.25; 5]);
     });
 }
 
