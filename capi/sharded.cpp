@@ -20,11 +20,6 @@ dsc::Pinned<dsc::Sharded> pin_sharded(const void* handle) {
   return dsc::Pinned<dsc::Sharded>(dsc::HandleKind::kSharded, handle);
 }
 
-void expect_no_stream(const void* stream) {
-  if (stream)
-    dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
-}
-
 bool read_flag(int32_t value, const char* name) {
   if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
   return value == 1;
@@ -104,8 +99,7 @@ dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void*
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     const bool adds = read_flag(accumulate, "accumulate");
-    expect_no_stream(stream);
-    inside->begin(adds);
+    inside->begin(adds, stream);
   });
 }
 
@@ -113,8 +107,7 @@ dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index, const 
                                     dsc_dtype_t dtype, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
-    expect_no_stream(stream);
-    pinned->accumulate(index, gradient, dtype);
+    pinned->accumulate(index, gradient, dtype, stream);
   });
 }
 
@@ -122,8 +115,7 @@ dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index, const 
                                     dsc_dtype_t dtype, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
-    expect_no_stream(stream);
-    pinned->mark_ready(index, gradient, dtype);
+    pinned->mark_ready(index, gradient, dtype, stream);
   });
 }
 
@@ -134,17 +126,15 @@ dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t index) {
 dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
-    inside->finish();
+    inside->finish(stream);
   });
 }
 
 dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, double max_norm, double* norm, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
     dsc::require(norm, "norm");
-    *norm = inside->clip(max_norm);
+    *norm = inside->clip(max_norm, stream);
   });
 }
 
@@ -152,8 +142,7 @@ dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     const bool has_changed = read_flag(changed, "changed");
-    expect_no_stream(stream);
-    inside->step_done(has_changed);
+    inside->step_done(has_changed, stream);
   });
 }
 
@@ -167,16 +156,14 @@ dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit) {
 dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
-    inside->wait(unit);
+    inside->wait(unit, stream);
   });
 }
 
 dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
-    inside->reshard(unit);
+    inside->reshard(unit, stream);
   });
 }
 

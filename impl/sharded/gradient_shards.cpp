@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "dtype/reduce.hpp"
 #include "sharded/unit_label.hpp"
 
 namespace dsc {
@@ -30,11 +29,13 @@ class BlockedScope {
 };
 
 // One unit is filled while another one is reduced.
-UnitMemory full_gradients(ShardGroups& groups, const FlatOffsets& places, const GradientOptions& options) {
-  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
-  size_t bytes = window_bytes(places, 2);
-  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
-  return UnitMemory::pooled(groups.all(), places, bytes);
+std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
+                                         const GradientOptions& options) {
+  size_t pool_bytes = window_bytes(full, 2);
+  if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
+  const ShardMemoryOptions memory{full, shard_bytes, options.keeps_full, pool_bytes};
+  return options.on_device ? make_device_memory(groups.shards(), memory)
+                           : make_host_memory(groups.all(), memory);
 }
 
 }  // namespace
@@ -46,14 +47,13 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, unit_alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      full_(full_gradients(groups, full_places_, options)),
-      shards_(shard_places_.bytes),
+      memory_(make_memory(groups, full_places_, shard_places_.bytes, options)),
       unit_labels_(unit_labels(layout, params)),
       params_(params.size()),
       units_(layout.units.size()),
-      peak_full_(full_.held()) {
+      peak_full_(memory_->held()) {
   prepare_params(params, layout);
   find_gaps();
 }
@@ -62,7 +62,7 @@ GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
-  full_.keep();
+  memory_->keep();
 }
 
 void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
@@ -75,7 +75,7 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     param.bytes = param.count * dtype_bytes(param.dtype);
     const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
     param.unit = layout.buckets[bucket].unit;
-    param.view = full_.views() + offset;
+    if (memory_->views()) param.view = memory_->views() + offset;
     param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
     labels_.push_back(dsc::label(params[i].name, i));
@@ -100,26 +100,29 @@ void GradientShards::find_gaps() {
 // The caller may write to the view from now on. A unit that is in the pool already holds anything there.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
+  if (!param.view)
+    fail(DSC_ERR_UNSUPPORTED,
+         "full gradients in memory of a device have no address that lasts in stages 2 and 3; expected the "
+         "gradient in the call that marks it");
   const MutexLock lock(launch_mutex_);
   Unit& unit = units_[param.unit];
-  if (!unit.viewed && unit.live && full_.is_pooled(param.unit)) {
+  if (!unit.viewed && unit.live && memory_->is_dirty(param.unit)) {
     const MutexLock marks(mutex_);
     for (const Param& other : params_)
       if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
-        std::memset(place_of(other), 0, other.bytes);
+        memory_->zero(place_of(other), other.bytes);
   }
   unit.viewed = true;
   return param.view;
 }
 
 GradientShard GradientShards::shard(size_t bucket) const {
-  return {const_cast<std::byte*>(shards_.data()) + shard_places_.buckets[bucket], layout_.shard_size(bucket),
-          dtypes_[bucket]};
+  return {memory_->shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket), dtypes_[bucket]};
 }
 
 HeldBytes GradientShards::held() const {
   const MutexLock lock(launch_mutex_);
-  return {shards_.size(), full_.held(), peak_full_};
+  return {shard_places_.bytes, memory_->held(), peak_full_};
 }
 
 bool GradientShards::is_open() const {
@@ -147,10 +150,11 @@ bool GradientShards::wait_idle(Deadline deadline) noexcept {
   const MutexLock lock(launch_mutex_);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
-  return idle;
+  return memory_->wait_idle(deadline) && idle;
 }
 
-void GradientShards::begin(bool adds) {
+void GradientShards::begin(bool adds, void* stream) {
+  memory_->check_stream(stream);
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -164,6 +168,13 @@ void GradientShards::begin(bool adds) {
   }
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
+  if (memory_->in_stream_order() && groups_.all().nonfinite()->check() != NonFiniteCheck::kOff)
+    fail(DSC_ERR_UNSUPPORTED,
+         "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be off; "
+         "the norm that clip gives shows them");
+  // The optimizer has read the shards on this stream, and the program writes to views behind it.
+  memory_->follow(stream);
+  memory_->lead(stream);
   adds_ = adds;
   has_sums_ = false;
   for (Param& param : params_) {
@@ -185,20 +196,32 @@ Call GradientShards::bucket_call(size_t bucket) const {
   call.count = layout_.shard_size(bucket);
   const size_t unit = layout_.buckets[bucket].unit;
   std::byte* const full =
-      full_.buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+      memory_->buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
-  call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  if (!memory_->in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  call.stream = memory_->stream();
   call.tag = bucket + 1;
   std::snprintf(call.note, sizeof call.note, "%s", unit_labels_[layout_.buckets[bucket].unit].c_str());
   return call;
 }
 
+// The engine of a device cannot scale all types, nor anything in a group of one rank.
+void GradientShards::scale_here_if_needed(Call& call, size_t count) {
+  if (!memory_->in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
+  auto* const full = static_cast<std::byte*>(const_cast<void*>(call.send));
+  memory_->multiply({full, count, call.dtype}, std::exchange(call.prescale, 1));
+}
+
 void GradientShards::launch(size_t unit) {
   const BlockedScope scope(blocked_);
   groups_.run(groups_.shards(), [&] {
-    for (const size_t b : layout_.units[unit])
-      if (layout_.buckets[b].size > 0) units_[unit].works.push_back(groups_.shards().start(bucket_call(b)));
+    for (const size_t b : layout_.units[unit]) {
+      if (layout_.buckets[b].size == 0) continue;
+      Call call = bucket_call(b);
+      scale_here_if_needed(call, layout_.buckets[b].size);
+      units_[unit].works.push_back(groups_.shards().start(call));
+    }
   });
 }
 
@@ -224,8 +247,7 @@ void GradientShards::replicate(size_t unit) {
 void GradientShards::await(Unit& unit, Comm& group) {
   const BlockedScope scope(blocked_);
   for (const auto& work : unit.works) {
-    wait_ignoring_failure(*work, Deadline::never());  // every operation has its own deadline
-    const Failure failure = work->failure();
+    const Failure failure = memory_->await(*work);
     if (failure.code == DSC_OK) continue;
     if (failure.code != DSC_ERR_NONFINITE) groups_.rethrow(group, Error(failure));
     if (nonfinite_) continue;
@@ -239,20 +261,18 @@ void GradientShards::collect(size_t unit) {
   for (const size_t b : layout_.units[unit]) {
     const auto [to, count, dtype] = shard(b);
     if (count == 0) continue;
-    void* const sum = bucket_call(b).recv;
-    if (options_.average == DSC_AVERAGE_POST && groups_.replicas()) divide(dtype, sum, sum, count, ranks_);
-    if (adds_) {
-      add(dtype, to, sum, count);
-    } else {
-      std::memcpy(to, sum, count * dtype_bytes(dtype));
-    }
+    auto* const sum = static_cast<std::byte*>(bucket_call(b).recv);
+    if (options_.average == DSC_AVERAGE_POST && groups_.replicas())
+      memory_->divide({sum, count, dtype}, ranks_);
+    memory_->put({to, dtype, sum, dtype, count, adds_});
   }
-  full_.close(unit, false);
+  memory_->close(unit);
   units_[unit].live = false;
 }
 
 // Waits for the first operation that is not over, and carries on.
 void GradientShards::wait_for_oldest(Deadline deadline) {
+  if (memory_->in_stream_order()) return advance(collected_ + 1);
   {
     const BlockedScope scope(blocked_);
     for (const auto& work : units_[unit_at(collected_)].works) wait_ignoring_failure(*work, deadline);
@@ -261,8 +281,11 @@ void GradientShards::wait_for_oldest(Deadline deadline) {
 }
 
 // Carries on with the units that were launched, and waits until at least `wanted` of them are in the shards.
+// In stream order nothing is carried on before it is wanted, because gradients that come later would have to
+// wait for the reductions.
 void GradientShards::advance(size_t wanted) {
   const auto is_done = [&](size_t position) {
+    if (memory_->in_stream_order()) return false;
     return std::ranges::all_of(units_[unit_at(position)].works,
                                [](const auto& work) { return work->test(); });
   };

@@ -48,17 +48,18 @@ class Sharded {
   Sharded(const Sharded&) = delete;
   Sharded& operator=(const Sharded&) = delete;
 
-  void begin(bool adds);
-  void finish();                 // collective
-  double clip(double max_norm);  // collective: returns the norm before
-  void step_done(bool changed);
+  // `stream` is null for parameters in host memory.
+  void begin(bool adds, void* stream);
+  void finish(void* stream);                   // collective
+  double clip(double max_norm, void* stream);  // collective: returns the norm before
+  void step_done(bool changed, void* stream);
   void unshard(size_t unit);
-  void wait(size_t unit);
-  void reshard(size_t unit);
+  void wait(size_t unit, void* stream);
+  void reshard(size_t unit, void* stream);
 
   // --- Any thread.
-  void accumulate(size_t index, const void* gradient, int32_t dtype);
-  void mark_ready(size_t index, const void* gradient, int32_t dtype);
+  void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
+  void mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_unused(size_t index);
   void* param_view(size_t index) const;
   void* grad_view(size_t index) const;
@@ -77,7 +78,7 @@ class Sharded {
  private:
   void check_index(size_t index) const;
   void set_initial_values(std::span<const Tensor> params, bool sync);
-  double local_square_sum() const;
+  std::vector<GradientShard> grad_shards() const;
 
   const ShardedPlan plan_;
   ShardGroups groups_;
