@@ -97,6 +97,7 @@ class DeviceMemory final : public ShardMemory {
         group_(group),
         kernels_(context_.kernels->get()),
         stream_(context_.device, 0),
+        between_(context_.device, 0),
         units_(options.full, options.keeps_full, options.pool_bytes),
         arena_(allocate(units_.arena_bytes())),
         shards_(options.shard_bytes > 0 ? allocate(options.shard_bytes) : nullptr) {}
@@ -124,14 +125,16 @@ class DeviceMemory final : public ShardMemory {
   }
 
   bool in_stream_order() const noexcept override { return true; }
-  void* stream() const noexcept override { return stream_.get(); }
+  void* stream(Queue queue) const noexcept override {
+    return queue == Queue::kMain ? stream_.get() : between_.get();
+  }
   void check_stream(void* stream) const override;
   void check_gradient(const void* gradient, const std::string& who) const override;
   void follow(void* stream) override {
     order(device(), *context_.events, stream_of(stream), stream_.get());
   }
   void lead(void* stream) override { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
-  Failure await(Work& work) override;
+  Failure await(Work& work, Queue queue) override;
   void wait() override;
   bool wait_idle(Deadline deadline) noexcept override;
 
@@ -157,6 +160,7 @@ class DeviceMemory final : public ShardMemory {
   Comm& group_;
   const Kernels& kernels_;
   Stream stream_;  // outlives what is freed in its order
+  Stream between_;
   DeviceUnits units_;
   Memory arena_;
   Memory shards_;
@@ -180,9 +184,9 @@ void DeviceMemory::check_gradient(const void* gradient, const std::string& who) 
 }
 
 // An operation that is still running counts as a success; what fails later fails its group.
-Failure DeviceMemory::await(Work& work) {
+Failure DeviceMemory::await(Work& work, Queue queue) {
   Failure failure;
-  capture([&] { work.wait_on(stream_.get(), Deadline::never()); },
+  capture([&] { work.wait_on(stream(queue), Deadline::never()); },
           [&](const Error& error) { failure = error.failure(); });
   return failure;
 }
@@ -200,7 +204,10 @@ void DeviceMemory::wait() {
 
 bool DeviceMemory::wait_idle(Deadline deadline) noexcept {
   bool idle = false;
-  call_out([&] { idle = wait_for(device(), *context_.events, stream_.get(), deadline); });
+  call_out([&] {
+    idle = wait_for(device(), *context_.events, between_.get(), deadline) &&
+           wait_for(device(), *context_.events, stream_.get(), deadline);
+  });
   return idle;
 }
 

@@ -238,16 +238,17 @@ void GradientShards::replicate(size_t unit) {
       call.prescale = 1;
       call.nonfinite = NonFiniteCheck::kOff;
       call.send = call.recv;
+      call.stream = memory_->stream(ShardMemory::Queue::kBetweenOperations);
       units_[unit].works.push_back(groups_.replicas()->start(call));
     }
   });
 }
 
 // A gradient that is not finite fails the iteration and not the groups, so the other units go on.
-void GradientShards::await(Unit& unit, Comm& group) {
+void GradientShards::await(Unit& unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : unit.works) {
-    const Failure failure = memory_->await(*work);
+    const Failure failure = memory_->await(*work, queue);
     if (failure.code == DSC_OK) continue;
     if (failure.code != DSC_ERR_NONFINITE) groups_.rethrow(group, Error(failure));
     if (nonfinite_) continue;
@@ -281,20 +282,22 @@ void GradientShards::wait_for_oldest(Deadline deadline) {
 }
 
 // Carries on with the units that were launched, and waits until at least `wanted` of them are in the shards.
-// In stream order nothing is carried on before it is wanted, because gradients that come later would have to
-// wait for the reductions.
+// In stream order nothing comes into the shards before it is wanted, because gradients that come later would
+// have to wait for the reductions.
 void GradientShards::advance(size_t wanted) {
   const auto is_done = [&](size_t position) {
     if (memory_->in_stream_order()) return false;
     return std::ranges::all_of(units_[unit_at(position)].works,
                                [](const auto& work) { return work->test(); });
   };
-  for (; replicated_ < launched_ && (replicated_ < wanted || is_done(replicated_)); ++replicated_) {
-    await(units_[unit_at(replicated_)], groups_.shards());
+  const bool relays = memory_->in_stream_order() && groups_.replicas();
+  const auto queue = relays ? ShardMemory::Queue::kBetweenOperations : ShardMemory::Queue::kMain;
+  for (; replicated_ < launched_ && (replicated_ < wanted || relays || is_done(replicated_)); ++replicated_) {
+    await(units_[unit_at(replicated_)], groups_.shards(), queue);
     if (groups_.replicas()) replicate(unit_at(replicated_));
   }
   for (; collected_ < replicated_ && (collected_ < wanted || is_done(collected_)); ++collected_) {
-    if (groups_.replicas()) await(units_[unit_at(collected_)], *groups_.replicas());
+    if (groups_.replicas()) await(units_[unit_at(collected_)], *groups_.replicas(), ShardMemory::Queue::kMain);
     collect(unit_at(collected_));
   }
 }

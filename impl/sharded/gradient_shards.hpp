@@ -111,7 +111,7 @@ class GradientShards {
   void scale_here_if_needed(Call& call, size_t count);
   void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
   void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void await(Unit& unit, Comm& group) DSC_REQUIRES(launch_mutex_);
+  void await(Unit& unit, Comm& group, ShardMemory::Queue queue) DSC_REQUIRES(launch_mutex_);
   void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
   void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
   void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);

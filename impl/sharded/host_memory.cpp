@@ -69,7 +69,7 @@ class HostMemory final : public ShardMemory {
   }
 
   bool in_stream_order() const noexcept override { return false; }
-  void* stream() const noexcept override { return nullptr; }
+  void* stream(Queue) const noexcept override { return nullptr; }
   void check_stream(void* stream) const override {
     if (stream)
       fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
@@ -84,7 +84,7 @@ class HostMemory final : public ShardMemory {
   }
   void follow(void*) override {}
   void lead(void*) override {}
-  Failure await(Work& work) override {
+  Failure await(Work& work, Queue) override {
     wait_ignoring_failure(work, Deadline::never());  // every operation has its own deadline
     return work.failure();
   }

@@ -43,6 +43,10 @@ struct ElementCopy {
 // One implementation for host memory, one for devices.
 class ShardMemory {
  public:
+  // Operations that come behind other operations, and before anything else needs these, have a stream of their
+  // own, where no gradient waits for them.
+  enum class Queue : uint8_t { kMain, kBetweenOperations };
+
   virtual ~ShardMemory() = default;  // frees the memory unless keep() was called
 
   // --- Memory.
@@ -69,7 +73,7 @@ class ShardMemory {
   // --- Order.
   virtual bool in_stream_order() const noexcept = 0;
   // Returns the stream for operations; null in host memory.
-  virtual void* stream() const noexcept = 0;
+  virtual void* stream(Queue queue = Queue::kMain) const noexcept = 0;
   // Throws UNSUPPORTED for a stream that cannot be used here.
   virtual void check_stream(void* stream) const = 0;
   // Throws INVALID_ARG if a gradient, which may be null, is in other memory. Any thread.
@@ -77,9 +81,9 @@ class ShardMemory {
   // What comes here later waits for what is on the caller's stream now, or the other way round. Any thread.
   virtual void follow(void* stream) = 0;
   virtual void lead(void* stream) = 0;
-  // What comes here later comes behind an operation. Returns how the operation has ended, as far as that is
-  // known.
-  virtual Failure await(Work& work) = 0;
+  // What comes here later, in this queue, comes behind an operation. Returns how the operation has ended, as far
+  // as that is known.
+  virtual Failure await(Work& work, Queue queue = Queue::kMain) = 0;
   // Waits until all is done.
   virtual void wait() = 0;
   virtual bool wait_idle(Deadline deadline) noexcept = 0;
