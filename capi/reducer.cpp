@@ -12,6 +12,7 @@
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
+#include "pipeline_run/running_pass.hpp"
 #include "reducer/broadcast.hpp"
 #include "reducer/verify.hpp"
 #include "reducer_handle.hpp"
@@ -200,6 +201,7 @@ dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stre
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
     pinned->refuse_inside_hook();
+    if (pinned->reduces()) dsc::refuse_reduction_in_pass("finish");
     pinned->finish(stream);
   });
 }

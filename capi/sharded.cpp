@@ -8,6 +8,7 @@
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
+#include "pipeline_run/running_pass.hpp"
 #include "shard_plan.hpp"
 #include "sharded/sharded.hpp"
 #include "tensors.hpp"
@@ -126,6 +127,7 @@ dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t index) {
 dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
+    dsc::refuse_reduction_in_pass("finish");
     inside->finish(stream);
   });
 }

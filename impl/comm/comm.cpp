@@ -219,6 +219,10 @@ std::string Comm::trace(const char* reason) const {
   return trace_text(state_.world(), state_.world().groups(), reason);
 }
 
+void Comm::trace_iterations(const std::shared_ptr<const IterationSource>& source) {
+  state_.world().add_iterations(source);
+}
+
 std::string Comm::trace_path() const {
   const World& world = state_.world();
   return world.trace_folder().empty()

@@ -13,6 +13,8 @@
 namespace dsc {
 
 // One thread at a time may call a communicator, except for functions marked "any thread".
+class IterationSource;
+
 class Comm final {
  public:
   explicit Comm(Engines engines);
@@ -93,7 +95,9 @@ class Comm final {
   std::vector<OpStats> stats() const;
   std::string trace(const char* reason) const;  // all groups of its world on this rank
   std::string trace_path() const;               // empty without a folder for traces
-  std::string tuning() const;                   // the sizes by which data moves, KEY=BYTES,...
+  // From now on traces show the iterations of this reducer.
+  void trace_iterations(const std::shared_ptr<const IterationSource>& source);
+  std::string tuning() const;  // the sizes by which data moves, KEY=BYTES,...
 
   // Never null; see CommState.
   const std::shared_ptr<NonFiniteLedger>& nonfinite() const noexcept { return state_.nonfinite; }

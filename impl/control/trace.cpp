@@ -12,6 +12,7 @@
 #include "base/hash.hpp"
 #include "base/json.hpp"
 #include "control/group.hpp"
+#include "control/iteration_source.hpp"
 #include "control/recorder.hpp"
 #include "control/world.hpp"
 #include "dtype/dtype.hpp"
@@ -261,6 +262,39 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   json.end_object();
 }
 
+void write_iteration(JsonWriter& json, const RecordedIteration& iteration, const Clock& clock) {
+  const auto time = [&](const char* name, int64_t ticks) {
+    field_or_null(json, name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
+  };
+  json.begin_object();
+  field(json, "pg_id", std::to_string(iteration.group));
+  field(json, "number", static_cast<int64_t>(iteration.number));
+  time("time_begun_ns", iteration.begun);
+  time("time_finishing_ns", iteration.finishing);
+  time("time_finished_ns", iteration.finished);
+  json.key("gradients");
+  json.begin_array();
+  for (const RecordedIteration::Gradient& gradient : iteration.gradients) {
+    json.begin_object();
+    field(json, "name", gradient.name);
+    field(json, "bucket", static_cast<int64_t>(gradient.bucket));
+    time("time_ready_ns", gradient.ready);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("buckets");
+  json.begin_array();
+  for (const RecordedIteration::Bucket& bucket : iteration.buckets) {
+    json.begin_object();
+    field(json, "bytes", static_cast<int64_t>(bucket.bytes));
+    time("time_launched_ns", bucket.launched);
+    time("time_reduced_ns", bucket.reduced);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 std::vector<Entry> read_entries(const Groups& groups) {
   std::vector<Entry> entries;
   for (const ShownGroup& group : groups)
@@ -301,6 +335,10 @@ std::string trace_text(const World& world, const std::vector<std::shared_ptr<Gro
   json.key("entries");
   json.begin_array();
   for (size_t i = 0; i < entries.size(); ++i) write_entry(json, entries[i], i, clock);
+  json.end_array();
+  json.key("iterations");
+  json.begin_array();
+  for (const RecordedIteration& iteration : world.iterations()) write_iteration(json, iteration, clock);
   json.end_array();
   json.end_object();
   return json.take();

@@ -227,6 +227,21 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
+void World::add_iterations(const std::shared_ptr<const IterationSource>& source) {
+  MutexLock lock(groups_mutex_);
+  std::erase_if(reducers_, [](const auto& known) { return known.expired(); });
+  reducers_.push_back(source);
+}
+
+std::vector<RecordedIteration> World::iterations() const {
+  std::vector<RecordedIteration> all;
+  MutexLock lock(groups_mutex_);
+  for (const auto& known : reducers_)
+    if (const auto source = known.lock()) all.push_back(source->read_iteration());
+  std::erase_if(all, [](const auto& iteration) { return iteration.number == 0; });
+  return all;
+}
+
 void World::tell_of_finalize(uint64_t except) noexcept {
   {
     MutexLock lock(groups_mutex_);

@@ -6,6 +6,7 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "comm/memory.hpp"
+#include "pipeline_run/running_pass.hpp"
 #include "pipeline_run/shape_header.hpp"
 #include "pipeline_run/unwritten.hpp"
 
@@ -245,6 +246,7 @@ std::string PipeRunner::call_action(PipeActions& actions, const Instruction& ins
   if (checks_unwritten_) fill_unwritten(instruction, buffers);
   capture(
       [&] {
+        const RunningPass inside(instruction);
         const int32_t answer = actions.carry_out(instruction, buffers);
         if (answer == 0) return;
         const std::string words = actions.problem();

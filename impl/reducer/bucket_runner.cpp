@@ -41,6 +41,11 @@ void BucketHook::load(std::span<const std::byte> state, std::span<const HookBuck
          state.size());
 }
 
+BucketRunner::BucketRunner(Comm& group, const ParamList& params)
+    : timeline(std::make_shared<Timeline>(group.id(), params.labels)), group_(group), params_(params) {
+  group.trace_iterations(timeline);
+}
+
 void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
   if (hook) hook->prepare(params_.tensors);
   hook_ = std::move(hook);
@@ -52,6 +57,9 @@ void BucketRunner::begin(BucketSet& set, int divisor) {
     if (set_ && hook_) hook_->prepare(params_.tensors);
     set_ = &set;
     buckets_ = std::vector<Bucket>(set.size());
+    std::vector<size_t> bytes;
+    for (size_t b = 0; b < set.size(); ++b) bytes.push_back(set.bucket_bytes(b));
+    timeline->set_buckets(set.layout.param_buckets, std::move(bytes));
   }
   divisor_ = divisor;
   set.set_divisor(hook_ ? 1 : divisor);
@@ -63,7 +71,7 @@ void BucketRunner::begin(BucketSet& set, int divisor) {
     bucket.next_step = 0;
     bucket.reduced = false;
   }
-  timeline.begin(params_.size(), buckets_.size());
+  timeline->begin();
 }
 
 // acq_rel: the thread that completes a bucket sees what the other threads have written to it.
@@ -79,7 +87,7 @@ bool BucketRunner::is_next_complete() const noexcept {
 // between ranks.
 void BucketRunner::start_next() {
   const size_t number = launched_;
-  timeline.launched(number);
+  timeline->launched(number);
   if (!hook_) {
     buckets_[number].work = set_->storage->start(number, set_->calls[number]);
   } else {
@@ -133,7 +141,7 @@ void BucketRunner::step(size_t b) {
             throw Error(error);
           });
   bucket.reduced = !bucket.work;
-  if (bucket.reduced) timeline.reduced(b, tick_now());
+  if (bucket.reduced) timeline->reduced(b, tick_now());
 }
 
 void BucketRunner::advance(size_t b) {
@@ -172,7 +180,7 @@ Failure BucketRunner::await(size_t bucket) {
   const auto work = work_of(bucket);
   if (!work) return {};
   const Failure failure = set_->storage->outcome(*work);
-  timeline.reduced(bucket, work->end_ticks());
+  if (failure.code == DSC_OK) timeline->reduced(bucket, work->end_ticks());
   return failure;
 }
 

@@ -28,7 +28,7 @@ class StartScope {
 
 class BucketRunner {
  public:
-  BucketRunner(Comm& group, const ParamList& params) : group_(group), params_(params) {}
+  BucketRunner(Comm& group, const ParamList& params);
 
   // Between iterations.
   void set_hook(std::shared_ptr<BucketHook> hook);
@@ -76,7 +76,7 @@ class BucketRunner {
   // Waits for all operations that were started; returns false if one may still run at the deadline.
   bool wait_idle(Deadline deadline) noexcept;
 
-  Timeline timeline;  // of the iteration
+  const std::shared_ptr<Timeline> timeline;  // of the iteration
 
  private:
   struct Bucket {

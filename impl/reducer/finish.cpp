@@ -43,12 +43,12 @@ class AbortUnlessDone {
 void Reducer::finish(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
   stop_marking();
-  runner_.timeline.finishing();
+  runner_.timeline->finishing();
   if (intake_.is_local()) {  // it only added to what this rank collects
     intake_.take_deferred();
     storage().end(stream);
     const MutexLock lock(intake_.mutex);
-    runner_.timeline.finished();
+    runner_.timeline->finished();
     return intake_.marks.end();
   }
   AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
@@ -181,8 +181,8 @@ void Reducer::agree_after() {
 void Reducer::end_iteration(bool good) {
   runner_.end();
   const MutexLock lock(intake_.mutex);
-  runner_.timeline.finished();
-  if (PhaseSampler::is_sampled(iterations_)) phases_.add(runner_.timeline.read());
+  runner_.timeline->finished();
+  if (PhaseSampler::is_sampled(iterations_)) phases_.add(runner_.timeline->read());
   ++iterations_;
   has_results_ = good;
   intake_.marks.end();

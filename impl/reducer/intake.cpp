@@ -47,7 +47,7 @@ void GradientIntake::become_ready(size_t index, bool used) {
     const MutexLock lock(mutex);
     marks.usage().note_ready(index, used);
   }
-  runner_.timeline.ready(index);
+  runner_.timeline->ready(index);
   if (runner_.count_ready(set().slots[index].bucket)) complete_();
 }
 

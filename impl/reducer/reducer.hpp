@@ -96,6 +96,8 @@ class Reducer {
   void read_gradient(size_t index, void* gradient) const;  // host memory, between iterations
   size_t size() const noexcept { return params_.size(); }
   int32_t average() const noexcept { return options_.average; }
+  // Whether the iteration is reduced at its end; false if it only adds to what this rank collects.
+  bool reduces() const noexcept { return !intake_.is_local(); }
   void refuse_inside_hook() const { runner_.refuse_inside_hook(); }
   void load_hook(std::span<const std::byte> state);
   BucketPlan plan() const;

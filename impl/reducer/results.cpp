@@ -67,7 +67,7 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
   for (size_t i = 0; i < params_.size(); ++i)
     if (iterations_ > 0 && usage.used()[i] == 0) report.unused.push_back(i);
   report.unused_everywhere = unused_;
-  report.times = runner_.timeline.read();
+  report.times = runner_.timeline->read();
   report.phases = phases_;
   if (group_->revoked()) report.failure = group_->failure().text.str();
   return report;

@@ -3,9 +3,13 @@
 
 #include <atomic>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
+#include "control/iteration_source.hpp"
 
 namespace dsc {
 
@@ -20,25 +24,42 @@ struct IterationTimes {
 };
 
 // Takes time stamps during an iteration. Any thread may note, each item once.
-class Timeline {
+class Timeline final : public IterationSource {
  public:
-  void begin(size_t params, size_t buckets);
-  void ready(size_t param) noexcept { ready_[param].store(tick_now(), std::memory_order_relaxed); }
-  void launched(size_t bucket) noexcept { launched_[bucket] = tick_now(); }
-  void reduced(size_t bucket, int64_t ticks) noexcept { reduced_[bucket] = ticks; }
-  void finishing() noexcept { finishing_ = tick_now(); }
-  void finished() noexcept { finished_ = tick_now(); }
+  Timeline(uint64_t group, std::vector<std::string> params)
+      : group_(group), params_(std::move(params)), ready_(params_.size()) {}
+
+  // Between iterations: the bucket of each parameter, and the bytes of each bucket.
+  void set_buckets(std::span<const size_t> bucket_of, std::vector<size_t> bytes);
+  void begin() noexcept;
+  void ready(size_t param) noexcept { stamp(ready_[param]); }
+  void launched(size_t bucket) noexcept { stamp(launched_[bucket]); }
+  void reduced(size_t bucket, int64_t ticks) noexcept { stamp(reduced_[bucket], ticks); }
+  void finishing() noexcept { stamp(finishing_); }
+  void finished() noexcept { stamp(finished_); }
 
   // Between iterations: the times of the latest one.
   IterationTimes read() const;
+  RecordedIteration read_iteration() const override;
 
  private:
-  int64_t begun_ = 0;
-  int64_t finishing_ = 0;
-  int64_t finished_ = 0;
-  std::vector<std::atomic<int64_t>> ready_;
-  std::vector<int64_t> launched_;
-  std::vector<int64_t> reduced_;
+  using Ticks = std::atomic<int64_t>;
+  static void stamp(Ticks& time, int64_t ticks = tick_now()) noexcept {
+    time.store(ticks, std::memory_order_relaxed);
+  }
+
+  const uint64_t group_;
+  const std::vector<std::string> params_;
+  std::atomic<uint64_t> number_{0};
+  Ticks begun_{0};
+  Ticks finishing_{0};
+  Ticks finished_{0};
+  std::vector<Ticks> ready_;
+  mutable Mutex mutex_;  // lets a trace read while set_buckets() replaces what follows
+  std::vector<size_t> bucket_of_;
+  std::vector<size_t> bytes_;
+  std::vector<Ticks> launched_;
+  std::vector<Ticks> reduced_;
 };
 
 }  // namespace dsc

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 
 import tool
 from dumps import MS, Job
@@ -65,6 +66,29 @@ with open(f"{sys.argv[1]}/{world.rank}.json", "w") as file:
 world.barrier()
 """
 
+ITERATIONS = """
+import os, sys, time
+import numpy as np
+import libdsc as dsc
+
+world = dsc.init_distributed(timeout=3)
+params = [np.zeros(size, np.float32) for size in (70_000, 5, 90_000)]
+reducer = dsc.BucketReducer(world, params, bucket_bytes=1 << 18, first_bucket_bytes=1 << 18)
+for step in range(3):
+    reducer.begin()
+    for i in (2, 1, 0):
+        if sys.argv[1] == "stuck" and world.rank == 2 and step == 2 and i == 1:
+            time.sleep(6)
+        reducer.mark_ready(i, params[i])
+    try:
+        reducer.finish()
+    except dsc.DscError:
+        time.sleep(1)  # until the trace is written
+        os._exit(1)
+world.dump_trace()
+dsc.finalize()
+"""
+
 
 def dscrun(script, folder, *args, **environment):
     (folder / "job.py").write_text(script)
@@ -85,6 +109,45 @@ def test_a_rank_that_does_not_come_is_named(tmp_path):
     assert "it last completed barrier number 6" in late[0]["text"]
     assert "ranks 0, 1, 3 waited" in late[0]["text"] and "until the time-out" in late[0]["text"]
     assert "DSC_ERR_TIMEOUT" in texts(report, "FAILED")[0]
+
+
+def shapes(svg, name, key=None):
+    found = ElementTree.parse(svg).getroot().findall(f".//{{http://www.w3.org/2000/svg}}{name}")
+    return [shape for shape in found if key is None or key in "".join(shape.itertext())]
+
+
+def test_iterations_of_reducers_are_drawn(tmp_path):
+    result = dscrun(ITERATIONS, tmp_path, "fine", DSC_TRACE_DIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    drawn = tool.trace("iteration", tmp_path)
+    svg = tmp_path / "iteration.svg"
+    assert (drawn.returncode, drawn.stdout) == (0, f"Wrote {svg} (open it in a browser)\n"), drawn.stderr
+    assert [text.text for text in shapes(svg, "text", "iteration")] == [f"rank {rank}, iteration 3" for rank in range(4)]
+    assert len(shapes(svg, "line", "parameter 2 ready at")) == 4 and len(shapes(svg, "rect", "reduced at")) == 4 * 2
+    dump = json.loads((tmp_path / "dsc_trace_rank_1.json").read_text())
+    (iteration,) = dump["iterations"]
+    times = [bucket["time_reduced_ns"] - bucket["time_launched_ns"] for bucket in iteration["buckets"]]
+    assert min(times) > 0 and iteration["time_begun_ns"] < iteration["time_finishing_ns"] < iteration["time_finished_ns"]
+    merge(tmp_path)
+    events = json.loads((tmp_path / "trace.perfetto.json").read_text())["traceEvents"]
+    kinds = [(event["pid"], event["cat"]) for event in events if event.get("cat") in ("reducer", "gradient")]
+    assert all((kinds.count((rank, "reducer")), kinds.count((rank, "gradient"))) == (3, 3) for rank in range(4))
+
+
+def test_an_iteration_that_is_stuck_is_drawn(tmp_path):
+    result = dscrun(ITERATIONS, tmp_path, "stuck", DSC_TRACE_DIR=str(tmp_path))
+    assert tool.trace("iteration", tmp_path).returncode == 0, result.stderr
+    titles = [text.text for text in shapes(tmp_path / "iteration.svg", "text", "iteration")]
+    assert "rank 0, iteration 3: not finished" in titles, titles
+    unknown = shapes(tmp_path / "iteration.svg", "rect", "end not known")
+    assert len(unknown) >= 3 and any("bucket 1" in "".join(bar.itertext()) for bar in unknown)
+
+
+def test_no_iteration(tmp_path):
+    Job(2).write(tmp_path)
+    drawn = tool.trace("iteration", tmp_path)
+    assert drawn.returncode == tool.USAGE and "no iteration of a gradient reducer" in drawn.stderr, drawn.stderr
+    assert not (tmp_path / "iteration.svg").exists()
 
 
 def test_a_killed_rank_leaves_no_dump(tmp_path):

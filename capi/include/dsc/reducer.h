@@ -434,7 +434,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* re
  * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient that was passed
  * in is written, the message says which buckets' views hold results already, and the iteration is over; other
  * ranks that had marked them get DSC_ERR_MISMATCH naming this rank and parameter, and then the reducer is
- * revoked; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * revoked; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
+ * DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream);

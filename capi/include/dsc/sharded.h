@@ -313,7 +313,8 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
  * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
  * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
  * while gradients are checked (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on
- * working; DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * working; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
+ * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);

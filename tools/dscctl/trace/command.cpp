@@ -15,6 +15,7 @@
 
 #include "dscctl/trace/dump.hpp"
 #include "dscctl/trace/findings.hpp"
+#include "dscctl/trace/iteration.hpp"
 #include "dscctl/trace/operations.hpp"
 #include "dscctl/trace/perfetto.hpp"
 #include "dscctl/trace/reader.hpp"
@@ -87,6 +88,7 @@ class TraceCommand final : public Command {
  private:
   CLI::App* merge_ = nullptr;
   CLI::App* summary_ = nullptr;
+  CLI::App* iteration_ = nullptr;
   std::vector<std::string> sources_;
   std::string out_;
   double late_after_s_ = 1.0;
@@ -105,6 +107,7 @@ TraceCommand::TraceCommand(CLI::App& parent)
       "Such as: dscctl trace merge traces && xdg-open traces/timeline.html\n"
       "         dscctl trace merge node0/trace.0.json node1/trace.1.json -o merged\n"
       "         dscctl trace summary traces --rank 3\n"
+      "         dscctl trace iteration traces && xdg-open traces/iteration.svg\n"
       "Exit code: 0 nothing found, 1 something is late, slow, stuck, failed, unfit or missing, 2 wrong "
       "usage.");
   merge_ = app().add_subcommand(
@@ -126,6 +129,11 @@ TraceCommand::TraceCommand(CLI::App& parent)
       ->check(number("a rank, 0 or more", 0, INT_MAX))
       ->type_name("RANK");
   summary_->add_flag("--json", as_json_, "Prints JSON");
+  iteration_ = app().add_subcommand(
+      "iteration", "Draws the latest iteration of gradient reducers on all ranks; writes iteration.svg");
+  iteration_->add_option("PATH", sources_, kDumps)->required()->type_name("");
+  iteration_->add_option("-o,--out", out_, "Folder for the file (default: that of the first dump)")
+      ->type_name("DIR");
 }
 
 fs::path folder_of(const fs::path& source) {
@@ -168,12 +176,24 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
   return kFine;
 }
 
+int run_iteration(const Sources& sources, const fs::path& out) {
+  const std::string picture = draw_iterations(load(sources));
+  if (picture.empty())
+    throw Refused(sources.front().string() +
+                  ": no iteration of a gradient reducer; a dump has those of reducers that were alive");
+  fs::create_directories(out);
+  const fs::path svg = write_file(out, "iteration.svg", [&](std::ostream& to) { to << picture; });
+  std::cout << "Wrote " << svg.string() << " (open it in a browser)\n";
+  return kFine;
+}
+
 int TraceCommand::run() const {
   const Sources sources(sources_.begin(), sources_.end());
   try {
     if (summary_->parsed()) return run_summary(sources, rank_, as_json_);
-    return run_merge(sources, out_.empty() ? folder_of(sources.front()) : fs::path(out_),
-                     {static_cast<int64_t>(late_after_s_ * 1e9)}, all_, as_json_);
+    const fs::path out = out_.empty() ? folder_of(sources.front()) : fs::path(out_);
+    if (iteration_->parsed()) return run_iteration(sources, out);
+    return run_merge(sources, out, {static_cast<int64_t>(late_after_s_ * 1e9)}, all_, as_json_);
   } catch (const Refused& refused) {
     std::cerr << "dscctl: " << refused.what() << "\n";
   } catch (const fs::filesystem_error& error) {

@@ -60,6 +60,7 @@ class DumpParser {
     read_groups(dump);
     read_progress(dump);
     read_entries(dump);
+    read_iterations(dump);
     return dump;
   }
 
@@ -125,6 +126,38 @@ class DumpParser {
       if (entry.completed && !entry.failed())
         progress.completed = std::max(progress.completed, entry.sequence);
     }
+  }
+
+  void read_iterations(Dump& dump) {
+    if (top_.find("iterations") == nullptr) return;
+    const Json& list = top_.list("iterations");
+    for (size_t i = 0; i < list.size(); ++i)
+      dump.iterations.push_back(read_iteration(Reader(list[i], "iterations[" + std::to_string(i) + "]")));
+  }
+
+  Iteration read_iteration(const Reader& reader) const {
+    Iteration iteration;
+    iteration.group = group_of(reader);
+    iteration.number = reader.integer("number");
+    iteration.begun = reader.integer("time_begun_ns");
+    iteration.finishing = reader.optional_integer("time_finishing_ns");
+    iteration.finished = reader.optional_integer("time_finished_ns");
+    const Json& buckets = reader.list("buckets");
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      const Reader bucket(buckets[b], reader.place_of("buckets") + "[" + std::to_string(b) + "]");
+      iteration.buckets.push_back({bucket.integer("bytes"), bucket.optional_integer("time_launched_ns"),
+                                   bucket.optional_integer("time_reduced_ns")});
+    }
+    const Json& gradients = reader.list("gradients");
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const Reader gradient(gradients[i], reader.place_of("gradients") + "[" + std::to_string(i) + "]");
+      const int64_t bucket = gradient.integer("bucket");
+      if (bucket < 0 || bucket >= static_cast<int64_t>(iteration.buckets.size()))
+        gradient.complain("bucket", "the number of a bucket", gradient.find("bucket"));
+      iteration.gradients.push_back(
+          {gradient.text("name"), static_cast<size_t>(bucket), gradient.optional_integer("time_ready_ns")});
+    }
+    return iteration;
   }
 
   Entry read_entry(const Reader& reader) {
@@ -295,6 +328,19 @@ void shift(Dump& dump, int64_t by_ns) {
     entry.created += by_ns;
     for (std::optional<TimeNs>* time : {&entry.started, &entry.met, &entry.completed})
       if (*time) **time += by_ns;
+  }
+  const auto move = [&](std::optional<TimeNs>& time) {
+    if (time) *time += by_ns;
+  };
+  for (Iteration& iteration : dump.iterations) {
+    iteration.begun += by_ns;
+    move(iteration.finishing);
+    move(iteration.finished);
+    for (Iteration::Gradient& gradient : iteration.gradients) move(gradient.ready);
+    for (Iteration::Bucket& bucket : iteration.buckets) {
+      move(bucket.launched);
+      move(bucket.reduced);
+    }
   }
 }
 

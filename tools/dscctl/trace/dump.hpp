@@ -55,6 +55,26 @@ struct Progress {
   int64_t completed = -1;
 };
 
+// The latest iteration of a gradient reducer.
+struct Iteration {
+  struct Gradient {
+    std::string name;
+    size_t bucket = 0;
+    std::optional<TimeNs> ready;
+  };
+  struct Bucket {
+    int64_t bytes = 0;
+    std::optional<TimeNs> launched, reduced;
+  };
+
+  size_t group = 0;  // index in Trace::groups
+  int64_t number = 0;
+  TimeNs begun = 0;
+  std::optional<TimeNs> finishing, finished;
+  std::vector<Gradient> gradients;
+  std::vector<Bucket> buckets;
+};
+
 struct Dump {
   std::filesystem::path file;
   int rank = 0;
@@ -64,6 +84,7 @@ struct Dump {
   TimeNs time = 0;
   std::optional<int64_t> unix_minus_monotonic;  // when it was taken
   std::vector<Entry> entries;                   // oldest first
+  std::vector<Iteration> iterations;            // one per reducer
   std::map<size_t, Progress> groups;            // by index in Trace::groups; what this rank is a member of
 };
 

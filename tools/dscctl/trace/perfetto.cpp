@@ -14,6 +14,8 @@ namespace {
 
 constexpr const char* kMessages = "messages";
 constexpr const char* kOnDevice = "on device";
+constexpr const char* kBuckets = "gradient buckets";
+constexpr const char* kGradients = "gradients";
 
 struct Slice {
   TimeNs begin = 0;
@@ -97,6 +99,7 @@ class PerfettoWriter {
     });
     Lanes lanes;
     for (const Entry* entry : entries) write_entry(dump, *entry, lanes);
+    for (const Iteration& iteration : dump.iterations) write_iteration(dump, iteration, lanes);
   }
 
   struct Lane {
@@ -106,11 +109,14 @@ class PerfettoWriter {
   };
   using Lanes = std::vector<Lane>;
 
-  // Slices of one track must not overlap, but messages and what runs on devices may: each goes to the first
-  // track of its kind that is free.
   size_t track_of(const Dump& dump, const Entry& entry, const Slice& slice, Lanes& lanes) {
     if (!entry.is_message && !entry.on_device) return entry.group + 1;
-    const char* const kind = entry.on_device ? kOnDevice : kMessages;
+    return free_track(dump, entry.on_device ? kOnDevice : kMessages, slice, lanes);
+  }
+
+  // Slices of one track must not overlap, but messages, buckets and what runs on devices may: each goes to
+  // the first track of its kind that is free.
+  size_t free_track(const Dump& dump, const char* kind, const Slice& slice, Lanes& lanes) {
     int number = 1;
     auto free = lanes.begin();
     for (; free != lanes.end() && (free->kind != kind || free->end > slice.begin); ++free)
@@ -136,6 +142,32 @@ class PerfettoWriter {
     const TimeNs met = std::clamp(entry.met.value_or(slice->end), slice->begin, slice->end);
     write_slice(dump.rank, track, "wait", "wait", {slice->begin, met}, Json::object());
     if (entry.met) write_slice(dump.rank, track, "move", "move", {met, slice->end}, Json::object());
+  }
+
+  // The latest iteration of a reducer: gradients as moments, reductions of buckets as slices.
+  void write_iteration(const Dump& dump, const Iteration& iteration, Lanes& lanes) {
+    const std::string reducer = trace_.groups[iteration.group].name;
+    const TimeNs end = iteration.finished.value_or(dump.time);
+    const size_t track = free_track(dump, kGradients, {iteration.begun, end}, lanes);
+    write_slice(dump.rank, track, "iteration of " + reducer, "reducer", {iteration.begun, end},
+                {{"number", iteration.number}, {"finished", iteration.finished.has_value()}});
+    for (const Iteration::Gradient& gradient : iteration.gradients)
+      if (gradient.ready)
+        event({{"ph", "i"},
+               {"s", "t"},
+               {"name", gradient.name},
+               {"cat", "gradient"},
+               {"pid", dump.rank},
+               {"tid", track},
+               {"ts", microseconds(*gradient.ready)},
+               {"args", {{"bucket", gradient.bucket}}}});
+    for (size_t b = 0; b < iteration.buckets.size(); ++b) {
+      const Iteration::Bucket& bucket = iteration.buckets[b];
+      if (!bucket.launched) continue;
+      const Slice slice{*bucket.launched, std::max(*bucket.launched, bucket.reduced.value_or(end))};
+      write_slice(dump.rank, free_track(dump, kBuckets, slice, lanes), "bucket " + std::to_string(b),
+                  "reducer", slice, {{"bytes", bucket.bytes}, {"end_known", bucket.reduced.has_value()}});
+    }
   }
 
   void write_slice(int rank, size_t track, const std::string& name, const char* category, const Slice& slice,
@@ -207,11 +239,13 @@ class PerfettoWriter {
 
 TimeNs first_time(const Trace& trace) {
   TimeNs first = 0;
-  for (const Dump& dump : trace.dumps)
-    for (const Entry& entry : dump.entries)
-      first = first == 0 ? entry.created : std::min(first, entry.created);
+  const auto take = [&](TimeNs time) { first = first == 0 ? time : std::min(first, time); };
+  for (const Dump& dump : trace.dumps) {
+    for (const Entry& entry : dump.entries) take(entry.created);
+    for (const Iteration& iteration : dump.iterations) take(iteration.begun);
+  }
   if (first != 0) return first;
-  for (const Dump& dump : trace.dumps) first = first == 0 ? dump.time : std::min(first, dump.time);
+  for (const Dump& dump : trace.dumps) take(dump.time);
   return first;
 }
 

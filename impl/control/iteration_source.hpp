@@ -1,0 +1,42 @@
+// What a trace shows of a gradient reducer: when the gradients of its latest iteration came, and when its
+// buckets were reduced.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dsc {
+
+// Times are ticks of tick_now(); 0: has not happened.
+struct RecordedIteration {
+  struct Gradient {
+    std::string name;
+    size_t bucket;
+    int64_t ready;
+  };
+  struct Bucket {
+    size_t bytes;
+    int64_t launched;
+    int64_t reduced;
+  };
+
+  uint64_t group = 0;   // id of the reducer's communicator
+  uint64_t number = 0;  // of the iterations that have begun, from 1; 0: none has
+  int64_t begun = 0;
+  int64_t finishing = 0;
+  int64_t finished = 0;
+  std::vector<Gradient> gradients;
+  std::vector<Bucket> buckets;
+};
+
+class IterationSource {
+ public:
+  virtual ~IterationSource() = default;
+
+  // Any thread, also while the iteration is running or stuck; waits for no other rank.
+  virtual RecordedIteration read_iteration() const = 0;
+};
+
+}  // namespace dsc
