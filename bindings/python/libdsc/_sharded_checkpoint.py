@@ -6,11 +6,13 @@ import json
 import os
 import pathlib
 import struct
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
-from libdsc import _raw
-from libdsc._memory import numpy_module
+from libdsc import _buffers, _dtypes, _raw, _streams
+from libdsc._buffers import DeviceMemory
+from libdsc._memory import DeviceArray, numpy_module
 from libdsc._shard_plan import ShardRules, shard_copies
+from libdsc._tensors import DATA_S
 
 _FORMAT = 1
 _NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "I64": "i8", "I32": "i4", "U64": "u8", "U32": "u4", "U16": "u2",
@@ -38,19 +40,17 @@ def _plain(units: Any) -> Any:
     return None if units is None else [int(unit) for unit in units]
 
 
-def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]]) -> None:
+def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
     """Writes the file of this rank's shard, unless a rank of another copy does."""
-    numpy = numpy_module()
     shards = sharded.shards
     _check_state(state, shards)
     if sharded._world.rank >= sharded.n_shards:
         return
     bucket_types = _bucket_types(sharded)
-    arrays = {f"params.{b}": (bucket_types[b], numpy.ascontiguousarray(shard.params)) for b, shard in enumerate(shards)}
+    arrays = {f"params.{b}": (bucket_types[b], _on_host(shard.params, stream)[1]) for b, shard in enumerate(shards)}
     for name, of_name in state.items():
         for b, array in enumerate(of_name):
-            array = numpy.ascontiguousarray(array)
-            arrays[f"{name}.{b}"] = (_type_name(array.dtype), array)
+            arrays[f"{name}.{b}"] = _on_host(array, stream)
     header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps(_layout(sharded))}}
     at = 0
     for name, (dtype, array) in arrays.items():
@@ -59,11 +59,30 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]]) -> None:
     _write(_file(pathlib.Path(folder), sharded.shard, sharded.n_shards), header, [array for _, array in arrays.values()])
 
 
+def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
+    """The type's name and the elements of an array, which are copied from a GPU."""
+    numpy = numpy_module()
+    if stream is not None:  # there are arrays on a GPU
+        address, count, code, owner = _buffers.locate(x, "state", None, False)
+        if isinstance(owner, DeviceMemory):
+            copied = numpy.empty(count, _dtypes.numpy_type(code))
+            _streams.copy(copied.ctypes.data, address, copied.nbytes, stream, DATA_S)
+            return _name_of(code), copied
+    array = numpy.ascontiguousarray(x)
+    return _type_name(array.dtype), array
+
+
+def _count(x: Any) -> int:
+    """The elements of an array of numpy, or of one on a GPU; -1: it is none."""
+    shape = getattr(x, "shape", None)
+    return -1 if shape is None else int(numpy_module().prod(shape))
+
+
 def _check_state(state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
     for name, arrays in state.items():
         if name == "params" or not name or "." in name:
             raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
-        sizes, expected = [getattr(array, "size", -1) for array in arrays], [shard.count for shard in shards]
+        sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
         if sizes != expected:
             raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")
 
@@ -72,8 +91,13 @@ def _bucket_types(sharded: Any) -> list[str]:
     """Of parameters, whose arrays may stand for types that numpy does not know."""
     types = {}
     for one in sharded._bucket_codes():
-        types[one[0]] = _OWN_NAMES.get(_raw.Dtype(one[1]).name, _raw.Dtype(one[1]).name)
+        types[one[0]] = _name_of(one[1])
     return [types[b] for b in range(len(types))]
+
+
+def _name_of(code: int) -> str:
+    name = _raw.Dtype(code).name
+    return _OWN_NAMES.get(name, name)
 
 
 def _type_name(dtype: Any) -> str:
@@ -144,7 +168,7 @@ class _Shards:
         return self.data[shard][begin:end].view(_NAMES[entry["dtype"]])
 
 
-def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
+def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any]]:
     """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
     numpy = numpy_module()
     saved = _Shards(pathlib.Path(folder))
@@ -160,7 +184,10 @@ def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
     state: dict[str, list[Any]] = {}
     for name in saved.names():
         if name == "params":
-            targets = [shard.params.view(_raw_bits(shard.params)) for shard in sharded.shards]
+            params = [shard.params for shard in sharded.shards]
+            # Of parameters on a GPU, which are written at the end; padding is zero.
+            arrays = [numpy.zeros(x.shape, x.dtype) if isinstance(x, DeviceArray) else x for x in params]
+            targets = [array.view(_raw_bits(array)) for array in arrays]
         else:
             kind = saved.array(0, name, 0).dtype
             state[name] = targets = [numpy.zeros(shard.count, kind) for shard in sharded.shards]
@@ -168,6 +195,9 @@ def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
             source = saved.array(copy.from_shard, name, copy.from_bucket)[copy.from_start : copy.from_start + copy.count]
             target = targets[copy.to_bucket][copy.to_start : copy.to_start + copy.count]
             target[:] = source.view(target.dtype)
+    for to, array in zip(params, arrays):
+        if isinstance(to, DeviceArray):
+            _streams.copy(to.__cuda_array_interface__["data"][0], array.ctypes.data, array.nbytes, stream, DATA_S)
     return state
 
 
