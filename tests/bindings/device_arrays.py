@@ -95,6 +95,18 @@ class Interface(Memory):
         } | entries
 
 
+class View(Memory):
+    """What a library makes of a DeviceArray."""
+
+    def __init__(self, array):
+        interface = array.__cuda_array_interface__
+        self.address, self.shape, self.dtype = interface["data"][0], interface["shape"], np.dtype(interface["typestr"])
+        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __del__(self):
+        pass
+
+
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),

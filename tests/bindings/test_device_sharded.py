@@ -4,9 +4,8 @@ import threading
 
 import numpy as np
 import pytest
-from device_arrays import BFLOAT, DLPack, Interface, Stream
+from device_arrays import BFLOAT, DLPack, Interface, Stream, View
 from test_device import ranks
-from test_device_training import View
 
 import libdsc as dsc
 

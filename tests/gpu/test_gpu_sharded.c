@@ -139,10 +139,10 @@ static int drop(rank_t* self, model_t* model) {
 
 typedef enum { COPIED, IN_PLACE, COLLECTED, ONLY_COLLECTED, UNUSED } kind_t;
 
+static char rubbish[MOST * sizeof(float)];
+
 /* A gradient's memory is overwritten, in the order of its stream, as soon as the call has returned. */
 static int overwrite(rank_t* self, const model_t* model, int p, void* stream) {
-  static char rubbish[MOST * sizeof(float)];
-  memset(rubbish, 0x7f, sizeof rubbish);
   const size_t bytes = counts[p] * sizeof(float);
   if (!model->on_device)
     memcpy(model->grads[p], rubbish, bytes);
@@ -289,6 +289,20 @@ static int train_step(rank_t* self, model_t* host, model_t* device, int step) {
   return compare_params(self, host, device, step);
 }
 
+/* Marks come in any order, so units may be there beyond the limit; on a device never more than on the host. */
+static int check_memory(rank_t* self, const model_t* host, const model_t* device) {
+  dsc_sharded_memory_t here = {.struct_size = sizeof here}, there = {.struct_size = sizeof there};
+  CHECK_OK(self, dsc_sharded_memory(host->sharded, &here));
+  CHECK_OK(self, dsc_sharded_memory(device->sharded, &there));
+  const size_t most = device->rules.max_live_bytes;
+  CHECK(self, there.grad_bytes > 0 && there.grad_shard_bytes == here.grad_shard_bytes);
+  const size_t padding = UNITS * 256;
+  CHECK(self, there.peak_grad_bytes <= here.peak_grad_bytes + padding);
+  CHECK(self, there.peak_param_bytes <= here.peak_param_bytes + padding);
+  CHECK(self, most == 0 || device->rules.stage < 3 || there.peak_param_bytes <= most);
+  return 0;
+}
+
 static int train_body(rank_t* self) {
   const rules_t* const rules = self->arg;
   model_t host, device;
@@ -296,6 +310,7 @@ static int train_body(rank_t* self) {
   PASS_ON(make(self, &device, rules, true));
   PASS_ON(compare_params(self, &host, &device, -1));
   for (int step = 0; step < STEPS; ++step) PASS_ON(train_step(self, &host, &device, step));
+  PASS_ON(check_memory(self, &host, &device));
   PASS_ON(drop(self, &device));
   return drop(self, &host);
 }
@@ -326,10 +341,174 @@ static void sums_copies_as_host_memory_does(void** state) {
     }
 }
 
+/* With memory for the largest unit only, marks and gathers reuse it in stream order. */
+static void takes_no_more_memory_than_allowed(void** state) {
+  (void)state;
+  for (int32_t stage = 2; stage <= 3; ++stage) {
+    const rules_t rules = {.stage = stage,
+                           .param_dtype = DSC_DTYPE_F32,
+                           .average = DSC_AVERAGE_PRE,
+                           .max_live_bytes = 21 * 1024};
+    assert_int_equal(train(2, &rules), 0);
+  }
+}
+
+static int expect_text(rank_t* self, const char* text) {
+  if (strstr(dsc_last_error_message(), text) == NULL)
+    FAIL(self, "expected \"%s\", came \"%s\"", text, dsc_last_error_message());
+  return 0;
+}
+
+static dsc_result_t create(rank_t* self, const dsc_tensor_t* tensors, size_t n, dsc_sharded_t** sharded) {
+  dsc_sharded_options_t options;
+  CHECK_OK(self, dsc_sharded_options_init(&options, sizeof options));
+  options.sync = 0;
+  return dsc_sharded_create(self->world, tensors, n, &options, sharded);
+}
+
+/* Parameters of the host beside those of the device, and memory that is not where it is said to be. */
+static int refused_parameters_body(rank_t* self) {
+  float here[8] = {0};
+  void* const there = gpu_alloc(sizeof here);
+  dsc_sharded_t* sharded = NULL;
+  const int32_t device = self->options.device;
+  dsc_tensor_t tensors[2] = {{sizeof *tensors, there, NULL, "v", 8, DSC_DTYPE_F32, 0, device, 0},
+                             {sizeof *tensors, here, NULL, "w", 8, DSC_DTYPE_F32, 0, -1, 0}};
+  CHECK(self, create(self, tensors, 2, &sharded) != DSC_OK);
+  PASS_ON(expect_text(self, "w (index 1): device is -1, expected "));
+  tensors[0].device = device + 1;
+  CHECK(self, create(self, tensors, 1, &sharded) != DSC_OK);
+  PASS_ON(expect_text(self, "v (index 0): device is "));
+  tensors[1].device = device;
+  dsc_sharded_options_t options;
+  CHECK_OK(self, dsc_sharded_options_init(&options, sizeof options));
+  const dsc_result_t told = dsc_sharded_create(self->world, tensors + 1, 1, &options, &sharded);
+  CHECK(self, told == DSC_ERR_INVALID_ARG || told == DSC_ERR_CONFIG); /* rank 0 alone has data that counts */
+  PASS_ON(expect_text(self, "data is host memory"));
+  CHECK(self, sharded == NULL);
+  gpu_free(there);
+  return 0;
+}
+
+/* Refused by the rank that is wrong, before anything happens. */
+static int refused_gradients_body(rank_t* self) {
+  float here[8] = {0};
+  const rules_t rules = {.stage = 2, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_NONE};
+  model_t model;
+  void* view = NULL;
+  PASS_ON(make(self, &model, &rules, true));
+  CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_mark_ready(model.sharded, 0, here, 0, NULL));
+  PASS_ON(expect_text(self, "a (index 0): gradient is host memory, expected memory of device "));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_accumulate(model.sharded, 0, here, 0, NULL));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_grad_view(model.sharded, 0, &view));
+  void* const stream = model.streams[0];
+  CHECK(self, gpu_begin_capture(stream));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_sharded_mark_ready(model.sharded, 0, model.grads[0], 0, stream));
+  PASS_ON(expect_text(self, "captured"));
+  gpu_graph_free(gpu_end_capture(stream));
+  for (size_t p = 0; p < PARAMS; ++p) CHECK_OK(self, dsc_sharded_mark_unused(model.sharded, p));
+  CHECK_OK(self, dsc_sharded_finish(model.sharded, NULL));
+  CHECK_OK(self, dsc_sharded_step_done(model.sharded, 0, NULL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_begin(model.sharded, 0, NULL));
+  PASS_ON(expect_text(self, "not checked for NaNs"));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+  PASS_ON(drop(self, &model));
+  PASS_ON(make(self, &model, &rules, false));
+  CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));
+  void* const there = gpu_alloc(64);
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_mark_ready(model.sharded, 0, there, 0, NULL));
+  PASS_ON(expect_text(self, "a (index 0): gradient is memory of device "));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_mark_ready(model.sharded, 0, here, 0, there));
+  gpu_free(there);
+  return drop(self, &model);
+}
+
+static void memory_that_does_not_fit(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 2; ++size) {
+    assert_int_equal(run_ranks(size, refused_parameters_body, NULL), 0);
+    assert_int_equal(run_ranks(size, refused_gradients_body, NULL), 0);
+  }
+}
+
+/* Rank 1 has no gradient for e, the other has; who was first finds out in finish, or in the call after. */
+static int missing_body(rank_t* self) {
+  const rules_t rules = {.stage = 2, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_PRE};
+  model_t model;
+  PASS_ON(make(self, &model, &rules, true));
+  CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));
+  dsc_result_t code = DSC_OK;
+  for (size_t p = PARAMS; p-- > 0 && code == DSC_OK;)
+    if (p != 4 || self->rank != 1) code = dsc_sharded_mark_ready(model.sharded, p, model.grads[p], 0, NULL);
+  if (code == DSC_OK) code = dsc_sharded_finish(model.sharded, NULL);
+  if (self->rank == 1) {
+    CHECK_RESULT(self, DSC_ERR_STATE, code);
+    PASS_ON(expect_text(self, "did not receive a gradient on rank 1: e"));
+  } else {
+    double norm = 0;
+    if (code == DSC_OK) code = dsc_sharded_clip(model.sharded, 1, &norm, NULL);
+    CHECK_RESULT(self, DSC_ERR_MISMATCH, code);
+    PASS_ON(expect_text(self, "rank 1"));
+  }
+  return drop(self, &model);
+}
+
+static void a_gradient_is_missing(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, missing_body, NULL), 0);
+}
+
+/* Rank 1 dies between steps; the other one is told in the call that notices. */
+static int killed_body(rank_t* self) {
+  const rules_t* const rules = self->arg;
+  model_t model;
+  PASS_ON(make(self, &model, rules, true));
+  dsc_result_t failed = DSC_OK;
+  const int64_t start = now_ms();
+  for (int step = 0; failed == DSC_OK; ++step) {
+    CHECK(self, now_ms() - start < RANKS_TIMEOUT_MS);
+    if (self->rank == 1 && step == 3) kill(getpid(), SIGKILL);
+    failed = dsc_sharded_begin(model.sharded, 0, NULL);
+    for (size_t p = PARAMS; p-- > 0 && failed == DSC_OK;)
+      failed = dsc_sharded_mark_ready(model.sharded, p, model.grads[p], 0, NULL);
+    double norm = 0;
+    if (failed == DSC_OK) failed = dsc_sharded_finish(model.sharded, NULL);
+    if (failed == DSC_OK) failed = dsc_sharded_clip(model.sharded, 1, &norm, NULL);
+    if (failed == DSC_OK) failed = dsc_sharded_step_done(model.sharded, 1, NULL);
+    for (size_t unit = 0; unit < UNITS && failed == DSC_OK; ++unit) {
+      failed = dsc_sharded_unshard(model.sharded, unit);
+      if (failed == DSC_OK) failed = dsc_sharded_wait(model.sharded, unit, NULL);
+      if (failed == DSC_OK) failed = dsc_sharded_reshard(model.sharded, unit, NULL);
+    }
+  }
+  CHECK_RESULT(self, DSC_ERR_PEER_DEAD, failed);
+  PASS_ON(expect_text(self, "rank 1"));
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_sharded_begin(model.sharded, 0, NULL));
+  CHECK(self, gpu_synchronize(NULL)); /* the stream that waited is free again */
+  return drop(self, &model);
+}
+
+static void survivors_name_a_killed_rank(void** state) {
+  (void)state;
+  if (!ranks_are_processes()) return; /* a thread cannot be killed alone */
+  for (int32_t stage = 1; stage <= 3; ++stage) {
+    const rules_t rules = {.stage = stage, .param_dtype = DSC_DTYPE_F32, .average = DSC_AVERAGE_PRE};
+    assert_int_equal(run_ranks(2, killed_body, &rules), 1);
+  }
+}
+
 int main(void) {
+  memset(rubbish, 0x7f, sizeof rubbish);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(has_the_bits_of_host_memory),
       cmocka_unit_test(sums_copies_as_host_memory_does),
+      cmocka_unit_test(takes_no_more_memory_than_allowed),
+      cmocka_unit_test(memory_that_does_not_fit),
+      cmocka_unit_test(a_gradient_is_missing),
+      cmocka_unit_test(survivors_name_a_killed_rank),
   };
   return cmocka_run_group_tests_name("gpu_sharded", tests, NULL, NULL);
 }
