@@ -21,8 +21,8 @@ constexpr int kLookPeriodMs = 50;
 DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 
-// Units that have memory for ever lie one after another; others get a part of the pool while they are open, or
-// memory of their own where the pool is used up.
+// Units that have memory for ever lie one after another; others get a part of the pool while they are open,
+// or memory of their own where the pool is used up.
 class DeviceUnits {
  public:
   DeviceUnits(const FlatOffsets& full, bool is_kept, size_t pool_bytes)
@@ -130,9 +130,7 @@ class DeviceMemory final : public ShardMemory {
   }
   void check_stream(void* stream) const override;
   void check_gradient(const void* gradient, const std::string& who) const override;
-  void follow(void* stream) override {
-    order(device(), *context_.events, stream_of(stream), stream_.get());
-  }
+  void follow(void* stream) override { order(device(), *context_.events, stream_of(stream), stream_.get()); }
   void lead(void* stream) override { order(device(), *context_.events, stream_.get(), stream_of(stream)); }
   Failure await(Work& work, Queue queue) override;
   void wait() override;

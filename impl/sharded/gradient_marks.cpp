@@ -24,6 +24,14 @@ class MarkScope {
   std::atomic<int>& marking_;
 };
 
+[[noreturn]] void fail_dtype(const std::string& who, int32_t dtype, int32_t own, int32_t of_param) {
+  const std::string other =
+      own == of_param ? ""
+                      : " or the parameter's " + std::to_string(of_param) + " (" + dtype_name(of_param) + ")";
+  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", who.c_str(), dtype, own,
+       dtype_name(own), other.c_str());
+}
+
 }  // namespace
 
 void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype, void* stream) {
@@ -117,14 +125,8 @@ void GradientShards::end_mark(size_t index, Mark mark, bool accumulated) {
 int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtype) const {
   const Param& param = params_[index];
   if (!gradient || dtype == 0 || dtype == param.dtype) return param.dtype;
-  if (dtype == param.param_dtype) return dtype;
-  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", labels_[index].c_str(), dtype,
-       param.dtype, dtype_name(param.dtype),
-       param.dtype == param.param_dtype
-           ? ""
-           : (std::string(" or the parameter's ") + std::to_string(param.param_dtype) + " (" +
-              dtype_name(param.param_dtype) + ")")
-                 .c_str());
+  if (dtype != param.param_dtype) fail_dtype(labels_[index], dtype, param.dtype, param.param_dtype);
+  return dtype;
 }
 
 // Copies or adds a gradient behind what is on the caller's stream now, and before what comes there later, so

@@ -28,6 +28,35 @@ class BlockedScope {
   std::atomic<int>& blocked_;
 };
 
+[[noreturn]] void fail_no_view() {
+  fail(DSC_ERR_UNSUPPORTED,
+       "full gradients in memory of a device have no address that lasts in stages 2 and 3; expected the "
+       "gradient in the call that marks it");
+}
+
+void expect_no_check(const NonFiniteLedger& ledger) {
+  if (ledger.check() != NonFiniteCheck::kOff)
+    fail(DSC_ERR_UNSUPPORTED,
+         "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be "
+         "off; "
+         "the norm that clip gives shows them");
+}
+
+using Parts = std::vector<std::pair<size_t, size_t>>;  // of a unit: bytes from its start, and length
+
+// Returns what no gradient covers.
+Parts gaps_between(Parts covered, size_t unit_bytes) {
+  covered.emplace_back(unit_bytes, 0);
+  std::ranges::sort(covered);
+  Parts gaps;
+  size_t end = 0;
+  for (const auto& [begin, bytes] : covered) {
+    if (begin > end) gaps.emplace_back(end, begin - end);
+    end = begin + bytes;
+  }
+  return gaps;
+}
+
 // One unit is filled while another one is reduced.
 std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
                                          const GradientOptions& options) {
@@ -55,7 +84,6 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       units_(layout.units.size()),
       peak_full_(memory_->held()) {
   prepare_params(params, layout);
-  find_gaps();
 }
 
 GradientShards::~GradientShards() {
@@ -66,6 +94,7 @@ GradientShards::~GradientShards() {
 }
 
 void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
+  std::vector<Parts> covered(units_.size());
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
     Param& param = params_[i];
@@ -78,32 +107,17 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     if (memory_->views()) param.view = memory_->views() + offset;
     param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
+    covered[param.unit].emplace_back(param.place, param.bytes);
     labels_.push_back(dsc::label(params[i].name, i));
   }
-}
-
-// Collects what no gradient covers. It is summed as well, so it must be zero.
-void GradientShards::find_gaps() {
-  std::vector<std::vector<std::pair<size_t, size_t>>> covered(units_.size());
-  for (const Param& param : params_) covered[param.unit].emplace_back(param.place, param.bytes);
-  for (size_t u = 0; u < units_.size(); ++u) {
-    covered[u].emplace_back(full_places_.units[u].bytes, 0);
-    std::ranges::sort(covered[u]);
-    size_t end = 0;
-    for (const auto& [begin, bytes] : covered[u]) {
-      if (begin > end) units_[u].gaps.emplace_back(end, begin - end);
-      end = begin + bytes;
-    }
-  }
+  for (size_t u = 0; u < units_.size(); ++u)
+    units_[u].gaps = gaps_between(std::move(covered[u]), full_places_.units[u].bytes);
 }
 
 // The caller may write to the view from now on. A unit that is in the pool already holds anything there.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
-  if (!param.view)
-    fail(DSC_ERR_UNSUPPORTED,
-         "full gradients in memory of a device have no address that lasts in stages 2 and 3; expected the "
-         "gradient in the call that marks it");
+  if (!param.view) fail_no_view();
   const MutexLock lock(launch_mutex_);
   Unit& unit = units_[param.unit];
   if (!unit.viewed && unit.live && memory_->is_dirty(param.unit)) {
@@ -168,10 +182,7 @@ void GradientShards::begin(bool adds, void* stream) {
   }
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
-  if (memory_->in_stream_order() && groups_.all().nonfinite()->check() != NonFiniteCheck::kOff)
-    fail(DSC_ERR_UNSUPPORTED,
-         "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be off; "
-         "the norm that clip gives shows them");
+  if (memory_->in_stream_order()) expect_no_check(*groups_.all().nonfinite());
   // The optimizer has read the shards on this stream, and the program writes to views behind it.
   memory_->follow(stream);
   memory_->lead(stream);
@@ -297,7 +308,8 @@ void GradientShards::advance(size_t wanted) {
     if (groups_.replicas()) replicate(unit_at(replicated_));
   }
   for (; collected_ < replicated_ && (collected_ < wanted || is_done(collected_)); ++collected_) {
-    if (groups_.replicas()) await(units_[unit_at(collected_)], *groups_.replicas(), ShardMemory::Queue::kMain);
+    if (groups_.replicas())
+      await(units_[unit_at(collected_)], *groups_.replicas(), ShardMemory::Queue::kMain);
     collect(unit_at(collected_));
   }
 }

@@ -55,7 +55,6 @@ class GradientShards {
   GradientShard shard(size_t bucket) const;
   HeldBytes held() const;
   ShardMemory& memory() const noexcept { return *memory_; }
-  const std::string& label(size_t index) const { return labels_[index]; }
   // True while a thread is inside a call that other ranks may have to answer.
   bool is_running() const noexcept;
   // True once finish() has succeeded, until an iteration replaces the gradients or fails.
@@ -82,13 +81,13 @@ class GradientShards {
     std::atomic<size_t> pending{0};
     bool live = false;    // launch_mutex_ guards this and what follows
     bool viewed = false;  // the caller may write gradients to their views before they are named in a call
-    std::vector<std::pair<size_t, size_t>>
-        gaps;  // between parameters: bytes from the start of the unit, and length
+    // Between parameters: bytes from the start of the unit, and length. They are summed, too, so they must be
+    // zero.
+    std::vector<std::pair<size_t, size_t>> gaps;
     std::vector<std::shared_ptr<Work>> works;
   };
 
   void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
-  void find_gaps();
 
   // gradient_marks.cpp
   void check_mark(size_t index, const void* gradient) const;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// In use are a unit and those that are gathered ahead. In stages 1 and 2 shards are parts of the full buffers.
+// In use are a unit and those that are gathered ahead. In stages 1 and 2 shards are parts of the full
+// buffers.
 std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
                                          const ParameterOptions& options) {
   size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
@@ -222,7 +223,8 @@ void* ParameterShards::view(size_t index) const {
   const auto [unit, place] = params_[index];
   const MutexLock lock(mutex_);
   if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
-    return (memory_->views() ? memory_->views() + full_places_.units[unit].offset : memory_->buffer(unit)) + place;
+    return (memory_->views() ? memory_->views() + full_places_.units[unit].offset : memory_->buffer(unit)) +
+           place;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
 }

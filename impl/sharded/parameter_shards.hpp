@@ -35,8 +35,8 @@ class ParameterShards {
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  // Writes elements of a bucket at creation, from memory() or of its kind; what does not belong to this rank is
-  // dropped.
+  // Writes elements of a bucket at creation, from memory() or of its kind; what does not belong to this rank
+  // is dropped.
   void set(size_t bucket, size_t first, size_t count, const std::byte* values);
 
   // Starts to gather a unit, and those that came after it in the step before.

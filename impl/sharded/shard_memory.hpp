@@ -43,8 +43,8 @@ struct ElementCopy {
 // One implementation for host memory, one for devices.
 class ShardMemory {
  public:
-  // Operations that come behind other operations, and before anything else needs these, have a stream of their
-  // own, where no gradient waits for them.
+  // Operations that come behind other operations, and before anything else needs these, have a stream of
+  // their own, where no gradient waits for them.
   enum class Queue : uint8_t { kMain, kBetweenOperations };
 
   virtual ~ShardMemory() = default;  // frees the memory unless keep() was called
@@ -81,8 +81,8 @@ class ShardMemory {
   // What comes here later waits for what is on the caller's stream now, or the other way round. Any thread.
   virtual void follow(void* stream) = 0;
   virtual void lead(void* stream) = 0;
-  // What comes here later, in this queue, comes behind an operation. Returns how the operation has ended, as far
-  // as that is known.
+  // What comes here later, in this queue, comes behind an operation. Returns how the operation has ended, as
+  // far as that is known.
   virtual Failure await(Work& work, Queue queue = Queue::kMain) = 0;
   // Waits until all is done.
   virtual void wait() = 0;

@@ -84,8 +84,8 @@ void Sharded::check_index(size_t index) const {
 }
 
 // A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
-// been started ahead on all ranks without the caller knowing, and on a device reductions may still run; a rank
-// that closes first must not fail those of the others, so they may end.
+// been started ahead on all ranks without the caller knowing, and on a device reductions may still run; a
+// rank that closes first must not fail those of the others, so they may end.
 void Sharded::close() noexcept {
   if (closed_.exchange(true)) return;
   const bool is_running = in_call.load() || gradients_->is_running();

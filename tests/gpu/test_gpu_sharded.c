@@ -116,7 +116,8 @@ static int make(rank_t* self, model_t* model, const rules_t* rules, bool on_devi
   options.max_live_bytes = rules->max_live_bytes;
   CHECK_OK(self, dsc_sharded_create(self->world, tensors, PARAMS, &options, &model->sharded));
   size_t buckets[PARAMS], starts[PARAMS], n_units = 0, shard = 0, shards = 0;
-  CHECK_OK(self, dsc_sharded_places(model->sharded, model->units, buckets, starts, &n_units, &shard, &shards));
+  CHECK_OK(self,
+           dsc_sharded_places(model->sharded, model->units, buckets, starts, &n_units, &shard, &shards));
   model->shard[0].struct_size = sizeof *model->shard;
   CHECK_OK(self, dsc_sharded_shards(model->sharded, model->shard, PARAMS, &model->shards));
   return 0;
@@ -256,7 +257,8 @@ static int compare_params(rank_t* self, model_t* host, model_t* device, int step
   return 0;
 }
 
-/* Norms are sums in different orders; gradients and their sums of two ranks are exact, so that these are equal. */
+/* Norms are sums in different orders; gradients and their sums of two ranks are exact, so that these are
+ * equal. */
 static int clip_both(rank_t* self, model_t* host, model_t* device, int step, void* stream) {
   const double most = self->size == 3 ? INFINITY : 20;
   double here = 0, there = 0;
@@ -289,7 +291,8 @@ static int train_step(rank_t* self, model_t* host, model_t* device, int step) {
   return compare_params(self, host, device, step);
 }
 
-/* Marks come in any order, so units may be there beyond the limit; on a device never more than on the host. */
+/* Marks come in any order, so units may be there beyond the limit; on a device never more than on the host.
+ */
 static int check_memory(rank_t* self, const model_t* host, const model_t* device) {
   dsc_sharded_memory_t here = {.struct_size = sizeof here}, there = {.struct_size = sizeof there};
   CHECK_OK(self, dsc_sharded_memory(host->sharded, &here));

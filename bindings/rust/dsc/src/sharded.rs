@@ -216,7 +216,9 @@ impl Sharded {
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
         if params.iter().any(|tensor| tensor.span.device != HOST) {
             let text = "sharded parameters are on a GPU, which this binding does not take; expected memory of the host";
-            return Err(Error::new(ErrorCode::Unsupported, text.into()).in_op("sharded_create").in_group(&comm.shared.name));
+            return Err(Error::new(ErrorCode::Unsupported, text.into())
+                .in_op("sharded_create")
+                .in_group(&comm.shared.name));
         }
         let raw = RawTensors::new(params)?;
         let mut sharded = ptr::null_mut();
