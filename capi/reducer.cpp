@@ -211,7 +211,7 @@ dsc_result_t dsc_bucket_reducer_synchronize(dsc_bucket_reducer_t* reducer, int32
     const auto pinned = dsc::pin_reducer(reducer);
     if (timeout_ms < -1)
       dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected -1, or 0 or more", timeout_ms);
-    const int patience_ms = timeout_ms < 0 ? pinned->timeout_ms() : timeout_ms;
+    const int patience_ms = timeout_ms < 0 ? pinned->group()->timeout_ms() : timeout_ms;
     return pinned->synchronize(dsc::Deadline::after_ms(patience_ms)) ? DSC_OK : DSC_IN_PROGRESS;
   });
 }
@@ -250,7 +250,7 @@ dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, ds
                                          size_t capacity, size_t* count) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    return dsc::write_op_stats(pinned->op_stats(), stats, capacity, count);
+    return dsc::write_op_stats(pinned->group()->stats(), stats, capacity, count);
   });
 }
 

@@ -220,7 +220,7 @@ std::string Comm::trace(const char* reason) const {
 }
 
 void Comm::trace_iterations(const std::shared_ptr<const IterationSource>& source) {
-  state_.world().add_iterations(source);
+  if (state_.local().group) state_.world().add_iterations(source);
 }
 
 std::string Comm::trace_path() const {

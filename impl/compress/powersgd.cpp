@@ -199,7 +199,11 @@ void take_thin(const float* q, const Panel& panel) {
   const size_t padded = (panel.width + 15) / 16 * 16;
   for (size_t k = 0; k < panel.rank; ++k) {
     float* const row = panel.thin + k * kStride;
-    for (size_t c = 0; c < panel.width; ++c) row[c] = q[c * panel.rank + k];
+    if (panel.rank == 1) {
+      std::copy_n(q, panel.width, row);
+    } else {
+      for (size_t c = 0; c < panel.width; ++c) row[c] = q[c * panel.rank + k];
+    }
     std::fill(row + panel.width, row + padded, 0.0f);
   }
 }

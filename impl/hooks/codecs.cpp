@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compress/blocks.hpp"
+#include "compress/error_feedback.hpp"
 #include "compress/onebit.hpp"
 #include "compress/scaled_fp8.hpp"
 #include "dtype/dtype.hpp"
@@ -47,7 +48,7 @@ class BlockCodec : public Codec {
   void encode(std::span<const float> values, std::span<float> error, size_t parts,
               std::span<std::byte> out) const override {
     const size_t part = values.size() / parts;
-    std::vector<float> corrected(error.empty() ? 0 : part);
+    std::vector<float> sent(error.empty() ? 0 : part);
     for (size_t p = 0; p < parts; ++p) {
       std::span<const float> from = values.subspan(p * part, part);
       const auto to = out.subspan(p * bytes(part), bytes(part));
@@ -56,10 +57,10 @@ class BlockCodec : public Codec {
         continue;
       }
       const auto own_error = error.subspan(p * part, part);
-      for (size_t i = 0; i < part; ++i) corrected[i] = from[i] + own_error[i];
-      pack(corrected, to);
-      decode(to, own_error, false);
-      for (size_t i = 0; i < part; ++i) own_error[i] = finite_or_zero(corrected[i] - own_error[i]);
+      add(DSC_DTYPE_F32, own_error.data(), from.data(), part);
+      pack(own_error, to);
+      decode(to, sent, false);
+      keep_error(own_error.data(), sent.data(), part);
     }
   }
 
@@ -78,8 +79,6 @@ class BlockCodec : public Codec {
                       bool adds) const = 0;
 
  private:
-  // A NaN must not stay in the error for ever.
-  static float finite_or_zero(float value) { return std::isfinite(value) ? value : 0; }
   size_t scales(size_t count) const noexcept { return (count + block_ - 1) / block_; }
   void pack(std::span<const float> values, std::span<std::byte> out) const {
     std::vector<float> scale(scales(values.size()));

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "compress/error_feedback.hpp"
 #include "compress/powersgd.hpp"
 #include "dtype/reduce.hpp"
 #include "hooks/builtin.hpp"
@@ -28,6 +29,8 @@ constexpr std::array kPowerSgdOptions{
     HookOption{"epsilon", "0", 0, 1, false, "added to norms where columns are made orthogonal"},
     HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
 };
+
+constexpr size_t kElementsAtOnce = 65536;  // 256 KiB, which a core's cache holds twice
 
 // A gradient of the bucket that is compressed.
 struct Matrix {
@@ -72,8 +75,7 @@ class PowerSgdHook final : public BucketHook {
     bool compressed = false;  // this iteration
     std::vector<Matrix> matrices;
     std::vector<Rest> rests;
-    std::vector<float> error;
-    std::vector<float> input;  // gradients and error, before they are replaced
+    std::vector<float> error;  // while the bucket is reduced: gradients and error
     std::vector<float> p;      // of all matrices, followed by the rests
     std::vector<float> q;
     WireSum sum;
@@ -81,12 +83,16 @@ class PowerSgdHook final : public BucketHook {
 
   void set_up(const HookBucket& bucket, Bucket& own) const;
   void start_q(const HookBucket& bucket, Bucket& own) const;
-  void add_error(const HookBucket& bucket, Bucket& own) const;
+  // What is approximated: the gradients, and the error of the iteration before.
+  const float* input(const HookBucket& bucket, const Bucket& own) const {
+    return error_feedback_ ? own.error.data() : elements(bucket);
+  }
   std::shared_ptr<Work> send(Bucket& own, const HookBucket& bucket, std::vector<float>& values,
                              const char* what) const;
   std::shared_ptr<Work> multiply_by_q(const HookBucket& bucket, Bucket& own);
   std::shared_ptr<Work> multiply_by_p(const HookBucket& bucket, Bucket& own) const;
   void expand(const HookBucket& bucket, Bucket& own);
+  void replace(const HookBucket& bucket, Bucket& own, const Matrix& m, const float* p, const float* q) const;
   static void forget_nonfinite(Bucket& own);
   void end(const HookBucket& bucket);
 
@@ -166,12 +172,6 @@ void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
   }
 }
 
-void PowerSgdHook::add_error(const HookBucket& bucket, Bucket& own) const {
-  if (!error_feedback_) return;
-  add(DSC_DTYPE_F32, bucket.buffer, own.error.data(), bucket.count);
-  own.input.assign(elements(bucket), elements(bucket) + bucket.count);
-}
-
 std::shared_ptr<Work> PowerSgdHook::send(Bucket& own, const HookBucket& bucket, std::vector<float>& values,
                                          const char* what) const {
   char note[40];
@@ -182,16 +182,16 @@ std::shared_ptr<Work> PowerSgdHook::send(Bucket& own, const HookBucket& bucket, 
 
 std::shared_ptr<Work> PowerSgdHook::multiply_by_q(const HookBucket& bucket, Bucket& own) {
   if (own.matrices.empty() && own.rests.empty()) set_up(bucket, own);
-  add_error(bucket, own);
+  if (error_feedback_) add(DSC_DTYPE_F32, own.error.data(), bucket.buffer, bucket.count);
   start_q(bucket, own);
   float* p = own.p.data();
   const float* q = own.q.data();
   for (const Matrix& m : own.matrices) {
-    multiply(elements(bucket) + m.at, q, p, m.rows, m.columns, m.rank);
+    multiply(input(bucket, own) + m.at, q, p, m.rows, m.columns, m.rank);
     p += m.rows * m.rank;
     q += m.columns * m.rank;
   }
-  for (const Rest& rest : own.rests) p = std::copy_n(elements(bucket) + rest.at, rest.count, p);
+  for (const Rest& rest : own.rests) p = std::copy_n(input(bucket, own) + rest.at, rest.count, p);
   return send(own, bucket, own.p, "P");
 }
 
@@ -200,7 +200,7 @@ std::shared_ptr<Work> PowerSgdHook::multiply_by_p(const HookBucket& bucket, Buck
   float* q = own.q.data();
   for (const Matrix& m : own.matrices) {
     orthogonalise(p, m.rows, m.rank, epsilon_);
-    multiply_transposed(elements(bucket) + m.at, p, q, m.rows, m.columns, m.rank);
+    multiply_transposed(input(bucket, own) + m.at, p, q, m.rows, m.columns, m.rank);
     p += m.rows * m.rank;
     q += m.columns * m.rank;
   }
@@ -212,19 +212,27 @@ void PowerSgdHook::expand(const HookBucket& bucket, Bucket& own) {
   const float* p = own.p.data();
   const float* q = own.q.data();
   for (const Matrix& m : own.matrices) {
-    approximate(p, q, elements(bucket) + m.at, m.rows, m.columns, m.rank);
+    replace(bucket, own, m, p, q);
     p += m.rows * m.rank;
     q += m.columns * m.rank;
   }
   for (const Rest& rest : own.rests) {
     divide(DSC_DTYPE_F32, elements(bucket) + rest.at, p, rest.count, bucket.divisor);
+    if (error_feedback_) keep_error(own.error.data() + rest.at, elements(bucket) + rest.at, rest.count);
     p += rest.count;
   }
   forget_nonfinite(own);
-  if (!error_feedback_) return;
-  for (size_t i = 0; i < bucket.count; ++i) {
-    const float rest = own.input[i] - elements(bucket)[i];
-    own.error[i] = std::isfinite(rest) ? rest : 0;
+}
+
+// Writes the approximation, some rows at a time, so that they are in the cache when the error is taken.
+void PowerSgdHook::replace(const HookBucket& bucket, Bucket& own, const Matrix& m, const float* p,
+                           const float* q) const {
+  const size_t rows_at_once = std::max<size_t>(4, kElementsAtOnce / m.columns);
+  for (size_t row = 0; row < m.rows; row += rows_at_once) {
+    const size_t rows = std::min(rows_at_once, m.rows - row);
+    const size_t at = m.at + row * m.columns;
+    approximate(p + row * m.rank, q, elements(bucket) + at, rows, m.columns, m.rank);
+    if (error_feedback_) keep_error(own.error.data() + at, elements(bucket) + at, rows * m.columns);
   }
 }
 

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "comm/comm.hpp"
 
 namespace dsc {
 
-// An array in host memory that is being summed in place. The array must live until finish().
+// An array in host memory that is being summed in place. The array must live until finish(), and holds
+// nothing of use meanwhile: what is sent lies in its first half, so that an array in memory which the ranks
+// share is summed there without a copy.
 class WireSum {
  public:
   // wire_dtype: DSC_DTYPE_F16 or BF16 for arrays of f32, or dtype itself.
@@ -23,7 +24,6 @@ class WireSum {
   int32_t wire_dtype_ = 0;
   void* values_ = nullptr;
   size_t count_ = 0;
-  std::vector<std::byte> narrow_;
   std::shared_ptr<Work> work_;
 };
 

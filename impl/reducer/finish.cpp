@@ -38,6 +38,12 @@ class AbortUnlessDone {
   bool done_ = false;
 };
 
+Failure await_launched(BucketRunner& runner, Comm& group, size_t launched) {
+  for (size_t b = 0; b < launched; ++b)
+    if (Failure failure = runner.await_end(b); failure.code != DSC_OK) return failure;
+  return group.revoked() ? group.failure() : Failure{};
+}
+
 }  // namespace
 
 void Reducer::finish(void* stream) {
@@ -55,14 +61,12 @@ void Reducer::finish(void* stream) {
   intake_.take_deferred();
   intake_.take_frozen_unused();
   if (options_.find_unused == 1 && options_.static_graph == 0) intake_.take_missing();
-  const std::vector<size_t> absent = [&] {
-    const MutexLock lock(intake_.mutex);
-    return intake_.marks.missing();
-  }();
-  if (!absent.empty()) {
+  if (const auto absent = intake_.missing(); !absent.empty()) {
     launch_unless_revoked();
     const size_t launched = runner_.launched();
-    const Failure failure = end_incomplete(launched);
+    Failure failure = await_launched(runner_, *group_, launched);
+    if (failure.code == DSC_OK)
+      failure = end_alike(*group_, launched, label(intake_.first_missing(launched)));
     if (failure.code == DSC_OK) {
       end_iteration(false);
       guard.done();
@@ -130,24 +134,13 @@ void Reducer::deliver(size_t bucket, bool writes) {
   storage().deliver(runner_.work(bucket), deliveries_);
 }
 
-// Does nothing if the group is revoked: end_incomplete() reports that, with the missing gradients.
+// Does nothing if the group is revoked: finish() reports that, with the missing gradients.
 void Reducer::launch_unless_revoked() {
   if (group_->revoked()) return;
   capture([&] { launch_ready(false); },
           [&](const Error& error) {
             if (!group_->revoked()) throw Error(error);
           });
-}
-
-Failure Reducer::end_incomplete(size_t launched) {
-  for (size_t b = 0; b < launched; ++b)
-    if (Failure failure = runner_.await_end(b); failure.code != DSC_OK) return failure;
-  if (group_->revoked()) return group_->failure();
-  const size_t first = [&] {
-    const MutexLock lock(intake_.mutex);
-    return intake_.marks.first_missing(set().layout.plan.bucket(launched));
-  }();
-  return end_alike(*group_, launched, label(first));
 }
 
 // Collective, at the same place on all ranks whether gradients were finite or not. The lock is not held

@@ -80,4 +80,14 @@ void GradientIntake::take_missing() {
   for (const size_t i : rest) take_without_gradient(i);
 }
 
+std::vector<size_t> GradientIntake::missing() {
+  const MutexLock lock(mutex);
+  return marks.missing();
+}
+
+size_t GradientIntake::first_missing(size_t bucket) {
+  const MutexLock lock(mutex);
+  return marks.first_missing(set().layout.plan.bucket(bucket));
+}
+
 }  // namespace dsc

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -59,6 +60,10 @@ class GradientIntake {
   void take_frozen_unused() DSC_EXCLUDES(mutex);
   void take_deferred() DSC_EXCLUDES(mutex);
   void take_missing() DSC_EXCLUDES(mutex);
+
+  // Parameters without a gradient, of all and of a bucket that was not launched.
+  std::vector<size_t> missing() DSC_EXCLUDES(mutex);
+  size_t first_missing(size_t bucket) DSC_EXCLUDES(mutex);
 
  private:
   void become_ready(size_t index, bool used) DSC_EXCLUDES(mutex);

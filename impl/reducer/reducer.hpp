@@ -105,9 +105,7 @@ class Reducer {
   uint64_t rebuilds() const noexcept { return sets_.rebuilds(); }
   std::string report_json() const;
   std::string picture() const;  // of the latest iteration, as SVG
-  std::vector<OpStats> op_stats() const { return group_->stats(); }
-  int timeout_ms() const noexcept { return group_->timeout_ms(); }
-  void close() noexcept;  // ends this rank's part; running reductions are revoked on all ranks
+  void close() noexcept;        // ends this rank's part; running reductions are revoked on all ranks
 
  private:
   void abort() noexcept;  // the group, and what a hook waits for
@@ -135,7 +133,6 @@ class Reducer {
   void launch_unless_revoked();
   Failure end_complete(void* stream);
   void deliver(size_t bucket, bool writes);
-  Failure end_incomplete(size_t launched);
   void agree_after();
   void end_iteration(bool good);
 

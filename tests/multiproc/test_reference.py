@@ -110,7 +110,7 @@ def test_bash_completes_every_option(program, path):
 def test_bash_completes_commands():
     assert complete("dscctl", "") == {"info", "bench", "plan", "schedule", "trace"}
     assert complete("dscctl", "tr") == {"trace"}
-    assert complete("dscctl", "trace", "") == {"merge", "summary"}
+    assert complete("dscctl", "trace", "") == {"merge", "summary", "iteration"}
     assert complete("dscctl", "trace", "merge", "--l") == {"--late-after"}
 
 

@@ -438,7 +438,7 @@ def test_wrong_usage(tmp_path):
     (tmp_path / "bad").mkdir()
     file_of(tmp_path / "bad", 0).write_text("{")
     for args, said in (
-        ((), "expected a subcommand: merge, summary\nTry 'dscctl trace --help'.\n"),
+        ((), "expected a subcommand: merge, summary, iteration\nTry 'dscctl trace --help'.\n"),
         (("marge", tmp_path), "there is no 'marge'; did you mean 'merge'?\nTry 'dscctl trace --help'.\n"),
         (("merge", tmp_path, "--jsen"), "there is no '--jsen'; did you mean '--json'?\nTry 'dscctl trace merge --help'.\n"),
         (("merge", tmp_path, "elsewhere"), "elsewhere: No such file or directory\n"),

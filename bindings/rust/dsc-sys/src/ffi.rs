@@ -2787,8 +2787,9 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
     /// that was passed in is written, the message says which buckets' views hold results already,
     /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; DSC_ERR_BAD_HANDLE; and the failures of
-    /// an operation. Since 0.1.
+    /// rank and parameter, and then the reducer is revoked; DSC_ERR_STATE inside a forward or
+    /// backward pass of dsc_pipe_run(), which changes nothing; DSC_ERR_BAD_HANDLE; and the failures
+    /// of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_finish(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
@@ -4794,6 +4795,7 @@ extern "C" {
     /// DSC_ERR_MISMATCH naming this rank and parameter, and then the object is revoked;
     /// DSC_ERR_NONFINITE naming the unit, on all ranks, while gradients are checked
     /// (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on working;
+    /// DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_finish(
         sharded: *mut dsc_sharded_t,

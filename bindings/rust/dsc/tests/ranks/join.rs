@@ -114,7 +114,11 @@ fn other_reducers_are_refused() {
         assert_eq!(error.code, ErrorCode::InvalidArg);
         let join = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap();
         let error = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap_err();
-        assert!(error.code == ErrorCode::State && error.message.contains("under another join"), "{}", error);
+        assert!(
+            error.code == ErrorCode::State && error.message.contains("under a join that was not finished"),
+            "{}",
+            error
+        );
         let error = join.finish(&mut [&mut second], &mut []).unwrap_err();
         assert!(error.message.contains("reducer 0 is not the one that the join was made with"), "{}", error);
         let join = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap();
