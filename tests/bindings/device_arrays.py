@@ -107,6 +107,13 @@ class View(Memory):
         pass
 
 
+def copy_on(to, source, stream):
+    """Puts a copy between two arrays of a GPU on a stream."""
+    places = [ctypes.c_uint64(array.__cuda_array_interface__["data"][0]) for array in (to, source)]
+    size_bytes = int(np.prod(to.shape)) * np.dtype(to.dtype).itemsize
+    check(driver().cuMemcpyAsync(*places, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream.number)))
+
+
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from device_arrays import BFLOAT, DLPack, Interface, Stream, View
+from device_arrays import BFLOAT, DLPack, Interface, Stream, View, copy_on
 from test_device import ranks
 
 import libdsc as dsc
@@ -88,6 +88,117 @@ def trains(world, stage):
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_training_has_the_bits_of_host_memory(stage):
     assert ranks(trains, stage) == ["same bits"] * 2
+
+
+class Held:
+    """A stream, and another one, of which the first waits for the end of a with statement."""
+
+    def __init__(self):
+        self.stream, self.other, self._go = Stream(), Stream(), threading.Event()
+
+    def __enter__(self):
+        self.stream.hold(self._go)
+        return self
+
+    def __exit__(self, *_):
+        self._go.set()
+        self.stream.synchronize()
+        self.other.synchronize()
+
+
+def numbers(value, n=64):
+    return Interface(np.full(n, value, np.float32))
+
+
+def gradients_in_order(world):
+    """Gradients that are made late; shards that are read late, and zeros that come late."""
+    late, grads, kept = numbers(3), [numbers(np.nan), numbers(5)], numbers(0, 32)
+    with dsc.Sharded(world, [numbers(1), numbers(2)], stage=1, units=[0, 1], average="none") as sharded:
+        shard, view = sharded.shards[0].grads, sharded.grad_view(0)
+        with Held() as held:
+            sharded.begin(stream=held.other)
+            copy_on(grads[0], late, held.stream)
+            sharded.mark_ready(0, grads[0], stream=held.stream)
+            sharded.mark_ready(1, grads[1], stream=held.other)
+            sharded.finish(stream=held.other)
+        assert View(shard).read().tolist() == [6.0] * 32
+        with Held() as held:
+            copy_on(kept, shard, held.stream)
+            sharded.begin(accumulate=True, stream=held.stream)
+            for i in (1, 0):
+                sharded.mark_ready(i, grads[1], stream=held.other)
+            sharded.finish(stream=held.other)
+        assert (kept.read().tolist(), View(shard).read().tolist()) == ([6.0] * 32, [16.0] * 32)
+        sharded.step_done(changed=False)
+        with Held() as held:
+            sharded.begin(stream=held.other)
+            copy_on(view, late, held.stream)
+            sharded.mark_ready(0, stream=held.stream)
+            sharded.mark_ready(1, grads[1], stream=held.other)
+            sharded.finish(stream=held.stream)
+            copy_on(kept, shard, held.stream)
+            sharded.step_done(changed=False, stream=held.stream)
+            sharded.begin(stream=held.other)
+            copy_on(view, grads[1], held.other)
+            sharded.mark_ready(0, stream=held.other)
+            sharded.mark_ready(1, grads[1], stream=held.other)
+            sharded.finish(stream=held.other)
+        assert (kept.read().tolist(), View(shard).read().tolist()) == ([6.0] * 32, [10.0] * 32)
+    return "in order"
+
+
+def norms_in_order(world):
+    """Gradients are replaced late, and read at once when they are scaled."""
+    n = 1 << 20
+    with dsc.Sharded(world, [numbers(1, n)], average="none") as sharded:
+        shard, new, kept, stream = sharded.shards[0].grads, numbers(2, n // 2), numbers(0, n // 2), Stream()
+        sharded.begin()
+        sharded.mark_ready(0, numbers(0, n))
+        sharded.finish()
+        go = threading.Event()
+        stream.hold(go)
+        copy_on(shard, new, stream)
+        threading.Timer(0.2, go.set).start()
+        norm = sharded.clip(1.0, stream=stream)
+        copy_on(kept, shard, stream)
+        stream.synchronize()
+        assert norm == 2048.0
+        assert kept.read().tolist() == [np.float32(np.float32(2) * np.float32(1 / (norm + 1e-6)))] * (n // 2)
+    return "in order"
+
+
+def parameters_in_order(world, stage):
+    """Shards that are written late, and parameters that are read late from memory that another unit gets."""
+    new, kept = numbers(7, 32), numbers(0)
+    with dsc.Sharded(world, [numbers(1), numbers(2)], stage=stage, units=[0, 1], prefetch=0) as sharded:
+        sharded.begin()
+        sharded.mark_unused(0)
+        sharded.mark_unused(1)
+        sharded.finish()
+        with Held() as held:
+            copy_on(sharded.shards[0].params, new, held.stream)
+            sharded.step_done(stream=held.stream)
+            sharded.unshard(0)
+            sharded.wait(0, stream=held.other)
+            copy_on(kept, sharded.param_view(0), held.other)
+        assert kept.read().tolist() == [7.0] * 64
+        with Held() as held:
+            copy_on(kept, sharded.param_view(0), held.stream)
+            sharded.reshard(0, stream=held.stream)
+            sharded.unshard(1)
+            sharded.wait(1, stream=held.other)
+        assert (kept.read().tolist(), View(sharded.param_view(1)).read().tolist()) == ([7.0] * 64, [2.0] * 64)
+    return "in order"
+
+
+@pytest.mark.parametrize("body", [gradients_in_order, norms_in_order])
+def test_work_on_gradients_is_in_the_order_of_streams(body):
+    assert ranks(body) == ["in order"] * 2
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_work_on_parameters_is_in_the_order_of_streams(stage):
+    assert ranks(parameters_in_order, stage) == ["in order"] * 2
 
 
 def checkpoints(world, folder):
