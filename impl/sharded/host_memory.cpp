@@ -116,7 +116,7 @@ class HostMemory final : public ShardMemory {
 }  // namespace
 
 size_t unit_alignment(bool on_device, bool keeps_full) noexcept {
-  constexpr size_t kDeviceAlignment = 256;  // as of CUDA's own allocations
+  constexpr size_t kDeviceAlignment = 256;  // as of the driver's own allocations
   return on_device ? kDeviceAlignment : UnitMemory::alignment(keeps_full);
 }
 

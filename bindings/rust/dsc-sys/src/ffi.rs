@@ -1310,7 +1310,8 @@ pub struct dsc_sharded_shard_t {
     pub struct_size: usize,
     /// parameters, in stages 1 and 2 where they stand in the full buffer
     pub params: *mut c_void,
-    /// gradients, valid from dsc_sharded_finish() until the next begin
+    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of
+    /// their streams
     pub grads: *mut c_void,
     /// unit of the bucket
     pub unit: usize,
@@ -1347,8 +1348,8 @@ pub struct dsc_sharded_range_t {
 /// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
 /// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
 /// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
-/// most. What is used beyond takes pages of memory, which are given back, and is counted from the
-/// first call that names the unit.
+/// most. What is used beyond takes pages of memory, on a device an allocation in stream order,
+/// which are given back, and is counted from the first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sharded_memory_t {
@@ -4681,8 +4682,9 @@ extern "C" {
     /// buffers and copies the values into them.
     ///
     /// - `comm` (in): communicator; the object uses groups of its own made from it
-    /// - `params` (in): parameters in forward order, in host memory. data is read on rank 0, or
-    ///   with sync 0 on all ranks, where NULL stands for zeros
+    /// - `params` (in): parameters in forward order, all in host memory or all on the device of
+    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on
+    ///   a device behind what is on the default stream
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults
     /// - `sharded` (out): the new object; NULL on failure
@@ -4692,8 +4694,9 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ
     /// in them; DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for
-    /// parameters on a device and for types that cannot be averaged; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
+    /// types that cannot be averaged, and for parameters on a device where the library has no
+    /// kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_sharded_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -4707,15 +4710,17 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `accumulate` (in): 0: the gradient shards are replaced; 1: what this iteration reduces is
     ///   added to them, for several micro-batches per step
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read the gradient
+    ///   shards, and on which views may be written next
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
     /// that miss a gradient are named), when its gradients were neither used nor dropped
     /// (dsc_sharded_step_done()), or when there are none to add to; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// DSC_ERR_UNSUPPORTED (a stream; gradients on a device while dsc_comm_set_nonfinite_check()
+    /// looks for NaNs); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since
+    /// 0.1.
     pub fn dsc_sharded_begin(
         sharded: *mut dsc_sharded_t,
         accumulate: i32,
@@ -4729,10 +4734,10 @@ extern "C" {
     /// - `gradient` (in): as many elements as the parameter has; not the parameter's own view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): as for dsc_sharded_mark_ready()
     ///
-    /// Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: gradient is
-    /// read during the call only. Threads: any, different parameters at once.
+    /// Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: as for
+    /// dsc_sharded_mark_ready(). Threads: any, different parameters at once.
     ///
     /// Returns as dsc_sharded_mark_ready(). Since 0.1.
     pub fn dsc_sharded_accumulate(
@@ -4747,16 +4752,18 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, copied; NULL or the parameter's
-    ///   view: it stands in the view already
+    /// - `gradient` (in): as many elements as the parameter has, copied, in memory of the
+    ///   parameters' kind; NULL or the parameter's view: it stands in the view already
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the gradient is made
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
     /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
-    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced. Ownership:
-    /// gradient is read during the call only. Threads: any, several at once.
+    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced; on a device
+    /// the stream waits instead, and at once. Ownership: host: gradient is read during the call;
+    /// device: it is read in stream order, so its memory may be used again by what is put on the
+    /// stream after the call. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
@@ -4785,10 +4792,11 @@ extern "C" {
     /// Waits until all units are reduced; this rank's gradient shards then hold the averages.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call, and the
+    ///   optimizer comes on it
     ///
-    /// Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded
-    /// parameters.
+    /// Collective: yes. Blocking: until all units are reduced; on a device no, except when
+    /// parameters were not marked. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient
     /// shards hold nothing of use, and the iteration is over; other ranks that had marked them get
@@ -4807,10 +4815,10 @@ extern "C" {
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
     /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
     /// - `norm` (out): the norm before scaling
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
     ///
-    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded
-    /// parameters.
+    /// Collective: yes. Blocking: until all ranks came; on a device until the gradients are there,
+    /// at most the time-out of the communicator. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
@@ -4826,10 +4834,11 @@ extern "C" {
     /// - `sharded` (in): sharded parameters, outside of an iteration
     /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
     ///   on all ranks
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has written the shards
+    ///   and the program has read full parameters
     ///
     /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
-    /// over. Threads: one at a time per sharded parameters.
+    /// over; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures
@@ -4863,10 +4872,10 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call
     ///
     /// Collective: no, but it waits for what all ranks have started. Blocking: until the parameters
-    /// are there. Threads: one at a time per sharded parameters.
+    /// are there; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and
@@ -4881,10 +4890,10 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the parameters were read
     ///
     /// Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a
-    /// gather of the unit is over. Threads: one at a time per sharded parameters.
+    /// gather of the unit is over; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
@@ -4900,7 +4909,8 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
-    ///   call
+    ///   call, except in stage 3 on a device, where it may be another one after each
+    ///   dsc_sharded_unshard()
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
@@ -4921,7 +4931,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_grad_view(
         sharded: *mut dsc_sharded_t,
         index: usize,
@@ -5026,7 +5037,7 @@ extern "C" {
     ///
     /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
     /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
-    /// afterwards. Threads: any.
+    /// afterwards, also for what is still on streams. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;

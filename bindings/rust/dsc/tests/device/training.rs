@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dsc::{request, BucketReducer, DeviceBuffer, ErrorCode, Op, PipeCall, PipeCallbacks, PipeOp, PipeResult};
-use dsc::{PipeSchedule, PipeShapes, ReducerOptions, Sharded, ShardedOptions, Tensor, TiedKey, TiedLayers, TiedOptions};
+use dsc::{
+    PipeSchedule, PipeShapes, ReducerOptions, Sharded, ShardedOptions, Tensor, TiedKey, TiedLayers, TiedOptions,
+};
 
 use crate::{cuda, known, ranks, read, write, Rank};
 
