@@ -61,7 +61,7 @@ fn sharded_parameters_are_of_the_host() {
         let mut params = [rank.buffer(&own, &[1.0f32; 5])];
         let mut tensors: Vec<Tensor<'_>> = params.iter_mut().map(Tensor::new).collect();
         let error = Sharded::new(&rank.world, &mut tensors, &ShardedOptions::new()).unwrap_err();
-        assert_eq!(error.code(), ErrorCode::Unsupported);
+        assert_eq!(error.code, ErrorCode::Unsupported);
         assert!(error.to_string().contains("expected memory of the host"), "{error}");
     });
 }
