@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "compress/error_feedback.hpp"
@@ -161,14 +162,23 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
          bucket.index);
 }
 
-// Without a warm start, and at first, random columns; all ranks draw the same ones.
+// Random columns without a warm start, at first, and for a matrix whose gradient was zero, of which nothing
+// would ever be sent otherwise. All ranks draw the same ones.
 void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
-  const bool is_new = std::ranges::all_of(own.q, [](float value) { return value == 0; });
-  if (is_new || !warm_start_) fill_normal(seed_ + iteration_ * 1'000'003 + bucket.index, own.q);
-  float* q = own.q.data();
+  const auto is_zero = [](float value) { return value == 0; };
+  std::vector<float> random;
+  std::span<float> rest = own.q;
   for (const Matrix& matrix : own.matrices) {
-    orthogonalise(q, matrix.columns, matrix.rank, epsilon_);
-    q += matrix.columns * matrix.rank;
+    const auto q = rest.first(matrix.columns * matrix.rank);
+    if (!warm_start_ || std::ranges::all_of(q, is_zero)) {
+      if (random.empty()) {
+        random.resize(own.q.size());
+        fill_normal(seed_ + iteration_ * 1'000'003 + bucket.index, random);
+      }
+      std::copy_n(random.data() + (own.q.size() - rest.size()), q.size(), q.data());
+    }
+    orthogonalise(q.data(), matrix.columns, matrix.rank, epsilon_);
+    rest = rest.subspan(q.size());
   }
 }
 
