@@ -36,11 +36,6 @@ dsc::Open<dsc::Pinned<dsc::Sharded>> pin_sharded(const void* handle) {
   return dsc::Open<dsc::Pinned<dsc::Sharded>>(dsc::HandleKind::kSharded, handle);
 }
 
-void expect_no_stream(const void* stream) {
-  if (stream)
-    dsc::fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
-}
-
 bool read_flag(int32_t value, const char* name) {
   if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
   return value == 1;
@@ -120,8 +115,7 @@ dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void*
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     const bool adds = read_flag(accumulate, "accumulate");
-    expect_no_stream(stream);
-    inside->begin(adds);
+    inside->begin(adds, stream);
   });
 }
 
@@ -129,8 +123,7 @@ dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index, const 
                                     dsc_dtype_t dtype, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
-    expect_no_stream(stream);
-    pinned->accumulate(index, gradient, dtype);
+    pinned->accumulate(index, gradient, dtype, stream);
   });
 }
 
@@ -138,8 +131,7 @@ dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index, const 
                                     dsc_dtype_t dtype, void* stream) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
-    expect_no_stream(stream);
-    pinned->mark_ready(index, gradient, dtype);
+    pinned->mark_ready(index, gradient, dtype, stream);
   });
 }
 
@@ -150,9 +142,8 @@ dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t index) {
 dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
     dsc::refuse_reduction_in_pass("finish");
-    inside->finish();
+    inside->finish(stream);
   });
 }
 
@@ -160,7 +151,6 @@ dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* 
                               void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
     dsc::require(norm, "norm");
     const auto wanted = dsc::read_clip_options(options);
     if (wanted.shards || wanted.counted)
@@ -170,7 +160,7 @@ dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* 
     if (wanted.norm != DSC_NORM_TWO)
       dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two), which alone there is over shards",
                 wanted.norm);
-    *norm = inside->clip(wanted.max_norm, wanted.scale);
+    *norm = inside->clip(wanted.max_norm, wanted.scale, stream);
   });
 }
 
@@ -178,8 +168,7 @@ dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
     const bool has_changed = read_flag(changed, "changed");
-    expect_no_stream(stream);
-    inside->step_done(has_changed);
+    inside->step_done(has_changed, stream);
   });
 }
 
@@ -193,16 +182,14 @@ dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit) {
 dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
-    inside->wait(unit);
+    inside->wait(unit, stream);
   });
 }
 
 dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    expect_no_stream(stream);
-    inside->reshard(unit);
+    inside->reshard(unit, stream);
   });
 }
 

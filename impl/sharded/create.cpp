@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "device/context.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/verify.hpp"
 #include "sharded/sharded.hpp"
@@ -18,7 +19,8 @@ std::string listed(const List& numbers) {
 }
 
 // Returns the settings that must be equal on all ranks, in the order in which differences are reported.
-std::vector<Setting> settings(const ShardedOptions& options, const std::optional<TensorProblem>& problem) {
+std::vector<Setting> settings(const ShardedOptions& options, bool on_device,
+                              const std::optional<TensorProblem>& problem) {
   const ShardRules& rules = options.rules;
   return {{"stage", std::to_string(options.stage)},
           {"layout", std::to_string(rules.layout)},
@@ -33,6 +35,7 @@ std::vector<Setting> settings(const ShardedOptions& options, const std::optional
           {"wide_padding", std::to_string(rules.wide_padding)},
           {"unit_starts", listed(rules.unit_starts)},
           {"alone", listed(options.alone)},
+          {"the memory of parameters", on_device ? "a device" : "the host"},
           {"the first unusable parameter", problem ? problem->text : "none"}};
 }
 
@@ -48,11 +51,6 @@ void check_options(const ShardedOptions& options, std::span<const Tensor> params
   if (options.shard_size < 0 || (options.shard_size > 0 && ranks % options.shard_size != 0))
     fail(DSC_ERR_INVALID_ARG, "shard_size is %d, expected 0 or a divisor of the %d ranks", options.shard_size,
          ranks);
-  for (const Tensor& param : params)
-    if (param.device >= 0)
-      fail(DSC_ERR_UNSUPPORTED,
-           "device is %d, expected -1: parameters are sharded in host memory only, see docs/sharding.md",
-           param.device);
 }
 
 // Returns the type of a parameter's gradient.
@@ -87,19 +85,32 @@ ShardedPlan make_plan(std::span<const Tensor> params, const ShardedOptions& opti
 }
 
 // Every unit must fit by itself.
-void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options) {
+void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bool on_device) {
   if (options.stage < 2 || options.max_live_bytes == 0) return;
   std::vector<int32_t> dtypes;
   for (const ShardBucket& bucket : plan.layout.buckets) dtypes.push_back(bucket.dtype);
   size_t most = 0;
   for (const auto& of : {dtypes, plan.grad_dtypes}) {
     if (options.stage < 3 && &of == &dtypes) continue;
-    for (const auto& unit : place_buckets(plan.layout, of, 1, UnitMemory::alignment(false)).units)
+    for (const auto& unit : place_buckets(plan.layout, of, 1, unit_alignment(on_device, false)).units)
       most = std::max(most, unit.bytes);
   }
   if (most > options.max_live_bytes)
     fail(DSC_ERR_INVALID_ARG, "max_live_bytes is %zu, expected at least the %zu of the largest unit",
          options.max_live_bytes, most);
+}
+
+// What the device's engine refuses would otherwise be refused in the middle of an iteration.
+void check_device(const Comm& comm, const ShardedPlan& plan, const ShardedOptions& options) {
+  static_cast<void>(comm.device_context()->kernels->get());  // throws where the library has none
+  Call call;
+  call.kind = OpKind::kReduceScatter;
+  call.op = options.average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM;
+  for (const int32_t dtype : plan.grad_dtypes) {
+    call.dtype = dtype;
+    if (const auto reason = comm.unsupported_reason(call))
+      fail(DSC_ERR_UNSUPPORTED, "gradients of %s on a device: %s", dtype_name(dtype), reason->c_str());
+  }
 }
 
 }  // namespace
@@ -109,12 +120,14 @@ std::shared_ptr<Sharded> Sharded::create(Comm& comm, std::span<const Tensor> par
   verify_params(comm, params);
   const bool needs_data = options.sync == 1 && comm.rank() == 0;
   const auto problem = first_problem(comm, params, needs_data);
-  verify_settings(comm, settings(options, problem));
+  const bool on_device = !params.empty() && params[0].device >= 0;
+  verify_settings(comm, settings(options, on_device, problem));
   // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params, comm.size());
   ShardedPlan plan = make_plan(params, options, comm.size());
-  check_live_bytes(plan, options);
+  check_live_bytes(plan, options, on_device);
+  if (on_device) check_device(comm, plan, options);
   return std::make_shared<Sharded>(comm, params, std::move(plan), options);
 }
 

@@ -1,12 +1,10 @@
 // Marking of gradients during an iteration. The calling thread moves memory outside the lock.
 #include <algorithm>
-#include <cstring>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
 #include "sharded/gradient_shards.hpp"
-#include "sharded/put_gradient.hpp"
 
 namespace dsc {
 namespace {
@@ -26,35 +24,52 @@ class MarkScope {
   std::atomic<int>& marking_;
 };
 
+[[noreturn]] void fail_dtype(const std::string& who, int32_t dtype, int32_t own, int32_t of_param) {
+  const std::string other =
+      own == of_param ? ""
+                      : " or the parameter's " + std::to_string(of_param) + " (" + dtype_name(of_param) + ")";
+  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", who.c_str(), dtype, own,
+       dtype_name(own), other.c_str());
+}
+
 }  // namespace
 
-void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype) {
-  check_mark(index);
-  const Param& param = params_[index];
-  if (!gradient && param.count > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
+void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype, void* stream) {
+  memory_->check_stream(stream);
+  check_mark(index, gradient);
+  if (!gradient && params_[index].count > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
   const int32_t type = type_of(index, gradient, dtype);
   const bool adds = start_mark(index, Mark::kAccumulating);
   const MarkScope scope(marking_);
-  take(index, Mark::kNone,
-       [&] { put_gradient(place_of(param), param.dtype, gradient, type, param.count, adds); });
+  take(index, Mark::kNone, [&] { put(index, gradient, type, adds, stream); });
   end_mark(index, Mark::kNone, true);
 }
 
-void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtype) {
-  check_mark(index);
-  const Param& param = params_[index];
-  if (gradient == param.view) gradient = nullptr;
+void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream) {
+  memory_->check_stream(stream);
+  if (index < params_.size() && gradient == params_[index].view) gradient = nullptr;
+  check_mark(index, gradient);
   const int32_t type = type_of(index, gradient, dtype);
   const bool adds = start_mark(index, Mark::kReady);
   const MarkScope scope(marking_);
   take(index, Mark::kNone, [&] {
-    if (gradient) put_gradient(place_of(param), param.dtype, gradient, type, param.count, adds);
+    if (gradient) return put(index, gradient, type, adds, stream);
+    memory_->follow(stream);
+    if (!adds) zero_unviewed(index);
   });
   become_ready(index);
 }
 
+// A gradient that is said to stand in its view is zero if nobody has asked for the view.
+void GradientShards::zero_unviewed(size_t index) {
+  const Param& param = params_[index];
+  const MutexLock lock(launch_mutex_);
+  if (!units_[param.unit].viewed && memory_->is_dirty(param.unit))
+    memory_->zero(place_of(param), param.bytes);
+}
+
 void GradientShards::mark_unused(size_t index) {
-  check_mark(index);
+  check_mark(index, nullptr);
   const Param& param = params_[index];
   if (start_mark(index, Mark::kReady)) {
     end_mark(index, Mark::kNone, true);
@@ -64,15 +79,16 @@ void GradientShards::mark_unused(size_t index) {
          labels_[index].c_str());
   }
   const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { std::memset(place_of(param), 0, param.bytes); });
+  take(index, Mark::kNone, [&] { memory_->zero(place_of(param), param.bytes); });
   become_ready(index);
 }
 
-void GradientShards::check_mark(size_t index) const {
+void GradientShards::check_mark(size_t index, const void* gradient) const {
   groups_.check_alive();
   if (index >= params_.size())
     fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
          params_.size() - 1);
+  memory_->check_gradient(gradient, labels_[index]);
 }
 
 void GradientShards::require_open() const {
@@ -109,14 +125,17 @@ void GradientShards::end_mark(size_t index, Mark mark, bool accumulated) {
 int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtype) const {
   const Param& param = params_[index];
   if (!gradient || dtype == 0 || dtype == param.dtype) return param.dtype;
-  if (dtype == param.param_dtype) return dtype;
-  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", labels_[index].c_str(), dtype,
-       param.dtype, dtype_name(param.dtype),
-       param.dtype == param.param_dtype
-           ? ""
-           : (std::string(" or the parameter's ") + std::to_string(param.param_dtype) + " (" +
-              dtype_name(param.param_dtype) + ")")
-                 .c_str());
+  if (dtype != param.param_dtype) fail_dtype(labels_[index], dtype, param.dtype, param.param_dtype);
+  return dtype;
+}
+
+// Copies or adds a gradient behind what is on the caller's stream now, and before what comes there later, so
+// that its memory may be used again in the order of that stream.
+void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
+  const Param& param = params_[index];
+  memory_->follow(stream);
+  memory_->put({place_of(param), param.dtype, gradient, dtype, param.count, adds});
+  memory_->lead(stream);
 }
 
 // Runs a step that takes a gradient. If it throws, the parameter's mark becomes `mark` again.
@@ -144,18 +163,18 @@ void GradientShards::hold(size_t number) {
   Unit& unit = units_[number];
   if (unit.live) return;
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] { return may_pool ? full_.growth(number) : full_places_.units[number].bytes; };
+  const auto growth = [&] { return may_pool ? memory_->growth(number) : full_places_.units[number].bytes; };
   advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
   while (may_pool && growth() > 0 && collected_ < launched_ && !deadline.passed()) wait_for_oldest(deadline);
-  while (options_.max_live_bytes > 0 && full_.held() + growth() > options_.max_live_bytes &&
+  while (options_.max_live_bytes > 0 && memory_->held() + growth() > options_.max_live_bytes &&
          collected_ < launched_)
     advance(collected_ + 1);
-  full_.open(number, may_pool);
-  if (full_.is_pooled(number))
-    for (const auto& [begin, bytes] : unit.gaps) std::memset(full_.buffer(number) + begin, 0, bytes);
+  memory_->open(number, may_pool);
+  if (memory_->is_dirty(number))
+    for (const auto& [begin, bytes] : unit.gaps) memory_->zero(memory_->buffer(number) + begin, bytes);
   unit.live = true;
-  peak_full_ = std::max(peak_full_, full_.held());
+  peak_full_ = std::max(peak_full_, memory_->held());
 }
 
 void GradientShards::become_ready(size_t index) {

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "dtype/reduce.hpp"
 #include "sharded/unit_label.hpp"
 
 namespace dsc {
@@ -29,12 +28,43 @@ class BlockedScope {
   std::atomic<int>& blocked_;
 };
 
+[[noreturn]] void fail_no_view() {
+  fail(DSC_ERR_UNSUPPORTED,
+       "full gradients in memory of a device have no address that lasts in stages 2 and 3; expected the "
+       "gradient in the call that marks it");
+}
+
+void expect_no_check(const NonFiniteLedger& ledger) {
+  if (ledger.check() != NonFiniteCheck::kOff)
+    fail(DSC_ERR_UNSUPPORTED,
+         "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be "
+         "off; "
+         "the norm that clip gives shows them");
+}
+
+using Parts = std::vector<std::pair<size_t, size_t>>;  // of a unit: bytes from its start, and length
+
+// Returns what no gradient covers.
+Parts gaps_between(Parts covered, size_t unit_bytes) {
+  covered.emplace_back(unit_bytes, 0);
+  std::ranges::sort(covered);
+  Parts gaps;
+  size_t end = 0;
+  for (const auto& [begin, bytes] : covered) {
+    if (begin > end) gaps.emplace_back(end, begin - end);
+    end = begin + bytes;
+  }
+  return gaps;
+}
+
 // One unit is filled while another one is reduced.
-UnitMemory full_gradients(ShardGroups& groups, const FlatOffsets& places, const GradientOptions& options) {
-  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
-  size_t bytes = window_bytes(places, 2);
-  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
-  return UnitMemory::pooled(groups.all(), places, bytes);
+std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
+                                         const GradientOptions& options) {
+  size_t pool_bytes = window_bytes(full, 2);
+  if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
+  const ShardMemoryOptions memory{full, shard_bytes, options.keeps_full, pool_bytes};
+  return options.on_device ? make_device_memory(groups.shards(), memory)
+                           : make_host_memory(groups.all(), memory);
 }
 
 }  // namespace
@@ -46,26 +76,25 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, unit_alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      full_(full_gradients(groups, full_places_, options)),
-      shards_(shard_places_.bytes),
+      memory_(make_memory(groups, full_places_, shard_places_.bytes, options)),
       unit_labels_(unit_labels(layout, params)),
       params_(params.size()),
       units_(layout.units.size()),
-      peak_full_(full_.held()) {
+      peak_full_(memory_->held()) {
   prepare_params(params, layout);
-  find_gaps();
 }
 
 GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
-  full_.keep();
+  memory_->keep();
 }
 
 void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
+  std::vector<Parts> covered(units_.size());
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
     Param& param = params_[i];
@@ -75,51 +104,39 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     param.bytes = param.count * dtype_bytes(param.dtype);
     const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
     param.unit = layout.buckets[bucket].unit;
-    param.view = full_.views() + offset;
+    if (memory_->views()) param.view = memory_->views() + offset;
     param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
+    covered[param.unit].emplace_back(param.place, param.bytes);
     labels_.push_back(dsc::label(params[i].name, i));
   }
-}
-
-// Collects what no gradient covers. It is summed as well, so it must be zero.
-void GradientShards::find_gaps() {
-  std::vector<std::vector<std::pair<size_t, size_t>>> covered(units_.size());
-  for (const Param& param : params_) covered[param.unit].emplace_back(param.place, param.bytes);
-  for (size_t u = 0; u < units_.size(); ++u) {
-    covered[u].emplace_back(full_places_.units[u].bytes, 0);
-    std::ranges::sort(covered[u]);
-    size_t end = 0;
-    for (const auto& [begin, bytes] : covered[u]) {
-      if (begin > end) units_[u].gaps.emplace_back(end, begin - end);
-      end = begin + bytes;
-    }
-  }
+  for (size_t u = 0; u < units_.size(); ++u)
+    units_[u].gaps = gaps_between(std::move(covered[u]), full_places_.units[u].bytes);
 }
 
 // The caller may write to the view from now on. A unit that is in the pool already holds anything there.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
+  if (!param.view) fail_no_view();
   const MutexLock lock(launch_mutex_);
   Unit& unit = units_[param.unit];
-  if (!unit.viewed && unit.live && full_.is_pooled(param.unit)) {
+  if (!unit.viewed && unit.live && memory_->is_dirty(param.unit)) {
     const MutexLock marks(mutex_);
     for (const Param& other : params_)
       if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
-        std::memset(place_of(other), 0, other.bytes);
+        memory_->zero(place_of(other), other.bytes);
   }
   unit.viewed = true;
   return param.view;
 }
 
 GradientShard GradientShards::shard(size_t bucket) const {
-  return {const_cast<std::byte*>(shards_.data()) + shard_places_.buckets[bucket], layout_.shard_size(bucket),
-          dtypes_[bucket]};
+  return {memory_->shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket), dtypes_[bucket]};
 }
 
 HeldBytes GradientShards::held() const {
   const MutexLock lock(launch_mutex_);
-  return {shards_.size(), full_.held(), peak_full_};
+  return {shard_places_.bytes, memory_->held(), peak_full_};
 }
 
 bool GradientShards::is_open() const {
@@ -147,10 +164,11 @@ bool GradientShards::wait_idle(Deadline deadline) noexcept {
   const MutexLock lock(launch_mutex_);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
-  return idle;
+  return memory_->wait_idle(deadline) && idle;
 }
 
-void GradientShards::begin(bool adds, uint64_t step_tag) {
+void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
+  memory_->check_stream(stream);
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -164,6 +182,10 @@ void GradientShards::begin(bool adds, uint64_t step_tag) {
   }
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
+  if (memory_->in_stream_order()) expect_no_check(*groups_.all().nonfinite());
+  // The optimizer has read the shards on this stream, and the program writes to views behind it.
+  memory_->follow(stream);
+  memory_->lead(stream);
   adds_ = adds;
   step_tag_ = step_tag;
   has_sums_ = false;
@@ -186,10 +208,11 @@ Call GradientShards::bucket_call(size_t bucket) const {
   call.count = layout_.shard_size(bucket);
   const size_t unit = layout_.buckets[bucket].unit;
   std::byte* const full =
-      full_.buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+      memory_->buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
-  call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  if (!memory_->in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  call.stream = memory_->stream();
   call.tag = step_tag_ * layout_.buckets.size() + bucket + 1;
   std::snprintf(call.note, sizeof call.note, "%s, step %llu%s",
                 clipped(unit_labels_[layout_.buckets[bucket].unit], 16).c_str(),
@@ -197,11 +220,22 @@ Call GradientShards::bucket_call(size_t bucket) const {
   return call;
 }
 
+// The engine of a device cannot scale all types, nor anything in a group of one rank.
+void GradientShards::scale_here_if_needed(Call& call, size_t count) {
+  if (!memory_->in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
+  auto* const full = static_cast<std::byte*>(const_cast<void*>(call.send));
+  memory_->multiply({full, count, call.dtype}, std::exchange(call.prescale, 1));
+}
+
 void GradientShards::launch(size_t unit) {
   const BlockedScope scope(blocked_);
   groups_.run(groups_.shards(), [&] {
-    for (const size_t b : layout_.units[unit])
-      if (layout_.buckets[b].size > 0) units_[unit].works.push_back(groups_.shards().start(bucket_call(b)));
+    for (const size_t b : layout_.units[unit]) {
+      if (layout_.buckets[b].size == 0) continue;
+      Call call = bucket_call(b);
+      scale_here_if_needed(call, layout_.buckets[b].size);
+      units_[unit].works.push_back(groups_.shards().start(call));
+    }
   });
 }
 
@@ -218,17 +252,17 @@ void GradientShards::replicate(size_t unit) {
       call.prescale = 1;
       call.nonfinite = NonFiniteCheck::kOff;
       call.send = call.recv;
+      call.stream = memory_->stream(ShardMemory::Queue::kBetweenOperations);
       units_[unit].works.push_back(groups_.replicas()->start(call));
     }
   });
 }
 
 // A gradient that is not finite fails the iteration and not the groups, so the other units go on.
-void GradientShards::await(Unit& unit, Comm& group) {
+void GradientShards::await(Unit& unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : unit.works) {
-    wait_ignoring_failure(*work, Deadline::never());  // every operation has its own deadline
-    const Failure failure = work->failure();
+    const Failure failure = memory_->await(*work, queue);
     if (failure.code == DSC_OK) continue;
     if (failure.code != DSC_ERR_NONFINITE) groups_.rethrow(group, Error(failure));
     if (nonfinite_) continue;
@@ -242,20 +276,18 @@ void GradientShards::collect(size_t unit) {
   for (const size_t b : layout_.units[unit]) {
     const auto [to, count, dtype] = shard(b);
     if (count == 0) continue;
-    void* const sum = bucket_call(b).recv;
-    if (options_.average == DSC_AVERAGE_POST && groups_.replicas()) divide(dtype, sum, sum, count, ranks_);
-    if (adds_) {
-      add(dtype, to, sum, count);
-    } else {
-      std::memcpy(to, sum, count * dtype_bytes(dtype));
-    }
+    auto* const sum = static_cast<std::byte*>(bucket_call(b).recv);
+    if (options_.average == DSC_AVERAGE_POST && groups_.replicas())
+      memory_->divide({sum, count, dtype}, ranks_);
+    memory_->put({to, dtype, sum, dtype, count, adds_});
   }
-  full_.close(unit, false);
+  memory_->close(unit);
   units_[unit].live = false;
 }
 
 // Waits for the first operation that is not over, and carries on.
 void GradientShards::wait_for_oldest(Deadline deadline) {
+  if (memory_->in_stream_order()) return advance(collected_ + 1);
   {
     const BlockedScope scope(blocked_);
     for (const auto& work : units_[unit_at(collected_)].works) wait_ignoring_failure(*work, deadline);
@@ -264,17 +296,23 @@ void GradientShards::wait_for_oldest(Deadline deadline) {
 }
 
 // Carries on with the units that were launched, and waits until at least `wanted` of them are in the shards.
+// In stream order nothing comes into the shards before it is wanted, because gradients that come later would
+// have to wait for the reductions.
 void GradientShards::advance(size_t wanted) {
   const auto is_done = [&](size_t position) {
+    if (memory_->in_stream_order()) return false;
     return std::ranges::all_of(units_[unit_at(position)].works,
                                [](const auto& work) { return work->test(); });
   };
-  for (; replicated_ < launched_ && (replicated_ < wanted || is_done(replicated_)); ++replicated_) {
-    await(units_[unit_at(replicated_)], groups_.shards());
+  const bool relays = memory_->in_stream_order() && groups_.replicas();
+  const auto queue = relays ? ShardMemory::Queue::kBetweenOperations : ShardMemory::Queue::kMain;
+  for (; replicated_ < launched_ && (replicated_ < wanted || relays || is_done(replicated_)); ++replicated_) {
+    await(units_[unit_at(replicated_)], groups_.shards(), queue);
     if (groups_.replicas()) replicate(unit_at(replicated_));
   }
   for (; collected_ < replicated_ && (collected_ < wanted || is_done(collected_)); ++collected_) {
-    if (groups_.replicas()) await(units_[unit_at(collected_)], *groups_.replicas());
+    if (groups_.replicas())
+      await(units_[unit_at(collected_)], *groups_.replicas(), ShardMemory::Queue::kMain);
     collect(unit_at(collected_));
   }
 }

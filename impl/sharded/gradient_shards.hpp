@@ -14,21 +14,15 @@
 #include "comm/tensor.hpp"
 #include "sharded/flat_offsets.hpp"
 #include "sharded/shard_groups.hpp"
-#include "sharded/unit_memory.hpp"
+#include "sharded/shard_memory.hpp"
 
 namespace dsc {
 
 struct GradientOptions {
   int32_t average = DSC_AVERAGE_PRE;
+  bool on_device = false;
   bool keeps_full = false;    // stage 1: full gradients have memory for ever
   size_t max_live_bytes = 0;  // of full gradients; 0: no limit
-};
-
-// The part of a bucket that this rank keeps.
-struct GradientShard {
-  std::byte* data;
-  size_t count;
-  int32_t dtype;
 };
 
 struct HeldBytes {
@@ -48,20 +42,20 @@ class GradientShards {
 
   // `adds` keeps what the shards hold, to which this iteration is added. Ranks that give different step tags
   // cannot reduce together.
-  void begin(bool adds, uint64_t step_tag);
-  void finish();  // collective
+  void begin(bool adds, uint64_t step_tag, void* stream);
+  void finish(void* stream);  // collective
   bool is_open() const;
 
   // Any thread, several at once. `dtype` is that of the gradient: 0, the view's or the parameter's.
-  void accumulate(size_t index, const void* gradient, int32_t dtype);
-  void mark_ready(size_t index, const void* gradient, int32_t dtype);
+  void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
+  void mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_unused(size_t index);
 
   // Any thread.
   void* view(size_t index);
   GradientShard shard(size_t bucket) const;
   HeldBytes held() const;
-  const std::string& label(size_t index) const { return labels_[index]; }
+  ShardMemory& memory() const noexcept { return *memory_; }
   // True while a thread is inside a call that other ranks may have to answer.
   bool is_running() const noexcept;
   // True once finish() has succeeded, until an iteration replaces the gradients or fails.
@@ -73,7 +67,7 @@ class GradientShards {
   enum class Mark : uint8_t { kNone, kAccumulating, kReady };
 
   struct Param {
-    std::byte* view = nullptr;  // the address that the caller sees
+    std::byte* view = nullptr;  // the address that the caller sees; null if it has none that lasts
     size_t place = 0;           // bytes from the start of its unit
     size_t count = 0;
     size_t bytes = 0;
@@ -88,22 +82,24 @@ class GradientShards {
     std::atomic<size_t> pending{0};
     bool live = false;    // launch_mutex_ guards this and what follows
     bool viewed = false;  // the caller may write gradients to their views before they are named in a call
-    std::vector<std::pair<size_t, size_t>>
-        gaps;  // between parameters: bytes from the start of the unit, and length
+    // Between parameters: bytes from the start of the unit, and length. They are summed, too, so they must be
+    // zero.
+    std::vector<std::pair<size_t, size_t>> gaps;
     std::vector<std::shared_ptr<Work>> works;
   };
 
   void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
-  void find_gaps();
 
   // gradient_marks.cpp
-  void check_mark(size_t index) const;
+  void check_mark(size_t index, const void* gradient) const;
   void require_open() const DSC_REQUIRES(mutex_);
   void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
   bool start_mark(size_t index, Mark mark);
   void end_mark(size_t index, Mark mark, bool accumulated);
-  std::byte* place_of(const Param& param) const { return full_.buffer(param.unit) + param.place; }
+  std::byte* place_of(const Param& param) const { return memory_->buffer(param.unit) + param.place; }
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
+  void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
+  void zero_unviewed(size_t index);
   template <typename Step>
   void take(size_t index, Mark mark, const Step& step);
   void hold(size_t unit);
@@ -112,9 +108,10 @@ class GradientShards {
 
   // Reductions. The unit at position p of the launch order is number units - 1 - p.
   Call bucket_call(size_t bucket) const;
+  void scale_here_if_needed(Call& call, size_t count);
   void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
   void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void await(Unit& unit, Comm& group) DSC_REQUIRES(launch_mutex_);
+  void await(Unit& unit, Comm& group, ShardMemory::Queue queue) DSC_REQUIRES(launch_mutex_);
   void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
   void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
   void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);
@@ -136,8 +133,7 @@ class GradientShards {
   std::vector<std::string> labels_;
   FlatOffsets full_places_;
   FlatOffsets shard_places_;
-  UnitMemory full_;  // launch_mutex_ guards what changes
-  std::vector<std::byte> shards_;
+  const std::unique_ptr<ShardMemory> memory_;  // launch_mutex_ guards what units have
   std::vector<std::string> unit_labels_;
 
   mutable Mutex mutex_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "base/error.hpp"
@@ -16,14 +15,16 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// In use are a unit and those that are gathered ahead.
-UnitMemory full_memory(ShardGroups& groups, const FlatOffsets& places, const ParameterOptions& options) {
-  if (options.keeps_full) return UnitMemory::kept(groups.all(), places);
-  size_t bytes = window_bytes(places, static_cast<size_t>(options.prefetch) + 1);
-  if (options.max_live_bytes > 0) bytes = std::min(bytes, options.max_live_bytes);
-  UnitMemory memory = UnitMemory::pooled(groups.all(), places, bytes);
-  memory.close_all(true);
-  return memory;
+// In use are a unit and those that are gathered ahead. In stages 1 and 2 shards are parts of the full
+// buffers.
+std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
+                                         const ParameterOptions& options) {
+  size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
+  if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
+  const ShardMemoryOptions memory{full, options.keeps_full ? 0 : shard_bytes, options.keeps_full, pool_bytes,
+                                  true};
+  return options.on_device ? make_device_memory(groups.params(), memory)
+                           : make_host_memory(groups.all(), memory);
 }
 
 }  // namespace
@@ -36,16 +37,16 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, unit_alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      shards_(options.keeps_full ? nullptr : std::make_unique<std::byte[]>(shard_places_.bytes)),
+      memory_(make_memory(groups, full_places_, shard_places_.bytes, options)),
       units_(layout.units.size()),
-      full_(full_memory(groups, full_places_, options)),
-      peak_full_(full_.held()) {
+      peak_full_(memory_->held()) {
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
-    params_.push_back({layout.buckets[bucket].unit,
-                       full_.views() + full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket])});
+    const size_t unit = layout.buckets[bucket].unit;
+    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket]);
+    params_.push_back({unit, offset - full_places_.units[unit].offset});
   }
   if (!options.keeps_full) return;
   for (Unit& unit : units_) unit.state = State::kThere;
@@ -55,14 +56,13 @@ ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
-  full_.keep();
-  static_cast<void>(shards_.release());
+  memory_->keep();
 }
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
-  return options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-                             : shards_.get() + shard_places_.buckets[bucket];
+  return options_.keeps_full ? memory_->views() + full_places_.buckets[bucket] + groups_.shard() * bytes
+                             : memory_->shards() + shard_places_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -72,9 +72,10 @@ void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::
   const size_t end =
       options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
   if (begin >= end) return;
-  std::byte* const to = options_.keeps_full ? full_.views() + full_places_.buckets[bucket] + begin * element
-                                            : shard(bucket) + (begin - groups_.shard() * size) * element;
-  std::memcpy(to, values + (begin - first) * element, (end - begin) * element);
+  std::byte* const to = options_.keeps_full
+                            ? memory_->views() + full_places_.buckets[bucket] + begin * element
+                            : shard(bucket) + (begin - groups_.shard() * size) * element;
+  memory_->put({to, dtypes_[bucket], values + (begin - first) * element, dtypes_[bucket], end - begin});
 }
 
 void ParameterShards::check_unit(size_t unit) const {
@@ -85,8 +86,8 @@ void ParameterShards::check_unit(size_t unit) const {
 // The tag has the step in it, so that ranks that are not in the same one find that out.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
-  full_.open(unit, true);
-  peak_full_ = std::max(peak_full_, full_.held());
+  memory_->open(unit, true);
+  peak_full_ = std::max(peak_full_, memory_->held());
   gathered.state = State::kGathering;
   const uint64_t step = steps_;
   groups_.run(groups_.params(), [&] {
@@ -96,8 +97,9 @@ void ParameterShards::start_gather(size_t unit) {
       call.kind = OpKind::kAllGather;
       call.dtype = dtypes_[b];
       call.send = shard(b);
-      call.recv = full_.buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
+      call.recv = memory_->buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
       call.count = layout_.shard_size(b);
+      call.stream = memory_->stream();
       call.tag = step * layout_.buckets.size() + b + 1;
       std::snprintf(call.note, sizeof call.note, "%s, step %llu", clipped(unit_labels_[unit], 24).c_str(),
                     static_cast<unsigned long long>(step));
@@ -109,8 +111,9 @@ void ParameterShards::start_gather(size_t unit) {
 void ParameterShards::await(size_t unit) {
   Unit& gathered = units_[unit];
   if (gathered.state != State::kGathering) return;
-  groups_.run(groups_.params(), [&gathered] {
-    for (const auto& work : gathered.works) work->wait(Deadline::never());  // it has its own deadline
+  groups_.run(groups_.params(), [&] {
+    for (const auto& work : gathered.works)
+      if (const Failure failure = memory_->await(*work); failure.code != DSC_OK) throw Error(failure);
   });
   gathered.works.clear();
   gathered.state = State::kThere;
@@ -120,7 +123,7 @@ void ParameterShards::await(size_t unit) {
 void ParameterShards::drop(size_t unit) {
   if (units_[unit].state == State::kAway) return;
   await(unit);
-  full_.close(unit, true);
+  memory_->close(unit);
   units_[unit] = {};
 }
 
@@ -152,7 +155,7 @@ size_t ParameterShards::live_bytes() const {
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
     if (units_[unit].state != State::kAway) continue;
-    if (full_.growth(unit) > 0) return;  // only as far as the pool goes
+    if (memory_->growth(unit) > 0) return;  // only as far as the pool goes
     start_gather(unit);
   }
 }
@@ -172,21 +175,25 @@ void ParameterShards::unshard(size_t unit) {
   start_prefetches();
 }
 
-void ParameterShards::wait(size_t unit) {
+void ParameterShards::wait(size_t unit, void* stream) {
+  memory_->check_stream(stream);
   groups_.check_alive();
   check_unit(unit);
   const MutexLock lock(mutex_);
   if (!options_.keeps_full && !units_[unit].wanted)
     fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
   await(unit);
+  memory_->lead(stream);
 }
 
 // Also after a failure, since it asks no other rank.
-void ParameterShards::reshard(size_t unit) {
+void ParameterShards::reshard(size_t unit, void* stream) {
+  memory_->check_stream(stream);
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
   if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  memory_->follow(stream);  // what it has put there may still read the parameters
   drop(unit);
 }
 
@@ -213,13 +220,15 @@ uint64_t ParameterShards::step_tag() const {
   return 2 * steps_ + (changed_ ? 1 : 0);
 }
 
-void ParameterShards::step(bool changed) {
+void ParameterShards::step(bool changed, void* stream) {
+  memory_->check_stream(stream);
   groups_.check_alive();
   const MutexLock lock(mutex_);
+  memory_->follow(stream);
   await_all();
   ++steps_;
   changed_ = changed;
-  if (!changed) start_unchanged();
+  if (!changed && !memory_->in_stream_order()) start_unchanged();
   if (options_.keeps_full) {
     for (size_t unit = 0; changed && unit < units_.size(); ++unit) start_gather(unit);
     return;
@@ -230,22 +239,25 @@ void ParameterShards::step(bool changed) {
   start_prefetches();
 }
 
-void ParameterShards::settle() {
+void ParameterShards::settle(void* stream) {
   const MutexLock lock(mutex_);
   await_all();
+  memory_->lead(stream);
 }
 
 void* ParameterShards::view(size_t index) const {
-  const auto [unit, view] = params_[index];
+  const auto [unit, place] = params_[index];
   const MutexLock lock(mutex_);
-  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted)) return view;
+  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
+    return (memory_->views() ? memory_->views() + full_places_.units[unit].offset : memory_->buffer(unit)) +
+           place;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
 }
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return {shards_ ? shard_places_.bytes : 0, full_.held(), peak_full_};
+  return {options_.keeps_full ? 0 : shard_places_.bytes, memory_->held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {
@@ -254,7 +266,7 @@ bool ParameterShards::wait_idle(Deadline deadline) noexcept {
   if (unchanged_) idle = wait_ignoring_failure(*unchanged_, deadline);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
-  return idle;
+  return memory_->wait_idle(deadline) && idle;
 }
 
 }  // namespace dsc

@@ -14,11 +14,12 @@
 #include "sharded/gradient_shards.hpp"
 #include "sharded/prefetch.hpp"
 #include "sharded/shard_groups.hpp"
-#include "sharded/unit_memory.hpp"
+#include "sharded/shard_memory.hpp"
 
 namespace dsc {
 
 struct ParameterOptions {
+  bool on_device = false;
   bool keeps_full = true;     // stages 1 and 2: full parameters have memory for ever
   size_t max_live_bytes = 0;  // of full parameters otherwise; 0: no limit
   int32_t prefetch = 1;       // units
@@ -34,18 +35,19 @@ class ParameterShards {
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  // Writes elements of a bucket at creation; what does not belong to this rank is dropped.
+  // Writes elements of a bucket at creation, from memory() or of its kind; what does not belong to this rank
+  // is dropped.
   void set(size_t bucket, size_t first, size_t count, const std::byte* values);
 
   // Starts to gather a unit, and those that came after it in the step before.
   void unshard(size_t unit);
   // Waits for a unit's parameters.
-  void wait(size_t unit);
-  void reshard(size_t unit);
+  void wait(size_t unit, void* stream);
+  void reshard(size_t unit, void* stream);
   // Ends a step. `changed`: the shards have new values, so full parameters are gathered anew.
-  void step(bool changed);
+  void step(bool changed, void* stream);
   // Waits for all gathers, which read the shards.
-  void settle();
+  void settle(void* stream);
   // Differs between ranks that have not ended the same steps in the same way.
   uint64_t step_tag() const;
 
@@ -53,6 +55,7 @@ class ParameterShards {
   void* view(size_t index) const;
   std::byte* shard(size_t bucket);
   HeldBytes held() const;
+  ShardMemory& memory() const noexcept { return *memory_; }
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
@@ -64,7 +67,7 @@ class ParameterShards {
   };
   struct Param {
     size_t unit;
-    std::byte* view;
+    size_t place;  // bytes from the start of the unit
   };
 
   void check_unit(size_t unit) const;
@@ -85,13 +88,12 @@ class ParameterShards {
   const std::vector<std::string> unit_labels_;
   const FlatOffsets full_places_;
   const FlatOffsets shard_places_;
-  std::unique_ptr<std::byte[]> shards_;  // stage 3; otherwise shards are parts of the full buffers
   std::vector<Param> params_;
+  const std::unique_ptr<ShardMemory> memory_;  // mutex_ guards what units have
 
   mutable Mutex mutex_;
   std::vector<Unit> units_ DSC_GUARDED_BY(mutex_);
   UseOrder order_ DSC_GUARDED_BY(mutex_);
-  UnitMemory full_;  // mutex_ guards what changes
   size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
   uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
   bool changed_ DSC_GUARDED_BY(mutex_) = true;  // by the latest step

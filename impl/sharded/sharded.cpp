@@ -19,8 +19,9 @@ std::vector<int32_t> bucket_dtypes(const ShardLayout& layout) {
 
 Sharded::Sharded(Comm& comm, std::span<const Tensor> params, ShardedPlan plan, const ShardedOptions& options)
     : plan_(std::move(plan)), groups_(comm, static_cast<int>(plan_.layout.shards)) {
-  const GradientOptions gradients{options.average, options.stage == 1, options.max_live_bytes};
-  const ParameterOptions parameters{options.stage < 3, options.max_live_bytes, options.prefetch};
+  const bool on_device = params[0].device >= 0;
+  const GradientOptions gradients{options.average, on_device, options.stage == 1, options.max_live_bytes};
+  const ParameterOptions parameters{on_device, options.stage < 3, options.max_live_bytes, options.prefetch};
   gradients_ = std::make_unique<GradientShards>(groups_, plan_.layout, params, plan_.grad_dtypes, gradients);
   params_ = std::make_unique<ParameterShards>(groups_, plan_.layout, params, bucket_dtypes(plan_.layout),
                                               parameters);
@@ -29,39 +30,39 @@ Sharded::Sharded(Comm& comm, std::span<const Tensor> params, ShardedPlan plan, c
 
 Sharded::~Sharded() { close(); }
 
-void Sharded::begin(bool adds) {
+void Sharded::begin(bool adds, void* stream) {
   groups_.check_alive();
   if (!adds && needs_step_ && !gradients_->is_open())
     fail(DSC_ERR_STATE,
          "the gradients of the iteration before are not used: expected step_done, or accumulate 1 to add to "
          "them");
-  gradients_->begin(adds, params_->step_tag());
+  gradients_->begin(adds, params_->step_tag(), stream);
   needs_step_ = false;
 }
 
-void Sharded::finish() {
-  gradients_->finish();
+void Sharded::finish(void* stream) {
+  gradients_->finish(stream);
   needs_step_ = true;
-  params_->settle();  // from now on the optimizer may write to the shards, which gathers read
+  params_->settle(stream);  // from now on the optimizer may write to the shards, which gathers read
 }
 
-void Sharded::step_done(bool changed) {
+void Sharded::step_done(bool changed, void* stream) {
   groups_.check_alive();
   if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
-  params_->step(changed);
+  params_->step(changed, stream);
   needs_step_ = false;
 }
 
 void Sharded::unshard(size_t unit) { params_->unshard(unit); }
-void Sharded::wait(size_t unit) { params_->wait(unit); }
-void Sharded::reshard(size_t unit) { params_->reshard(unit); }
+void Sharded::wait(size_t unit, void* stream) { params_->wait(unit, stream); }
+void Sharded::reshard(size_t unit, void* stream) { params_->reshard(unit, stream); }
 
-void Sharded::accumulate(size_t index, const void* gradient, int32_t dtype) {
-  gradients_->accumulate(index, gradient, dtype);
+void Sharded::accumulate(size_t index, const void* gradient, int32_t dtype, void* stream) {
+  gradients_->accumulate(index, gradient, dtype, stream);
 }
 
-void Sharded::mark_ready(size_t index, const void* gradient, int32_t dtype) {
-  gradients_->mark_ready(index, gradient, dtype);
+void Sharded::mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream) {
+  gradients_->mark_ready(index, gradient, dtype, stream);
 }
 
 void Sharded::mark_unused(size_t index) { gradients_->mark_unused(index); }
@@ -83,12 +84,13 @@ void Sharded::check_index(size_t index) const {
 }
 
 // A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
-// been started ahead on all ranks without the caller knowing; a rank that closes first must not fail those of
-// the others, so they may end.
+// been started ahead on all ranks without the caller knowing, and on a device reductions may still run; a
+// rank that closes first must not fail those of the others, so they may end.
 void Sharded::close() noexcept {
   if (closed_.exchange(true)) return;
   const bool is_running = in_call.load() || gradients_->is_running();
-  if (is_running || !params_->wait_idle(Deadline::after_ms(groups_.revoked() ? 0 : kLastGatherMs))) {
+  const Deadline deadline = Deadline::after_ms(groups_.revoked() ? 0 : kLastGatherMs);
+  if (is_running || !params_->wait_idle(deadline) || !gradients_->wait_idle(deadline)) {
     groups_.abort();
   } else {
     groups_.leave();

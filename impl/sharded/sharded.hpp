@@ -48,18 +48,19 @@ class Sharded {
   Sharded(const Sharded&) = delete;
   Sharded& operator=(const Sharded&) = delete;
 
-  void begin(bool adds);
-  void finish();  // collective
+  // `stream` is null for parameters in host memory.
+  void begin(bool adds, void* stream);
+  void finish(void* stream);  // collective
   // Collective: scales the gradients, then limits their norm; returns the norm between the two.
-  double clip(double max_norm, double scale);
-  void step_done(bool changed);
+  double clip(double max_norm, double scale, void* stream);
+  void step_done(bool changed, void* stream);
   void unshard(size_t unit);
-  void wait(size_t unit);
-  void reshard(size_t unit);
+  void wait(size_t unit, void* stream);
+  void reshard(size_t unit, void* stream);
 
   // --- Any thread.
-  void accumulate(size_t index, const void* gradient, int32_t dtype);
-  void mark_ready(size_t index, const void* gradient, int32_t dtype);
+  void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
+  void mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream);
   void mark_unused(size_t index);
   void* param_view(size_t index) const;
   void* grad_view(size_t index) const;
@@ -80,7 +81,7 @@ class Sharded {
  private:
   void check_index(size_t index) const;
   void set_initial_values(std::span<const Tensor> params, bool sync);
-  double local_square_sum() const;
+  std::vector<GradientShard> grad_shards() const;
 
   const ShardedPlan plan_;
   ShardGroups groups_;

@@ -45,29 +45,31 @@ UnitMemory UnitMemory::kept(Comm& group, const FlatOffsets& places) {
   return memory;
 }
 
-UnitMemory UnitMemory::pooled(Comm& group, const FlatOffsets& places, size_t pool_bytes) {
+UnitMemory UnitMemory::pooled(Comm& group, const FlatOffsets& places, size_t pool_bytes, bool faults) {
   UnitMemory memory(places.units, false);
   const size_t page = page_bytes();
-  memory.pool_bytes_ = pool_bytes / page * page;
-  memory.shared_ = static_cast<std::byte*>(group.allocate_memory(memory.pool_bytes_ + page));
+  memory.slots_ = PoolSlots(pool_bytes / page * page);
+  memory.faults_ = faults;
+  memory.shared_ = static_cast<std::byte*>(group.allocate_memory(memory.slots_.bytes() + page));
   const auto address = reinterpret_cast<uintptr_t>(memory.shared_);
   memory.pool_ = memory.shared_ + (page - address % page) % page;
   memory.view_bytes_ = std::max(places.bytes, page);
   memory.views_ = reserve(memory.view_bytes_);
-  memory.held_ = memory.pool_bytes_;
+  memory.held_ = memory.slots_.bytes();
+  if (faults) map_zeros(memory.views_, memory.view_bytes_, true);
   return memory;
 }
 
 UnitMemory::UnitMemory(UnitMemory&& other) noexcept
     : units_(std::move(other.units_)),
       states_(std::move(other.states_)),
-      used_(std::move(other.used_)),
+      slots_(std::move(other.slots_)),
       is_kept_(other.is_kept_),
+      faults_(other.faults_),
       shared_(std::exchange(other.shared_, nullptr)),
       pool_(other.pool_),
       views_(std::exchange(other.views_, nullptr)),
       view_bytes_(other.view_bytes_),
-      pool_bytes_(other.pool_bytes_),
       held_(other.held_) {}
 
 UnitMemory::~UnitMemory() {
@@ -79,19 +81,9 @@ std::byte* UnitMemory::buffer(size_t unit) const noexcept {
   return states_[unit].pooled ? pool_ + states_[unit].slot : views_ + units_[unit].offset;
 }
 
-// Finds the first free part of the pool that is large enough.
-bool UnitMemory::find_slot(size_t bytes, size_t& slot) const {
-  slot = 0;
-  for (const auto& [start, length] : used_) {
-    if (start - slot >= bytes) return true;
-    slot = start + length;
-  }
-  return pool_bytes_ - slot >= bytes;
-}
-
 size_t UnitMemory::growth(size_t unit) const {
-  size_t slot = 0;
-  return is_kept_ || states_[unit].open || find_slot(units_[unit].bytes, slot) ? 0 : units_[unit].bytes;
+  const size_t bytes = units_[unit].bytes;
+  return is_kept_ || states_[unit].open || slots_.find(bytes) ? 0 : bytes;
 }
 
 // With an old size of 0, mremap maps the same pages of shared memory a second time.
@@ -106,9 +98,11 @@ void UnitMemory::open(size_t unit, bool may_pool) {
   const auto [offset, bytes] = units_[unit];
   if (is_kept_ || state.open) return;
   if (bytes > 0) {
-    state.pooled = may_pool && find_slot(bytes, state.slot) && alias(unit);
+    const auto slot = may_pool ? slots_.find(bytes) : std::nullopt;
+    state.slot = slot.value_or(0);
+    state.pooled = slot && alias(unit);
     if (state.pooled) {
-      used_.emplace(state.slot, bytes);
+      slots_.take(state.slot, bytes);
     } else if (mprotect(views_ + offset, bytes, PROT_READ | PROT_WRITE) != 0) {
       if (errno == ENOMEM) fail(DSC_ERR_NOMEM, "no memory for %zu bytes of a unit", bytes);
       fail_errno(errno, "mprotect of %zu bytes", bytes);
@@ -118,21 +112,17 @@ void UnitMemory::open(size_t unit, bool may_pool) {
   state.open = true;
 }
 
-void UnitMemory::close(size_t unit, bool faults) {
+void UnitMemory::close(size_t unit) {
   State& state = states_[unit];
   const auto [offset, bytes] = units_[unit];
   if (is_kept_) {
     std::memset(views_ + offset, 0, bytes);
     return;
   }
-  if (bytes > 0) map_zeros(views_ + offset, bytes, faults);
-  if (state.pooled) used_.erase(state.slot);
+  if (bytes > 0) map_zeros(views_ + offset, bytes, faults_);
+  if (state.pooled) slots_.release(state.slot);
   if (state.open && !state.pooled) held_ -= bytes;
   state = {};
-}
-
-void UnitMemory::close_all(bool faults) {
-  for (size_t unit = 0; unit < units_.size(); ++unit) close(unit, faults);
 }
 
 size_t UnitMemory::alignment(bool is_kept) noexcept { return is_kept ? 1 : page_bytes(); }

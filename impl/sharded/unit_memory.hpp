@@ -8,11 +8,11 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <vector>
 
 #include "comm/comm.hpp"
 #include "sharded/flat_offsets.hpp"
+#include "sharded/pool_slots.hpp"
 
 namespace dsc {
 
@@ -20,8 +20,9 @@ class UnitMemory {
  public:
   // Collective: all units have memory until the end.
   static UnitMemory kept(Comm& group, const FlatOffsets& places);
-  // Collective: a pool of so many bytes, and no unit has memory.
-  static UnitMemory pooled(Comm& group, const FlatOffsets& places, size_t pool_bytes);
+  // Collective: a pool of so many bytes, and no unit has memory. With `faults` any access to a unit that has
+  // none ends in SIGSEGV, so that the use of an address that is no longer valid is found where it happens.
+  static UnitMemory pooled(Comm& group, const FlatOffsets& places, size_t pool_bytes, bool faults);
 
   UnitMemory(UnitMemory&& other) noexcept;
   UnitMemory& operator=(UnitMemory&&) = delete;
@@ -39,12 +40,8 @@ class UnitMemory {
 
   // Gives a unit memory, with any contents; `may_pool` is false if its pages may have been written already.
   void open(size_t unit, bool may_pool);
-  // Takes it away. Then its address holds zeros and takes writes, which get pages from the system, or with
-  // `faults` any access ends in SIGSEGV, so that the use of an address that is no longer valid is found where
-  // it happens.
-  void close(size_t unit, bool faults);
-  // The same for all units.
-  void close_all(bool faults);
+  // Takes it away. Then its address holds zeros and takes writes, which get pages from the system, or faults.
+  void close(size_t unit);
 
   // Never frees the memory, because operations may still use it.
   void keep() noexcept { views_ = shared_ = nullptr; }
@@ -61,18 +58,17 @@ class UnitMemory {
 
   UnitMemory(std::vector<FlatOffsets::Unit> units, bool is_kept)
       : units_(std::move(units)), states_(units_.size()), is_kept_(is_kept) {}
-  bool find_slot(size_t bytes, size_t& slot) const;
   bool alias(size_t unit) const noexcept;
 
   std::vector<FlatOffsets::Unit> units_;
   std::vector<State> states_;
-  std::map<size_t, size_t> used_;  // parts of the pool: start and bytes
+  PoolSlots slots_;
   bool is_kept_;
+  bool faults_ = false;
   std::byte* shared_ = nullptr;  // from the group: the pool, or all units
   std::byte* pool_ = nullptr;    // whole pages of it
   std::byte* views_ = nullptr;
   size_t view_bytes_ = 0;
-  size_t pool_bytes_ = 0;
   size_t held_ = 0;
 };
 

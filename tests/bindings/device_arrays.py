@@ -95,6 +95,25 @@ class Interface(Memory):
         } | entries
 
 
+class View(Memory):
+    """What a library makes of a DeviceArray."""
+
+    def __init__(self, array):
+        interface = array.__cuda_array_interface__
+        self.address, self.shape, self.dtype = interface["data"][0], interface["shape"], np.dtype(interface["typestr"])
+        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __del__(self):
+        pass
+
+
+def copy_on(to, source, stream):
+    """Puts a copy between two arrays of a GPU on a stream."""
+    places = [ctypes.c_uint64(array.__cuda_array_interface__["data"][0]) for array in (to, source)]
+    size_bytes = int(np.prod(to.shape)) * np.dtype(to.dtype).itemsize
+    check(driver().cuMemcpyAsync(*places, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream.number)))
+
+
 class _Tensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),

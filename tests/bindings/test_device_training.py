@@ -8,20 +8,8 @@ import numpy as np
 import pytest
 
 import libdsc as dsc
-from device_arrays import BFLOAT, DLPack, Interface, Memory, Stream, work_on
+from device_arrays import BFLOAT, DLPack, Interface, Stream, View, work_on
 from test_device import SECONDS, ranks, values
-
-
-class View(Memory):
-    """What a library makes of a DeviceArray."""
-
-    def __init__(self, array):
-        interface = array.__cuda_array_interface__
-        self.address, self.shape, self.dtype = interface["data"][0], interface["shape"], np.dtype(interface["typestr"])
-        self.bytes = int(np.prod(self.shape)) * self.dtype.itemsize
-
-    def __del__(self):
-        pass
 
 
 def receives(world):

@@ -272,3 +272,70 @@ def test_one_card_behind_different_numbers_is_noticed():
 
 if __name__ == "__main__":
     launch.main(__file__)
+
+
+SHARDED = """
+from device_arrays import View
+shapes, units = [(3, 5), (7,), (300,)], [0, 2]
+size = int(os.environ["SHARD_SIZE"])
+def gradient(step, i):
+    return (np.arange(np.prod(shapes[i]), dtype=np.float32).reshape(shapes[i]) + 3 * i + 5 * r) % 7 - step
+def make(stage, to=lambda x: x):
+    params = [np.full(shape, i + r, np.float32) for i, shape in enumerate(shapes)]
+    return dsc.Sharded(world, [to(x) for x in params], stage=stage, units=units, shard_size=size, average="none")
+def step(number, sharded, to, look):
+    sharded.begin()
+    grads = [to(gradient(number, i)) for i in range(3)]
+    for i in (2, 1, 0):
+        sharded.mark_ready(i, grads[i])
+    sharded.finish()
+    norm = sharded.clip(1e9)
+    for shard in sharded.shards:
+        look(shard.params, look(shard.params) - look(shard.grads))
+    sharded.step_done()
+    found = [norm]
+    for unit in range(2):
+        with sharded.unit(unit) as arrays:
+            found += [look(array).tolist() for array in arrays]
+    return found
+def on_host(array, values=None):
+    if values is not None:
+        array[:] = values
+    return array.copy()
+def on_device(array, values=None):
+    if values is not None:
+        View(array).write(values)
+    return View(array).read()
+"""
+
+
+def test_shards_on_devices_have_the_bits_of_host_memory():
+    code = """
+for stage in (1, 2, 3):
+    with make(stage) as here, make(stage, Interface) as there:
+        for number in range(3):
+            assert step(number, here, lambda x: x, on_host) == step(number, there, Interface, on_device), (stage, number)
+dsc.finalize()
+print("same bits")
+"""
+    for hosts, size in (([0, 0, 1, 1], 0), ([0, 0, 1, 1], 2), ([0, 1], 0)):
+        assert job(SHARDED + code, hosts, SHARD_SIZE=str(size)).finish() == ["same bits"] * len(hosts)
+
+
+def test_a_killed_rank_ends_sharded_training_on_devices():
+    """On one host and on two; the others have the error in the call that notices."""
+    code = """
+import signal
+with make(3, Interface) as sharded:
+    try:
+        for number in range(10000):
+            if number == 3 and r == n - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(number, sharded, Interface, on_device)
+    except dsc.DscError as error:
+        print(type(error).__name__, f"rank {n - 1}" in str(error), error)
+"""
+    for hosts, size in (([0, 0, 0], 0), ([0, 0, 1], 0), ([0, 0, 1, 1], 2)):
+        outputs = job(SHARDED + code, hosts, SHARD_SIZE=str(size), TIMEOUT="15").finish()
+        for output in outputs[:-1]:
+            assert output.startswith("PeerDeadError True"), outputs

@@ -1099,7 +1099,7 @@ class ShardedShard(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     params: int | None  # parameters, in stages 1 and 2 where they stand in the full buffer
-    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin
+    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of their streams
     unit: int  # unit of the bucket
     bucket: int  # number of the bucket
     start: int  # first element, counted in the bucket
@@ -1144,7 +1144,8 @@ class ShardedMemory(ctypes.Structure):
     """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
     of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
     of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
-    pages of memory, which are given back, and is counted from the first call that names the unit."""
+    pages of memory, on a device an allocation in stream order, which are given back, and is counted from the
+    first call that names the unit."""
 
     struct_size: int  # size of this struct as the caller compiled it
     param_shard_bytes: int  # parameter shards; 0 in stages 1 and 2, where they are part of param_bytes

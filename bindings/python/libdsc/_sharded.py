@@ -15,9 +15,10 @@ from libdsc._arguments import INT32, INT64_MOST, SIZE, boolean, expect_communica
 from libdsc._buffers import DeviceMemory
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._library import check, last_message, lib, list_of
-from libdsc._memory import array_over
-from libdsc._tensors import Tensors
+from libdsc._memory import DeviceArray, array_over
 from libdsc._shard_plan import ShardRules
+from libdsc._streams import LEGACY, current_of, handle_of, place_of
+from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import flatten
 
@@ -28,7 +29,8 @@ class Shard:
 
     params and grads are flat numpy arrays over the library's memory; the optimizer reads grads and writes params, as
     in shard.params -= rate * shard.grads. ml_dtypes' types where the program has imported that, unsigned integers for
-    bfloat16 and 8-bit floats otherwise.
+    bfloat16 and 8-bit floats otherwise. On a GPU they are objects with __cuda_array_interface__, for
+    torch.as_tensor() or cupy.asarray().
     """
 
     params: Any
@@ -102,9 +104,14 @@ class Sharded:
 
     The same loop runs in all stages: in 1 and 2 unit(u) only waits for parameters that are on their way.
 
+    Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do, and
+    only clip() waits for the GPU; a failure that comes later is raised by the next call. `stream` is the current stream of
+    torch or CuPy, if the parameters are theirs, or else CUDA's default stream, where it is not given.
+
     Args:
         world: the communicator.
-        params: host arrays in forward order, or a tree of them; read on rank 0, or with sync=False on all ranks.
+        params: arrays in forward order, or a tree of them, all on the host or all on the GPU; read on rank 0, or with
+            sync=False on all ranks.
         names: for messages; of a tree the paths, if not given.
         stage: 1 (optimizer state is sharded), 2 (gradients too) or 3 (parameters too).
         units: the first parameters of the units, such as layers, that are used together; planned if not given.
@@ -123,7 +130,7 @@ class Sharded:
     """
 
     __slots__ = ("_world", "_dtype", "_owner", "_handle", "_rules", "_paths", "_counts", "_codes", "_shapes", "_elements",
-                 "_views", "_shards", "units", "shard", "n_shards", "__weakref__")  # fmt: skip
+                 "_memory", "_views", "_shards", "units", "shard", "n_shards", "__weakref__")  # fmt: skip
 
     def __init__(
         self,
@@ -162,6 +169,7 @@ class Sharded:
         options.shard_size, options.prefetch = integer("shard_size", shard_size), integer("prefetch", prefetch)
         options.sync = int(boolean("sync", sync))
         made = c_void_p()
+        wait_for_data(tensors)
         world._call(lib.dsc_sharded_create, tensors.array, tensors.length, byref(options), byref(made))
         assert made.value is not None
         self._world, self._dtype = world, dtype
@@ -172,7 +180,10 @@ class Sharded:
         self._codes = [buffer.dtype for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
         self._elements = [getattr(x, "dtype", None) for x in arrays]
-        self._views: dict[tuple[str, int], Any] = {}
+        on_device = [buffer for buffer in tensors.buffers if isinstance(buffer.owner, DeviceMemory)]
+        # Its library knows a current stream; None: the host's. The smallest one, because it stays alive.
+        self._memory = min(on_device, key=lambda buffer: buffer.count).owner if on_device else None
+        self._views: dict[tuple[str, int], tuple[int, Any]] = {}
         self._read_places()
         self._read_shards()
 
@@ -192,7 +203,7 @@ class Sharded:
         self._shards = []
         for it in list_of(_raw.ShardedShard, lib.dsc_sharded_shards, self._handle):
             arrays = [
-                array_over(address or 0, (it.count,), _dtypes.view_type(code, None), self._owner)
+                self._array(address or 0, (it.count,), _dtypes.view_type(code, None))
                 for address, code in ((it.params, it.dtype), (it.grads, it.grad_dtype))
             ]
             self._shards.append(Shard(arrays[0], arrays[1], it.unit, it.bucket, it.start, it.count))
@@ -220,34 +231,37 @@ class Sharded:
         self._check(lib.dsc_sharded_memory(self._handle, byref(held)), "memory")
         return ShardedMemory(*(getattr(held, field.name) for field in fields(ShardedMemory)))
 
-    def begin(self, accumulate: bool = False) -> None:
+    def begin(self, accumulate: bool = False, *, stream: Any = None) -> None:
         """Starts an iteration; with accumulate=True what it reduces is added to the gradient shards, for micro-batches."""
         try:
-            self._check(lib.dsc_sharded_begin(self._handle, int(boolean("accumulate", accumulate)), None), "begin")
+            adds = int(boolean("accumulate", accumulate))
+            self._check(lib.dsc_sharded_begin(self._handle, adds, self._stream(None, stream)), "begin")
         except Exception as error:
             raise shown(error)
 
-    def accumulate(self, i: int, grad: Any) -> None:
+    def accumulate(self, i: int, grad: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
         try:
             i = self._index(i)
-            address, code = self._gradient(i, grad)
-            self._check(lib.dsc_sharded_accumulate(self._handle, i, address, code, None), "accumulate")
+            address, code, owner = self._gradient(i, grad)
+            arguments = (self._handle, i, address, code, self._stream(owner, stream))
+            self._check(lib.dsc_sharded_accumulate(*arguments), "accumulate")
         except Exception as error:
             raise shown(error)
 
-    def mark_ready(self, i: int, grad: Any = None) -> None:
+    def mark_ready(self, i: int, grad: Any = None, *, stream: Any = None) -> None:
         """Marks the gradient of parameter i as ready. The last one of a unit starts its reduction.
 
         Args:
             i: index of the parameter.
             grad: an array like the parameter, or a flat one, of the gradients' type or the parameter's; copied. None: it
                 stands in grad_view(i).
+            stream: on which the gradient will be there, and in whose order its memory may be used again.
         """
         try:
             i = self._index(i)
-            address, code = (None, 0) if grad is None else self._gradient(i, grad)
-            arguments = (self._handle, i, address, code, None)
+            address, code, owner = (None, 0, None) if grad is None else self._gradient(i, grad)
+            arguments = (self._handle, i, address, code, self._stream(owner, stream))
             self._check(_interrupt.call(self._stop, lib.dsc_sharded_mark_ready, *arguments), "mark_ready")
         except Exception as error:
             raise shown(error)
@@ -259,11 +273,11 @@ class Sharded:
         except Exception as error:
             raise shown(error)
 
-    def finish(self) -> None:
-        """Waits until the gradient shards hold the averages. Collective. Ctrl-C aborts the world."""
-        self._blocking("finish", lib.dsc_sharded_finish, None)
+    def finish(self, *, stream: Any = None) -> None:
+        """Waits until the gradient shards hold the averages, on a GPU by the stream. Collective. Ctrl-C aborts the world."""
+        self._blocking("finish", lib.dsc_sharded_finish, stream=stream)
 
-    def clip(self, max_norm: float = math.inf, *, scale: float = 1.0) -> float:
+    def clip(self, max_norm: float = math.inf, *, scale: float = 1.0, stream: Any = None) -> float:
         """Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective.
 
         All ranks get the same number. If it is not finite, no gradient was changed: skip the step then.
@@ -275,46 +289,53 @@ class Sharded:
         options, norm = _raw.ClipOptions(), c_double()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
         options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
-        self._blocking("clip", lib.dsc_sharded_clip, byref(options), byref(norm), None)
+        self._blocking("clip", lib.dsc_sharded_clip, byref(options), byref(norm), stream=stream)
         return norm.value
 
-    def step_done(self, changed: bool = True) -> None:
+    def step_done(self, changed: bool = True, *, stream: Any = None) -> None:
         """Ends a step: the optimizer has written the parameter shards, or with changed=False has skipped them. Collective.
 
         Ranks that say different things get MismatchError in the next call that gathers or reduces. Starts to gather parameters, in forward order; wait() or unit() waits for one unit.
         """
-        self._blocking("step_done", lib.dsc_sharded_step_done, int(boolean("changed", changed)), None)
+        self._blocking("step_done", lib.dsc_sharded_step_done, int(boolean("changed", changed)), stream=stream)
 
     def unshard(self, unit: int) -> None:
         """Starts to make a unit's parameters available (stage 3), and those that followed it in the step before."""
-        self._blocking("unshard", lib.dsc_sharded_unshard, self._unit(unit))
+        self._call("unshard", lib.dsc_sharded_unshard, self._unit(unit))
 
-    def wait(self, unit: int) -> None:
-        """Waits until a unit's parameters are there."""
-        self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), None)
+    def wait(self, unit: int, *, stream: Any = None) -> None:
+        """Waits until a unit's parameters are there, on a GPU by the stream."""
+        self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), stream=stream)
 
-    def reshard(self, unit: int) -> None:
-        """Gives back a unit's parameters (stage 3); touching an array over them afterwards ends the process by SIGSEGV."""
-        self._blocking("reshard", lib.dsc_sharded_reshard, self._unit(unit), None)
+    def reshard(self, unit: int, *, stream: Any = None) -> None:
+        """Gives back a unit's parameters (stage 3); touching an array over them afterwards ends the process by SIGSEGV.
+
+        On a GPU the memory is used again in the order of the stream, and the array shows something else then.
+        """
+        self._blocking("reshard", lib.dsc_sharded_reshard, self._unit(unit), stream=stream)
 
     @contextmanager
-    def unit(self, unit: int) -> Iterator[list[Any]]:
+    def unit(self, unit: int, *, stream: Any = None) -> Iterator[list[Any]]:
         """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end.
 
         The arrays are there to be read. What is written into them is lost, in stage 3 at the end of the block and else at
         the next step_done(): write to shards[...].params.
         """
         self.unshard(unit)
+        place = self._stream(None, stream)
         try:
-            self.wait(unit)
+            self.wait(unit, stream=place)
             yield [self.param_view(i) for i in self.units[unit]]
         except BaseException:
-            lib.dsc_sharded_reshard(self._handle, unit, None)  # the first error says more than one of this call
+            lib.dsc_sharded_reshard(self._handle, unit, place)  # the first error says more than one of this call
             raise
-        self.reshard(unit)
+        self.reshard(unit, stream=place)
 
     def param_view(self, i: int) -> Any:
-        """Returns parameter i as a numpy array in its flat buffer; StateError when its unit is not there."""
+        """Returns parameter i as a numpy array in its flat buffer; StateError when its unit is not there.
+
+        On a GPU it is an object with __cuda_array_interface__, which in stage 3 may be elsewhere after every unshard().
+        """
         try:
             i = self._index(i)
             address = c_void_p()
@@ -326,7 +347,8 @@ class Sharded:
     def grad_view(self, i: int) -> Any:
         """Returns the place of parameter i's full gradient, as a numpy array of the gradients' type.
 
-        It holds zeros from begin(), to which a framework may add; mark_ready(i) then copies nothing.
+        It holds zeros from begin(), to which a framework may add; mark_ready(i) then copies nothing. On a GPU there is one in
+        stage 1 only, an object with __cuda_array_interface__, and UnsupportedError otherwise.
         """
         try:
             i = self._index(i)
@@ -343,18 +365,21 @@ class Sharded:
 
         Args:
             folder: of the checkpoint, which all ranks reach; made if it is not there.
-            state: the optimizer's arrays by name, one per bucket, each with the elements of the shard.
+            state: the optimizer's arrays by name, one per bucket, each with the elements of the shard, on the host or on
+                the GPU.
         """
-        _sharded_checkpoint.save(self, folder, dict(state or {}))
+        _sharded_checkpoint.save(self, folder, dict(state or {}), self._stream(None, None))
 
     def load(self, folder: Any) -> dict[str, list[Any]]:
         """Reads a checkpoint of any number of ranks and any layout; returns the optimizer's arrays by name. Collective.
 
-        The parameters must have the names and shapes of those that were saved. If a rank cannot use its files, nothing is
-        changed on any rank: it raises why, and the others an InvalidArgError that names it, with .rank.
+        They are numpy arrays, for parameters on a GPU as well. The parameters must have the names and shapes of those
+        that were saved. If a rank cannot use its files, nothing is changed on any rank: it raises why, and the others
+        an InvalidArgError that names it, with .rank.
         """
-        state = _sharded_checkpoint.load(self, folder)
-        self.step_done()
+        place = self._stream(None, None)
+        state = _sharded_checkpoint.load(self, folder, place)
+        self.step_done(stream=place)
         return state
 
     def stats(self) -> list[OpStats]:
@@ -378,11 +403,27 @@ class Sharded:
         self.close()
 
     def _view(self, kind: str, i: int, address: int, code: int) -> Any:
-        view = self._views.get((kind, i))
-        if view is None:
+        known, view = self._views.get((kind, i), (None, None))
+        if known != address:
             element = _dtypes.view_type(code, self._elements[i] if code == self._codes[i] else None)
-            view = self._views[kind, i] = array_over(address, self._shapes[i], element, self._owner)
+            view = self._array(address, self._shapes[i], element)
+            self._views[kind, i] = address, view
         return view
+
+    def _array(self, address: int, shape: tuple[int, ...], element: Any) -> Any:
+        """An array over the library's memory."""
+        if self._memory is None:
+            return array_over(address, shape, element, self._owner)
+        return DeviceArray(address, shape, element, self._world._device, self._owner)
+
+    def _stream(self, owner: Any, stream: Any) -> Optional[int]:
+        """The stream of a call; None for host memory."""
+        if stream is not None:
+            return handle_of(stream)
+        if self._memory is None:
+            return None
+        own = current_of(owner) if isinstance(owner, DeviceMemory) else None
+        return own or current_of(self._memory) or LEGACY
 
     def _bucket_codes(self) -> list[tuple[int, int, int]]:
         """Each bucket with the types of its parameters and of their gradients."""
@@ -393,18 +434,20 @@ class Sharded:
         """Of one type of parameters all gradients have one type."""
         return next(grads for _, params, grads in self._bucket_codes() if params == self._codes[i])
 
-    def _gradient(self, i: int, x: Any) -> tuple[int, int]:
+    def _gradient(self, i: int, x: Any) -> tuple[int, int, Any]:
         """Locates a gradient, which must have the shape, or be flat with the count, of its parameter."""
         numbers = str(getattr(x, "dtype", "")) in ("uint8", "uint16")  # which stand for floats that numpy lacks
         address, count, code, owner = _buffers.locate(x, "grad", self._dtype if numbers else None, False)
-        if isinstance(owner, DeviceMemory):
-            raise ValueError("grad is in memory of a GPU; expected memory of the host as the parameters'")
+        if isinstance(owner, DeviceMemory) != (self._memory is not None):
+            found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
+            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as the parameters'")
+        place_of(self._world, owner, None)
         if count != self._counts[i]:
             raise ValueError(f"grad has {count} elements; parameter {i} has {self._counts[i]}")
         shape, expected = getattr(x, "shape", ()), self._shapes[i]
         if shape != expected and min(len(shape), len(expected)) > 1:  # a flat one is taken as it is
             raise ValueError(f"grad has shape {tuple(shape)}; parameter {i} has {expected}")
-        return address, code
+        return address, code, owner
 
     def _index(self, i: int) -> int:
         if not 0 <= integer("i", i, -INT64_MOST, INT64_MOST) < len(self._counts):
@@ -416,7 +459,10 @@ class Sharded:
             raise IndexError(f"there is no unit {unit}; there are {len(self.units)}")
         return operator.index(unit)
 
-    def _blocking(self, op: str, function: Any, *arguments: Any) -> None:
+    def _blocking(self, op: str, function: Any, *arguments: Any, stream: Any) -> None:
+        self._call(op, function, *arguments, self._stream(None, stream))
+
+    def _call(self, op: str, function: Any, *arguments: Any) -> None:
         try:
             self._check(_interrupt.call(self._stop, function, self._handle, *arguments), op)
         except Exception as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import secrets
 import struct
 from typing import Any, Mapping, Optional, Sequence
 
-from libdsc import _raw, errors
-from libdsc._memory import numpy_module
+from libdsc import _buffers, _dtypes, _raw, _streams, errors
+from libdsc._buffers import DeviceMemory
+from libdsc._memory import DeviceArray, numpy_module
 from libdsc._shard_plan import ShardRules, shard_copies
+from libdsc._tensors import DATA_S
 
 _FORMAT = 1
 _NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "I64": "i8", "I32": "i4", "U64": "u8", "U32": "u4", "U16": "u2",
@@ -38,20 +41,23 @@ def _plain(units: Any) -> Any:
     return None if units is None else [int(unit) for unit in units]
 
 
-def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]]) -> None:
+def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
     """Writes the file of this rank's shard, unless a rank of another copy does."""
-    numpy = numpy_module()
     shards = sharded.shards
-    _check_state(state, shards)
+    why: Optional[Exception] = None
+    try:
+        _check_state(state, shards)
+    except Exception as error:
+        why = error
+    number = _agree(sharded._world, "save", why)
     if sharded._world.rank >= sharded.n_shards:
         return
     bucket_types = _bucket_types(sharded)
-    arrays = {f"params.{b}": (bucket_types[b], numpy.ascontiguousarray(shard.params)) for b, shard in enumerate(shards)}
+    arrays = {f"params.{b}": (bucket_types[b], _on_host(shard.params, stream)[1]) for b, shard in enumerate(shards)}
     for name, of_name in state.items():
         for b, array in enumerate(of_name):
-            array = numpy.ascontiguousarray(array)
-            arrays[f"{name}.{b}"] = (_type_name(array.dtype), array)
-    header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps(_layout(sharded))}}
+            arrays[f"{name}.{b}"] = _on_host(array, stream)
+    header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps({**_layout(sharded), "save": number})}}
     at = 0
     for name, (dtype, array) in arrays.items():
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
@@ -59,11 +65,30 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]]) -> None:
     _write(_file(pathlib.Path(folder), sharded.shard, sharded.n_shards), header, [array for _, array in arrays.values()])
 
 
+def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
+    """The type's name and the elements of an array, which are copied from a GPU."""
+    numpy = numpy_module()
+    if stream is not None:  # there are arrays on a GPU
+        address, count, code, owner = _buffers.locate(x, "state", None, False)
+        if isinstance(owner, DeviceMemory):
+            copied = numpy.empty(count, _dtypes.numpy_type(code))
+            _streams.copy(copied.ctypes.data, address, copied.nbytes, stream, DATA_S)
+            return _name_of(code), copied
+    array = numpy.ascontiguousarray(x)
+    return _type_name(array.dtype), array
+
+
+def _count(x: Any) -> int:
+    """The elements of an array of numpy, or of one on a GPU; -1: it is none."""
+    shape = getattr(x, "shape", None)
+    return -1 if shape is None else int(numpy_module().prod(shape))
+
+
 def _check_state(state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
     for name, arrays in state.items():
         if name == "params" or not name or "." in name:
             raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
-        sizes, expected = [getattr(array, "size", -1) for array in arrays], [shard.count for shard in shards]
+        sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
         if sizes != expected:
             raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")
 
@@ -72,8 +97,13 @@ def _bucket_types(sharded: Any) -> list[str]:
     """Of parameters, whose arrays may stand for types that numpy does not know."""
     types = {}
     for one in sharded._bucket_codes():
-        types[one[0]] = _OWN_NAMES.get(_raw.Dtype(one[1]).name, _raw.Dtype(one[1]).name)
+        types[one[0]] = _name_of(one[1])
     return [types[b] for b in range(len(types))]
+
+
+def _name_of(code: int) -> str:
+    name = _raw.Dtype(code).name
+    return _OWN_NAMES.get(name, name)
 
 
 def _type_name(dtype: Any) -> str:
@@ -112,6 +142,7 @@ class _Shards:
         self.headers: dict[int, Any] = {}
         self.data: dict[int, Any] = {}
         self.layout: Any = None
+        self.save: Any = None
         for path in paths:
             shard, header, data = self._open(path)
             self.headers[shard], self.data[shard] = header, data
@@ -125,16 +156,19 @@ class _Shards:
             (size,) = struct.unpack("<Q", data[:8].tobytes())
             header = json.loads(data[8 : 8 + size].tobytes())
             layout = json.loads(header.pop("__metadata__")["libdsc"])
+            save = layout.pop("save")
         except (KeyError, ValueError, struct.error) as error:
             raise ValueError(f"{path} is no shard of libdsc: {error}") from None
         if layout["format"] != _FORMAT:
             raise ValueError(f"{path} has format {layout['format']}; expected {_FORMAT}")
         if self.layout is not None and layout != self.layout:
             raise ValueError(f"{path} has another layout than the files before; expected shards of one checkpoint")
+        if self.save not in (None, save):
+            raise ValueError(f"{path} was written by another save than the files before; a save may have ended before its last file")
         held, expected = data.size - 8 - size, max((one["data_offsets"][1] for one in header.values()), default=0)
         if held < expected:
             raise ValueError(f"{path} holds arrays of {held} bytes; expected {expected}: it was cut")
-        self.layout = layout
+        self.layout, self.save = layout, save
         return int(path.name.split("-")[1]), header, data[8 + size :]
 
     def names(self) -> list[str]:
@@ -146,33 +180,44 @@ class _Shards:
         begin, end = entry["data_offsets"]
         return self.data[shard][begin:end].view(_NAMES[entry["dtype"]])
 
+    def kind(self, shard: int, name: str, bucket: int) -> Any:
+        """The type of the array that was saved, which is that of array() where numpy knows it."""
+        dtype = self.headers[shard][f"{name}.{bucket}"]["dtype"]
+        code = next((code for code in _raw.Dtype if _name_of(code) == dtype), None)
+        return numpy_module().dtype(_NAMES[dtype] if code is None else _dtypes.view_type(code))
 
-def load(sharded: Any, folder: Any) -> dict[str, list[Any]]:
+
+def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any]]:
     """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
     why: Optional[Exception] = None
     try:
-        state, copies = _prepare(sharded, folder)
+        state, arrays, copies = _prepare(sharded, folder)
     except Exception as error:
         why = error
-    _require_all(sharded._world, why)
+    _agree(sharded._world, "load", why)
     for target, source in copies:
         target[:] = source.view(target.dtype)
+    for to, array in zip([shard.params for shard in sharded.shards], arrays):
+        if isinstance(to, DeviceArray):
+            _streams.copy(to.__cuda_array_interface__["data"][0], array.ctypes.data, array.nbytes, stream, DATA_S)
     return state
 
 
-def _require_all(world: Any, why: Optional[Exception]) -> None:
-    """Raises on all ranks if one has a reason why it cannot load."""
-    reasons = world.all_gather_object(None if why is None else f"{type(why).__name__}: {why}")
+def _agree(world: Any, what: str, why: Optional[Exception]) -> str:
+    """Raises on all ranks if one has a reason why it cannot go on. Returns a number that is rank 0's, and new."""
+    told = world.all_gather_object((None if why is None else f"{type(why).__name__}: {why}", secrets.token_hex(8)))
     if why is not None:
         raise why
-    rank = next((rank for rank, reason in enumerate(reasons) if reason is not None), None)
+    rank = next((rank for rank, (reason, _) in enumerate(told) if reason is not None), None)
     if rank is not None:
-        text = f"load: rank {rank} cannot read the checkpoint, so no rank does: {reasons[rank]}"
-        raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op="sharded_load")
+        verb = "read" if what == "load" else "write"
+        text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {told[rank][0]}"
+        raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op=f"sharded_{what}")
+    return str(told[0][1])
 
 
-def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[tuple[Any, Any]]]:
-    """The optimizer's arrays, still empty, and what is copied to where; nothing is changed."""
+def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
+    """The optimizer's arrays, still empty, those of the parameters, and what is copied to where; nothing is changed."""
     numpy = numpy_module()
     saved = _Shards(pathlib.Path(folder))
     own = _layout(sharded)
@@ -186,12 +231,15 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[tupl
     parts = shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, sharded.shard)
     state: dict[str, list[Any]] = {}
     copies: list[tuple[Any, Any]] = []
+    params = [shard.params for shard in sharded.shards]
+    # Of parameters on a GPU, which are written at the end; padding is zero.
+    filled = [numpy.zeros(x.shape, x.dtype) if isinstance(x, DeviceArray) else x for x in params]
     for name in saved.names():
-        if name == "params":
-            targets = [shard.params.view(_raw_bits(shard.params)) for shard in sharded.shards]
-        else:
-            kind = saved.array(0, name, 0).dtype
-            state[name] = targets = [numpy.zeros(shard.count, kind) for shard in sharded.shards]
+        if name != "params":
+            kinds = _kinds(saved, name, parts, len(params))
+            state[name] = [numpy.zeros(shard.count, kind) for shard, kind in zip(sharded.shards, kinds)]
+        arrays = filled if name == "params" else state[name]
+        targets = [array.view(_raw_bits(array)) for array in arrays]
         for part in parts:
             source = saved.array(part.from_shard, name, part.from_bucket)[part.from_start : part.from_start + part.count]
             target = targets[part.to_bucket][part.to_start : part.to_start + part.count]
@@ -199,7 +247,17 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[tupl
                 where = f"{name!r} of shard {part.from_shard}, bucket {part.from_bucket}"
                 raise ValueError(f"{folder} is damaged: {where} has {source.nbytes} bytes of {target.nbytes}")
             copies.append((target, source))
-    return state, copies
+    return state, filled, copies
+
+
+def _kinds(saved: _Shards, name: str, parts: Sequence[Any], buckets: int) -> list[Any]:
+    """The type of the optimizer's array of each bucket, which is that of what goes into it."""
+    kinds: dict[int, Any] = {}
+    for part in parts:
+        kind = saved.kind(part.from_shard, name, part.from_bucket)
+        if kinds.setdefault(part.to_bucket, kind) != kind:
+            raise ValueError(f"state {name!r} has {kinds[part.to_bucket]} and {kind} for one bucket; expected one type")
+    return [kinds.get(b, saved.kind(0, name, 0)) for b in range(buckets)]
 
 
 def _raw_bits(array: Any) -> str:

@@ -140,6 +140,21 @@ def wait_for(stream: Optional[int], seconds: float) -> None:
         time.sleep(0.0002)
 
 
+def copy(to: int, source: int, size_bytes: int, stream: Optional[int], seconds: float) -> None:
+    """Copies between the host and a GPU, behind what is on a stream, and waits."""
+    if size_bytes == 0:
+        return
+    driver = _loaded_driver()
+    if driver is None:
+        raise RuntimeError("CUDA's driver is not loaded; expected it where arrays are on a GPU")
+    wait_for(stream, seconds)  # a copy to memory of the host may wait for the stream itself, without an end
+    places = ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size_bytes)
+    result = driver.cuMemcpyAsync(*places, ctypes.c_void_p(stream))
+    if result != 0:
+        raise RuntimeError(f"CUDA's driver gave {result} for a copy of {size_bytes} bytes; expected 0")
+    wait_for(stream, seconds)
+
+
 def of_driver(file: Optional[str]) -> Optional[str]:
     """The file of CUDA's driver as start-up is given it, which streams are found by from now on."""
     global driver_file

@@ -644,7 +644,7 @@ pub struct dsc_bucket_reducer_options_t {
     pub small_bucket_first: i32,
     /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
     /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
-    /// parameters' type
+    /// parameters' type. Host memory only
     pub grad_dtype: dsc_dtype_t,
     /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
     /// coalesced, each index once in ascending order with the sum of its rows
@@ -697,16 +697,12 @@ pub struct dsc_bucket_t {
     pub offsets: *const usize,
     /// elements of each of them
     pub counts: *const usize,
-    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
-    pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
     /// elements of buffer, on a device also those between parameters
     pub count: usize,
-    /// bytes at error
-    pub error_capacity: usize,
     /// element type
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
@@ -1314,7 +1310,8 @@ pub struct dsc_sharded_shard_t {
     pub struct_size: usize,
     /// parameters, in stages 1 and 2 where they stand in the full buffer
     pub params: *mut c_void,
-    /// gradients, valid from dsc_sharded_finish() until the next begin
+    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of
+    /// their streams
     pub grads: *mut c_void,
     /// unit of the bucket
     pub unit: usize,
@@ -1351,8 +1348,8 @@ pub struct dsc_sharded_range_t {
 /// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
 /// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
 /// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
-/// most. What is used beyond takes pages of memory, which are given back, and is counted from the
-/// first call that names the unit.
+/// most. What is used beyond takes pages of memory, on a device an allocation in stream order,
+/// which are given back, and is counted from the first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sharded_memory_t {
@@ -2584,8 +2581,7 @@ extern "C" {
     /// - `reducer` (in): reducer, between finish and begin
     /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
     ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches; other types, such as counters, as with
-    ///   DSC_BUFFER_SYNC_BROADCAST
+    ///   over those that have batches
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -2618,10 +2614,10 @@ extern "C" {
     /// Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came.
     /// Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
-    /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
-    /// sparse gradients; DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
+    /// device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_clip(
         reducer: *mut dsc_bucket_reducer_t,
         options: *const dsc_clip_options_t,
@@ -2888,25 +2884,13 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
-    /// until dsc_bucket_reducer_destroy().
-    ///
-    /// - `reducer` (in): reducer
-    ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
-    /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
-
-    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    /// Releases a reducer.
     ///
     /// - `reducer` (in): reducer; NULL does nothing
     ///
-    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
-    /// Threads: any.
+    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
+    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Views are invalid afterwards. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
@@ -3376,9 +3360,8 @@ extern "C" {
     /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
-    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
-    /// an operation. Since 0.1.
+    /// under another join; DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4699,8 +4682,9 @@ extern "C" {
     /// buffers and copies the values into them.
     ///
     /// - `comm` (in): communicator; the object uses groups of its own made from it
-    /// - `params` (in): parameters in forward order, in host memory. data is read on rank 0, or
-    ///   with sync 0 on all ranks, where NULL stands for zeros
+    /// - `params` (in): parameters in forward order, all in host memory or all on the device of
+    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on
+    ///   a device behind what is on the default stream
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults
     /// - `sharded` (out): the new object; NULL on failure
@@ -4710,8 +4694,9 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ
     /// in them; DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for
-    /// parameters on a device and for types that cannot be averaged; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
+    /// types that cannot be averaged, and for parameters on a device where the library has no
+    /// kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_sharded_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -4725,15 +4710,17 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `accumulate` (in): 0: the gradient shards are replaced; 1: what this iteration reduces is
     ///   added to them, for several micro-batches per step
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read the gradient
+    ///   shards, and on which views may be written next
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
     /// that miss a gradient are named), when its gradients were neither used nor dropped
     /// (dsc_sharded_step_done()), or when there are none to add to; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// DSC_ERR_UNSUPPORTED (a stream; gradients on a device while dsc_comm_set_nonfinite_check()
+    /// looks for NaNs); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since
+    /// 0.1.
     pub fn dsc_sharded_begin(
         sharded: *mut dsc_sharded_t,
         accumulate: i32,
@@ -4747,10 +4734,10 @@ extern "C" {
     /// - `gradient` (in): as many elements as the parameter has; not the parameter's own view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): as for dsc_sharded_mark_ready()
     ///
-    /// Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: gradient is
-    /// read during the call only. Threads: any, different parameters at once.
+    /// Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: as for
+    /// dsc_sharded_mark_ready(). Threads: any, different parameters at once.
     ///
     /// Returns as dsc_sharded_mark_ready(). Since 0.1.
     pub fn dsc_sharded_accumulate(
@@ -4765,16 +4752,18 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, copied; NULL or the parameter's
-    ///   view: it stands in the view already
+    /// - `gradient` (in): as many elements as the parameter has, copied, in memory of the
+    ///   parameters' kind; NULL or the parameter's view: it stands in the view already
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the gradient is made
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
     /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
-    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced. Ownership:
-    /// gradient is read during the call only. Threads: any, several at once.
+    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced; on a device
+    /// the stream waits instead, and at once. Ownership: host: gradient is read during the call;
+    /// device: it is read in stream order, so its memory may be used again by what is put on the
+    /// stream after the call. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
@@ -4803,10 +4792,11 @@ extern "C" {
     /// Waits until all units are reduced; this rank's gradient shards then hold the averages.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call, and the
+    ///   optimizer comes on it
     ///
-    /// Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded
-    /// parameters.
+    /// Collective: yes. Blocking: until all units are reduced; on a device no, except when
+    /// parameters were not marked. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient
     /// shards hold nothing of use, and the iteration is over; other ranks that had marked them get
@@ -4820,23 +4810,21 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Scales all gradients, gives their 2-norm, and limits it.
+    /// Gives the 2-norm of all gradients and scales them down to a largest norm.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
-    /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
-    ///   NULL, and norm DSC_NORM_TWO. NULL: defaults, which only compute the norm
-    /// - `norm` (out): the norm after scale and before the limit
-    /// - `stream` (in): must be NULL
+    /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
+    /// - `norm` (out): the norm before scaling
+    /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
     ///
-    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded
-    /// parameters.
+    /// Collective: yes. Blocking: until all ranks came; on a device until the gradients are there,
+    /// at most the time-out of the communicator. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
-    /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
-    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
-        options: *const dsc_clip_options_t,
+        max_norm: f64,
         norm: *mut f64,
         stream: *mut c_void,
     ) -> dsc_result_t;
@@ -4846,10 +4834,11 @@ extern "C" {
     /// - `sharded` (in): sharded parameters, outside of an iteration
     /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
     ///   on all ranks
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has written the shards
+    ///   and the program has read full parameters
     ///
     /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
-    /// over. Threads: one at a time per sharded parameters.
+    /// over; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures
@@ -4883,10 +4872,10 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call
     ///
     /// Collective: no, but it waits for what all ranks have started. Blocking: until the parameters
-    /// are there. Threads: one at a time per sharded parameters.
+    /// are there; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and
@@ -4901,10 +4890,10 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): must be NULL
+    /// - `stream` (in): host memory: NULL; a device: on which the parameters were read
     ///
     /// Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a
-    /// gather of the unit is over. Threads: one at a time per sharded parameters.
+    /// gather of the unit is over; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
@@ -4920,7 +4909,8 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
-    ///   call
+    ///   call, except in stage 3 on a device, where it may be another one after each
+    ///   dsc_sharded_unshard()
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
@@ -4941,7 +4931,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_grad_view(
         sharded: *mut dsc_sharded_t,
         index: usize,
@@ -5040,23 +5031,13 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
-    /// what is there, stay readable and writable until dsc_sharded_destroy().
-    ///
-    /// - `sharded` (in): sharded parameters
-    ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
-
-    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+    /// Releases sharded parameters.
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
-    /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards.
-    /// Threads: any.
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
+    /// afterwards, also for what is still on streams. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;

@@ -213,8 +213,14 @@ impl Sharded {
     /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values into
     /// them. Collective.
     ///
-    /// The parameters are given in forward order, and their memory is used during this call only.
+    /// The parameters are given in forward order, in memory of the host, and their memory is used during this call only.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
+        if params.iter().any(|tensor| tensor.span.device != HOST) {
+            let text = "sharded parameters are on a GPU, which this binding does not take; expected memory of the host";
+            return Err(Error::new(ErrorCode::Unsupported, text.into())
+                .in_op("sharded_create")
+                .in_group(&comm.shared.name));
+        }
         let raw = RawTensors::new(params)?;
         let mut sharded = ptr::null_mut();
         let result = options.with_raw(params.len(), |options| {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use dsc::{request, BucketReducer, DeviceBuffer, ErrorCode, Op, PipeCall, PipeCallbacks, PipeOp, PipeResult};
-use dsc::{PipeSchedule, PipeShapes, ReducerOptions, Tensor, TiedKey, TiedLayers, TiedOptions};
+use dsc::{
+    PipeSchedule, PipeShapes, ReducerOptions, Sharded, ShardedOptions, Tensor, TiedKey, TiedLayers, TiedOptions,
+};
 
 use crate::{cuda, known, ranks, read, write, Rank};
 
@@ -49,6 +51,18 @@ fn a_reducer_averages_where_gradients_lie() {
         }
         iteration.finish().unwrap();
         assert_eq!(read(&own, reducer.device_view::<f32>(1).unwrap(), 7), [2.0; 7]);
+    });
+}
+
+#[test]
+fn sharded_parameters_are_of_the_host() {
+    ranks(2, |rank| {
+        let own = rank.stream();
+        let mut params = [rank.buffer(&own, &[1.0f32; 5])];
+        let mut tensors: Vec<Tensor<'_>> = params.iter_mut().map(Tensor::new).collect();
+        let error = Sharded::new(&rank.world, &mut tensors, &ShardedOptions::new()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Unsupported);
+        assert!(error.to_string().contains("expected memory of the host"), "{error}");
     });
 }
 
