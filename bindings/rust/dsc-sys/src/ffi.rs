@@ -644,7 +644,7 @@ pub struct dsc_bucket_reducer_options_t {
     pub small_bucket_first: i32,
     /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
     /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
-    /// parameters' type. Host memory only
+    /// parameters' type
     pub grad_dtype: dsc_dtype_t,
     /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
     /// coalesced, each index once in ascending order with the sum of its rows
@@ -697,12 +697,16 @@ pub struct dsc_bucket_t {
     pub offsets: *const usize,
     /// elements of each of them
     pub counts: *const usize,
+    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
     /// elements of buffer, on a device also those between parameters
     pub count: usize,
+    /// bytes at error
+    pub error_capacity: usize,
     /// element type
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
@@ -2581,7 +2585,8 @@ extern "C" {
     /// - `reducer` (in): reducer, between finish and begin
     /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
     ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches
+    ///   over those that have batches; other types, such as counters, as with
+    ///   DSC_BUFFER_SYNC_BROADCAST
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -2614,10 +2619,10 @@ extern "C" {
     /// Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came.
     /// Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
-    /// device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
+    /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
+    /// sparse gradients; DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_clip(
         reducer: *mut dsc_bucket_reducer_t,
         options: *const dsc_clip_options_t,
@@ -2884,13 +2889,25 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases a reducer.
+    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
+    /// until dsc_bucket_reducer_destroy().
     ///
-    /// - `reducer` (in): reducer; NULL does nothing
+    /// - `reducer` (in): reducer
     ///
     /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
     /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Views are invalid afterwards. Threads: any.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    ///
+    /// - `reducer` (in): reducer; NULL does nothing
+    ///
+    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
@@ -3360,8 +3377,9 @@ extern "C" {
     /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join; DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
+    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
+    /// an operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4810,21 +4828,23 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the 2-norm of all gradients and scales them down to a largest norm.
+    /// Scales all gradients, gives their 2-norm, and limits it.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
-    /// - `max_norm` (in): 0 or more; infinity: nothing is scaled; the same on all ranks
-    /// - `norm` (out): the norm before scaling
+    /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
+    ///   NULL, and norm DSC_NORM_TWO. NULL: defaults, which only compute the norm
+    /// - `norm` (out): the norm after scale and before the limit
     /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
     ///
     /// Collective: yes. Blocking: until all ranks came; on a device until the gradients are there,
     /// at most the time-out of the communicator. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
-    /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_clip(
         sharded: *mut dsc_sharded_t,
-        max_norm: f64,
+        options: *const dsc_clip_options_t,
         norm: *mut f64,
         stream: *mut c_void,
     ) -> dsc_result_t;
@@ -5031,13 +5051,23 @@ extern "C" {
         count: *mut usize,
     ) -> dsc_result_t;
 
-    /// Releases sharded parameters.
+    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
+    /// what is there, stay readable and writable until dsc_sharded_destroy().
+    ///
+    /// - `sharded` (in): sharded parameters
+    ///
+    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
+    /// seconds; other operations that run are revoked on all ranks. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
+
+    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Views and shards are invalid
-    /// afterwards, also for what is still on streams. Threads: any.
+    /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards,
+    /// also for what is still on streams. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
