@@ -172,7 +172,7 @@ void BucketRunner::advance(size_t b) {
 void BucketRunner::complete_hooks() {
   if (!hook_) return;
   const MutexLock lock(mutex_);
-  const StartScope scope(starting_);
+  const FlagScope scope(starting_);
   for (bool is_over = false; !is_over;) {
     is_over = true;
     for (size_t b = 0; b < buckets_.size(); ++b) {

@@ -14,13 +14,13 @@
 
 namespace dsc {
 
-// Says for its lifetime that a thread is inside a start.
-class StartScope {
+// Sets a flag for its lifetime.
+class FlagScope {
  public:
-  explicit StartScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
-  ~StartScope() { flag_.store(false); }
-  StartScope(const StartScope&) = delete;
-  StartScope& operator=(const StartScope&) = delete;
+  explicit FlagScope(std::atomic<bool>& flag) noexcept : flag_(flag) { flag_.store(true); }
+  ~FlagScope() { flag_.store(false); }
+  FlagScope(const FlagScope&) = delete;
+  FlagScope& operator=(const FlagScope&) = delete;
 
  private:
   std::atomic<bool>& flag_;
@@ -51,7 +51,7 @@ class BucketRunner {
   void launch(const Check& before_each) DSC_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!is_next_complete()) return;
-    const StartScope scope(starting_);
+    const FlagScope scope(starting_);
     while (is_next_complete()) {
       before_each();
       start_next();

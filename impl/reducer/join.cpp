@@ -88,9 +88,14 @@ void Join::close() noexcept {
   group_->leave();
 }
 
+void Join::interrupt() noexcept {
+  if (exchanging_.load()) group_->abort();
+}
+
 std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
   Word mine{static_cast<int32_t>(step), reducer, 0};
   if (reducer >= 0) mine.counting = reducers_[static_cast<size_t>(reducer)]->counts_marks() ? 1 : 0;
+  const FlagScope scope(exchanging_);
   auto words = gather_all(*group_, OpKind::kVerify, kStepTag, mine,
                           step == JoinStep::kEnded ? "out of batches" : "next step");
   for (size_t rank = 0; rank < words.size(); ++rank) active_[rank] = is_active(words[rank]);

@@ -2,6 +2,7 @@
 // until all have run out (PyTorch's Join).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,7 @@ class Join final : public JoinGate {
   int finish(std::span<const Tensor> params);
 
   Turn announce(const Reducer& reducer, JoinStep step) override;
+  void interrupt() noexcept override;
 
   void close() noexcept;
 
@@ -50,6 +52,7 @@ class Join final : public JoinGate {
   const JoinOptions options_;
   std::vector<bool> active_;  // in the latest step, by rank
   bool is_over_ = false;
+  std::atomic<bool> exchanging_{false};  // waits for the other ranks
 };
 
 }  // namespace dsc

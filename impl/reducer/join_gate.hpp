@@ -21,6 +21,8 @@ class JoinGate {
   virtual ~JoinGate() = default;
   // Collective with the ranks that have run out of batches: tells them what comes.
   virtual Turn announce(const Reducer& reducer, JoinStep step) = 0;
+  // Any thread: ends a wait of this rank for the others, which ends the join on all ranks.
+  virtual void interrupt() noexcept = 0;
 };
 
 }  // namespace dsc

@@ -280,11 +280,14 @@ void Reducer::close() noexcept {
   if (closed_.load()) return;
   bool idle = false;
   bool finishing = false;
+  std::shared_ptr<JoinGate> gate;
   {
     const MutexLock lock(intake_.mutex);
     idle = intake_.marks.is_idle();
     finishing = intake_.marks.is_finishing();
+    gate = join_.lock();
   }
+  if (gate) gate->interrupt();
   const auto set = current_set();
   // On a device, finished iterations may still be running.
   if (idle)
@@ -304,7 +307,11 @@ void Reducer::close() noexcept {
 
 void Reducer::abort() noexcept {
   group_->abort();
-  if (runner_.hook()) runner_.hook()->abort();
+  const auto hook = [&] {
+    const MutexLock lock(intake_.mutex);
+    return runner_.hook();
+  }();
+  if (hook) hook->abort();
 }
 
 void Reducer::load_hook(std::span<const std::byte> state) {

@@ -67,6 +67,18 @@ std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets&
                            : make_host_memory(groups.all(), memory);
 }
 
+void write_note(Call& call, const std::string& unit, uint64_t step_tag) {
+  std::snprintf(call.note, sizeof call.note, "%s, step %llu%s", clipped(unit, 16).c_str(),
+                static_cast<unsigned long long>(step_tag / 2), step_tag % 2 == 0 ? " unchanged" : "");
+}
+
+// The engine of a device cannot scale all types, nor anything in a group of one rank.
+void scale_here_if_needed(ShardMemory& memory, Comm& group, Call& call, size_t count) {
+  if (!memory.in_stream_order() || call.prescale == 1 || !group.unsupported_reason(call)) return;
+  auto* const full = static_cast<std::byte*>(const_cast<void*>(call.send));
+  memory.multiply({full, count, call.dtype}, std::exchange(call.prescale, 1));
+}
+
 }  // namespace
 
 GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
@@ -214,17 +226,8 @@ Call GradientShards::bucket_call(size_t bucket) const {
   if (!memory_->in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
   call.stream = memory_->stream();
   call.tag = step_tag_ * layout_.buckets.size() + bucket + 1;
-  std::snprintf(call.note, sizeof call.note, "%s, step %llu%s",
-                clipped(unit_labels_[layout_.buckets[bucket].unit], 16).c_str(),
-                static_cast<unsigned long long>(step_tag_ / 2), step_tag_ % 2 == 0 ? " unchanged" : "");
+  write_note(call, unit_labels_[unit], step_tag_);
   return call;
-}
-
-// The engine of a device cannot scale all types, nor anything in a group of one rank.
-void GradientShards::scale_here_if_needed(Call& call, size_t count) {
-  if (!memory_->in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
-  auto* const full = static_cast<std::byte*>(const_cast<void*>(call.send));
-  memory_->multiply({full, count, call.dtype}, std::exchange(call.prescale, 1));
 }
 
 void GradientShards::launch(size_t unit) {
@@ -233,7 +236,7 @@ void GradientShards::launch(size_t unit) {
     for (const size_t b : layout_.units[unit]) {
       if (layout_.buckets[b].size == 0) continue;
       Call call = bucket_call(b);
-      scale_here_if_needed(call, layout_.buckets[b].size);
+      scale_here_if_needed(*memory_, groups_.shards(), call, layout_.buckets[b].size);
       units_[unit].works.push_back(groups_.shards().start(call));
     }
   });

@@ -108,7 +108,6 @@ class GradientShards {
 
   // Reductions. The unit at position p of the launch order is number units - 1 - p.
   Call bucket_call(size_t bucket) const;
-  void scale_here_if_needed(Call& call, size_t count);
   void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
   void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
   void await(Unit& unit, Comm& group, ShardMemory::Queue queue) DSC_REQUIRES(launch_mutex_);

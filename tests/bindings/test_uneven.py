@@ -1,5 +1,7 @@
 """Ranks with different numbers of batches, on one host and over two."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -152,8 +154,27 @@ def joins_outlive_gradients_that_are_not_finite(world):
         close(grads, means(n, 9))
 
 
+def closing_a_reducer_ends_a_begin_that_waits(world):
+    if world.size == 1:
+        return  # which waits for nobody
+    with reducer_of(world) as reducer:
+        join = dsc.Join(reducer)
+        if world.rank == 0:
+            timer = threading.Timer(0.3, reducer.close)
+            timer.start()
+            with pytest.raises(dsc.DscError):
+                reducer.begin()
+            timer.join()
+            world.barrier()
+        else:
+            world.barrier()
+            with pytest.raises(dsc.DscError, match="rank 0"):
+                join.finish()
+
+
 test_join = everywhere(ranks_with_fewer_batches)
 test_join_divisor = everywhere(joins_divide_by_who_is_there)
+test_join_close = everywhere(closing_a_reducer_ends_a_begin_that_waits)
 test_join_early_end = everywhere(joins_that_end_all_ranks_early)
 test_join_clip = everywhere(clips_under_a_join)
 test_join_refusals = everywhere(refusals_under_a_join)

@@ -77,7 +77,7 @@ class Join:
                     self._world, [x for _, x in leaves], "params", self._dtype, True, None, [path for path, _ in leaves]
                 )
                 tensors, count = described.array, described.length
-            code = _interrupt.call(self._world._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
+            code = _interrupt.call(self._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
             if code < 0:
                 self._fail(code, last_message())
             for reducer in self._reducers:
@@ -112,6 +112,11 @@ class Join:
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
         return f"<libdsc.Join of {len(self._reducers)} reducers on {self._world.name!r}{state}>"
+
+    def _stop(self) -> None:
+        """Makes finish() return on all ranks, also while it takes part in what others do."""
+        for reducer in self._reducers:
+            reducer._stop()
 
     def _fail(self, code: int, text: str) -> None:
         for reducer in self._reducers:
