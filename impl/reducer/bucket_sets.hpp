@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "reducer/bucket_set.hpp"
@@ -25,17 +26,25 @@ class BucketSets {
 
   // Returns the place of a gradient for the caller to keep: buckets are not rebuilt any more, and these ones
   // live as long as this object.
-  void* view(size_t index) noexcept {
+  void* view(size_t index) {
     pinned_ = true;
+    viewed_.resize(current_->slots.size());
+    viewed_[index] = true;
+    if (!replaced_.empty()) replaced_[index] = false;
     return current_->slots[index].view;
   }
+  // True if the caller has a view of this gradient in earlier buckets, and none in the current ones.
+  bool is_replaced(size_t index) const { return !replaced_.empty() && replaced_[index]; }
   bool pinned() const noexcept { return pinned_; }
 
   // Before an iteration: others may take the place of the current ones.
   bool has_next() const noexcept { return next_ != nullptr; }
   void advance() {
     if (!next_) return;
-    if (pinned_) retired_.push_back(current_);
+    if (pinned_) {
+      retired_.push_back(current_);
+      replaced_ = std::exchange(viewed_, {});
+    }
     current_ = std::move(next_);
     pinned_ = false;
   }
@@ -53,7 +62,9 @@ class BucketSets {
   Rebuilder rebuilder_;
   std::shared_ptr<BucketSet> current_;
   std::unique_ptr<BucketSet> next_;
-  bool pinned_ = false;  // the caller has views of the current ones
+  bool pinned_ = false;         // the caller has views of the current ones
+  std::vector<bool> viewed_;    // of which gradients; empty: of none
+  std::vector<bool> replaced_;  // see is_replaced()
   std::vector<std::shared_ptr<BucketSet>> retired_;
 };
 

@@ -42,6 +42,12 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   {
     const MutexLock lock(intake_.mutex);
     if (gradient == slot(index).view) gradient = nullptr;
+    if (!gradient && sets_.is_replaced(index) && !intake_.marks.has_sum(index))
+      fail(
+          DSC_ERR_STATE,
+          "%s: the view that was given is of buckets that were replaced since; ask for the view again before "
+          "the gradient is written there",
+          label(index).c_str());
     storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
     is_complete = intake_.marks.mark(set(), index, gradient, stream);
     marking_.enter();

@@ -104,7 +104,40 @@ def read_wrongly(rank, folder):
         world.barrier()
         with pytest.raises(ValueError, match="has 1 shards; expected 2"):
             sharded.load(folder)
+        sharded.save(folder)
+        world.barrier()
+        before = path.read_bytes()
+        world.barrier()
+        sharded.save(folder)
+        world.barrier()
+        if rank == 0:
+            path.write_bytes(before)  # as if rank 1 had died in the second save
+        world.barrier()
+        with pytest.raises(ValueError, match="was written by another save"):
+            sharded.load(folder)
     dsc.finalize()
+
+
+def state_of_several_types(world):
+    """Each bucket's state comes back in the type that was saved, and refusals to save reach all ranks."""
+    params = [np.ones(40, np.float32), np.ones(24, np.float16), np.ones(16, np.float64)]
+    with tempfile.TemporaryDirectory() as own:
+        folder = world.broadcast_object(own)
+        with dsc.Sharded(world, params, units=[0, 1, 2]) as sharded:
+            state = {"first": [np.full_like(shard.params, 2 + b) for b, shard in enumerate(sharded.shards)]}
+            if world.size > 1:
+                wrong = state if world.rank == 0 else {"first": []}
+                with pytest.raises((ValueError, dsc.InvalidArgError), match=r"arrays of \[\] elements"):
+                    sharded.save(folder, wrong)
+                assert not os.listdir(folder)
+            sharded.save(folder, state)
+            world.barrier()
+            loaded = sharded.load(folder)["first"]
+            assert [one.dtype for one in loaded] == [one.dtype for one in state["first"]]
+            for b, (one, saved) in enumerate(zip(loaded, state["first"])):
+                held = sum(part.count for part in sharded.ranges if part.bucket == b)
+                assert (one[:held] == saved[:held]).all(), (b, one)
+        world.barrier()
 
 
 def read_wrongly_on_one_rank(world):
@@ -139,6 +172,7 @@ def read_wrongly_on_one_rank(world):
 
 
 test_read_wrongly_on_one_rank = everywhere(read_wrongly_on_one_rank)
+test_types_of_state = everywhere(state_of_several_types)
 
 
 def test_checkpoints_that_do_not_fit_are_named(tmp_path):

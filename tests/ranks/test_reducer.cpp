@@ -327,6 +327,33 @@ void destroyed_while_others_reduce(void**) {
   });
 }
 
+// A view that was asked for after the iteration in which the ranks agreed on other buckets.
+void refuses_views_of_replaced_buckets(void**) {
+  on_ranks(2, [](dsc_comm_t* world, int rank) {
+    std::vector<Floats> gradients;
+    dsc_bucket_reducer_t* reducer = three_buckets(world, gradients);
+    void* views[3] = {};
+    for (int step = 0; step < 2; ++step) {
+      CHECK_OK(dsc_bucket_reducer_begin(reducer, nullptr));
+      if (step == 1) {
+        CHECK_FAILS(dsc_bucket_reducer_mark_ready(reducer, 1, nullptr, nullptr), DSC_ERR_STATE,
+                    "b (index 1): the view");
+        void* const before = views[1];
+        CHECK_OK(dsc_bucket_reducer_grad_view(reducer, 1, &views[1]));
+        CHECK(views[1] != before);
+        std::fill_n(static_cast<float*>(views[1]), 4, static_cast<float>(rank));
+      }
+      for (size_t i = 0; i < 3; ++i)
+        CHECK_OK(dsc_bucket_reducer_mark_ready(reducer, i,
+                                               step == 1 && i == 1 ? nullptr : gradients[i].data(), nullptr));
+      CHECK_OK(dsc_bucket_reducer_finish(reducer, nullptr));
+      CHECK_OK(dsc_bucket_reducer_grad_view(reducer, 1, &views[1]));
+      CHECK(*static_cast<float*>(views[1]) == 0.5F);
+    }
+    CHECK_OK(dsc_bucket_reducer_destroy(reducer));
+  });
+}
+
 void counts_operations(void**) {
   on_ranks(2, [](dsc_comm_t* world, int) {
     std::vector<Floats> gradients;
@@ -359,6 +386,7 @@ int main() {
       cmocka_unit_test(ends_incomplete_alike_everywhere),
       cmocka_unit_test(names_rank_and_parameter),
       cmocka_unit_test(destroyed_while_others_reduce),
+      cmocka_unit_test(refuses_views_of_replaced_buckets),
       cmocka_unit_test(counts_operations),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

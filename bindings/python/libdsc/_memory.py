@@ -31,6 +31,8 @@ def array_over(address: int, shape: tuple[int, ...], dtype: Any, owner: Any) -> 
     numpy = numpy_module()
     element = numpy.dtype(dtype)
     size_bytes = math.prod(shape) * element.itemsize
+    if size_bytes == 0:
+        return numpy.empty(shape, element)
     return numpy.asarray(Memory(address, size_bytes, owner)).view(element).reshape(shape)
 
 

@@ -360,8 +360,8 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_opt
  *
  * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
  * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded, and starts to gather those that come first. Ranks that say
- * different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
+ * it gives back the units that are unsharded (with changed 0 they stay), and starts to gather those that come
+ * first. Ranks that say different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks

@@ -2616,8 +2616,9 @@ extern "C" {
     /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
     /// - `norm` (out): the norm after scale and before the limit
     ///
-    /// Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came.
-    /// Threads: one at a time per reducer.
+    /// Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that
+    /// leaves gradients different, each rank does it alone and nothing is compared. Blocking: until
+    /// all ranks came. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
     /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
@@ -2634,13 +2635,15 @@ extern "C" {
     /// - `reducer` (in): reducer
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    /// Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join
+    /// until all ranks came. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), or in the capture of a graph while non-finite gradients are
-    /// looked for; DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_REVOKED, or once its cause when an iteration on a device failed after it was
-    /// finished; DSC_ERR_FORKED. Since 0.1.
+    /// that miss a gradient are named), or under a join with throw_on_early_end when a rank has no
+    /// more batches; DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_STATE
+    /// or in the capture of a graph while non-finite gradients are looked for; DSC_ERR_UNSUPPORTED
+    /// (a stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
+    /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_begin(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
@@ -2675,14 +2678,15 @@ extern "C" {
     ///   the parameter's view: the gradient stands in the view already, nothing is copied.
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a
-    /// device NCCL may wait for the other ranks the first time, at most the communicator's time-
-    /// out. Ownership: gradient must stay valid and, on a device, unchanged until finish, its
-    /// stream valid as well. Threads: any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with
+    /// a hook of several steps for an earlier bucket of slower ranks; on a device NCCL may wait for
+    /// the other ranks the first time, at most the communicator's time-out. Ownership: gradient
+    /// must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads:
+    /// any, several at once.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index,
-    /// or memory that overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
+    /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
+    /// iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_mark_ready(
         reducer: *mut dsc_bucket_reducer_t,
         index: usize,
@@ -2755,7 +2759,10 @@ extern "C" {
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
     ///   was given. The address stays the same unless the buckets are rebuilt
-    ///   (dsc_bucket_reducer_rebuilds()); they are not once a rank has asked for a view
+    ///   (dsc_bucket_reducer_rebuilds()). Once a rank has asked for a view they are not rebuilt any
+    ///   more, except by the next dsc_bucket_reducer_begin() where the iteration that was finished
+    ///   before has decided it: mark_ready without memory is an error then, until the view was
+    ///   asked for again
     ///
     /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
     ///
@@ -2793,9 +2800,10 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
     /// that was passed in is written, the message says which buckets' views hold results already,
     /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; DSC_ERR_STATE inside a forward or
-    /// backward pass of dsc_pipe_run(), which changes nothing; DSC_ERR_BAD_HANDLE; and the failures
-    /// of an operation. Since 0.1.
+    /// rank and parameter, and then the reducer is revoked; where all ranks miss the same ones the
+    /// reducer goes on, and a hook that remembers errors keeps what it has not sent of the buckets
+    /// that had started; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which
+    /// changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_finish(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
