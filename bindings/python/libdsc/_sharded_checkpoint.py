@@ -228,7 +228,11 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any]
             raise ValueError(f"the checkpoint has {key} {found!r}; expected {expected!r}")
     numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
     rules = ShardRules(**saved.layout["rules"])
-    parts = shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, sharded.shard)
+
+    def parts_of(shard: int) -> Sequence[Any]:
+        return shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, shard)
+
+    parts = parts_of(sharded.shard)
     state: dict[str, list[Any]] = {}
     copies: list[tuple[Any, Any]] = []
     params = [shard.params for shard in sharded.shards]
@@ -236,8 +240,10 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any]
     filled = [numpy.zeros(x.shape, x.dtype) if isinstance(x, DeviceArray) else x for x in params]
     for name in saved.names():
         if name != "params":
-            kinds = _kinds(saved, name, parts, len(params))
-            state[name] = [numpy.zeros(shard.count, kind) for shard, kind in zip(sharded.shards, kinds)]
+            kinds = _kinds(saved, name, parts)
+            for shard in range(sharded.n_shards if len(kinds) < len(params) else 0):  # of which this rank has nothing
+                kinds = {**_kinds(saved, name, parts_of(shard)), **kinds}
+            state[name] = [numpy.zeros(shard.count, kinds.get(b)) for b, shard in enumerate(sharded.shards)]
         arrays = filled if name == "params" else state[name]
         targets = [array.view(_raw_bits(array)) for array in arrays]
         for part in parts:
@@ -250,14 +256,14 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any]
     return state, filled, copies
 
 
-def _kinds(saved: _Shards, name: str, parts: Sequence[Any], buckets: int) -> list[Any]:
-    """The type of the optimizer's array of each bucket, which is that of what goes into it."""
+def _kinds(saved: _Shards, name: str, parts: Sequence[Any]) -> dict[int, Any]:
+    """The types of the optimizer's arrays by bucket, which are those of what goes into them."""
     kinds: dict[int, Any] = {}
     for part in parts:
         kind = saved.kind(part.from_shard, name, part.from_bucket)
         if kinds.setdefault(part.to_bucket, kind) != kind:
             raise ValueError(f"state {name!r} has {kinds[part.to_bucket]} and {kind} for one bucket; expected one type")
-    return [kinds.get(b, saved.kind(0, name, 0)) for b in range(buckets)]
+    return kinds
 
 
 def _raw_bits(array: Any) -> str:
