@@ -60,8 +60,8 @@ std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
                                         .to_row = Kernels::kNormResultBytes},
                                        stream);
   read_device(group_, results.data(), at, results.size() * sizeof results[0], stream, kGradients);
-  std::vector<uint64_t> counts;
-  for (const auto& result : results) counts.push_back(result.nonfinite);
+  std::vector<uint64_t> counts(results.size());
+  std::ranges::transform(results, counts.begin(), [](const auto& result) { return result.nonfinite; });
   return counts;
 }
 

@@ -206,7 +206,9 @@ void ParameterShards::start_unchanged() {
   call.tag = steps_;
   std::snprintf(call.note, sizeof call.note, "step %llu changes nothing",
                 static_cast<unsigned long long>(steps_));
-  groups_.run(groups_.params(), [&] { unchanged_ = groups_.params().start(call); });
+  std::shared_ptr<Work> work;
+  groups_.run(groups_.params(), [&] { work = groups_.params().start(call); });
+  unchanged_ = std::move(work);
 }
 
 void ParameterShards::await_all() {

@@ -75,6 +75,7 @@ class Picture {
   }
 
  private:
+  void add(const char* words) { body_ += words; }
   template <typename... Values>
   void add(const char* format, Values... values) {
     char text[400];

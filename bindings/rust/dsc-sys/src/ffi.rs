@@ -2639,10 +2639,10 @@ extern "C" {
     /// until all ranks came. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), or under a join with throw_on_early_end when a rank has no
-    /// more batches; DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_STATE
-    /// or in the capture of a graph while non-finite gradients are looked for; DSC_ERR_UNSUPPORTED
-    /// (a stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
+    /// that miss a gradient are named), in the capture of a graph while non-finite gradients are
+    /// looked for, or under a join with throw_on_early_end when a rank has no more batches;
+    /// DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_UNSUPPORTED (a
+    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
     /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_begin(
         reducer: *mut dsc_bucket_reducer_t,
