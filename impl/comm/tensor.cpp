@@ -109,6 +109,14 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
   return std::nullopt;
 }
 
+void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, const std::string& who) {
+  if (!gradient || !comm.device_context()) return;
+  const int32_t found = device_of_memory(*comm.device_context()->device, gradient);
+  if (found != device)
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected %s as the parameters'", who.c_str(),
+         place_text(found).c_str(), place_text(device).c_str());
+}
+
 std::string clipped(std::string text, size_t most) {
   if (text.size() > most) text.replace(most - 3, std::string::npos, "...");
   return text;

@@ -123,13 +123,7 @@ DeviceStorage::DeviceStorage(Comm& group, const StorageOptions& options)
 }
 
 void DeviceStorage::check(const void* gradient, const void*, const std::string& who) const {
-  if (!gradient) return;
-  const int number = device_of_memory(device(), gradient);
-  if (number == device().number()) return;
-  const std::string found =
-      number == kHostMemory ? "host memory" : "memory of device " + std::to_string(number);
-  fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected memory of device %d as the parameters'",
-       who.c_str(), found.c_str(), device().number());
+  expect_gradient_on(group_, device().number(), gradient, who);
 }
 
 // Begins after the iteration before and after the work that is on the stream now. During a capture the

@@ -66,12 +66,7 @@ class HostStorage final : public GradientStorage {
   void check(const void* gradient, const void* stream, const std::string& who) const override {
     if (stream)
       fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
-    if (!gradient || !group_.device_context()) return;
-    const int number = device_of_memory(*group_.device_context()->device, gradient);
-    if (number != kHostMemory)
-      fail(DSC_ERR_INVALID_ARG,
-           "%s: gradient is memory of device %d, expected host memory as the parameters'", who.c_str(),
-           number);
+    expect_gradient_on(group_, -1, gradient, who);
   }
 
   void* stream() const noexcept override { return nullptr; }

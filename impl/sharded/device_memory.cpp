@@ -10,13 +10,12 @@
 #include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
+#include "reducer/device_wait.hpp"
 #include "sharded/pool_slots.hpp"
 #include "sharded/shard_memory.hpp"
 
 namespace dsc {
 namespace {
-
-constexpr int kLookPeriodMs = 50;
 
 DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
@@ -172,13 +171,7 @@ void DeviceMemory::check_stream(void* stream) const {
 }
 
 void DeviceMemory::check_gradient(const void* gradient, const std::string& who) const {
-  if (!gradient) return;
-  const int number = device_of_memory(device(), gradient);
-  if (number == device().number()) return;
-  const std::string found =
-      number == kHostMemory ? "host memory" : "memory of device " + std::to_string(number);
-  fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected memory of device %d as the parameters'",
-       who.c_str(), found.c_str(), device().number());
+  expect_gradient_on(group_, device().number(), gradient, who);
 }
 
 // An operation that is still running counts as a success; what fails later fails its group.
@@ -189,16 +182,7 @@ Failure DeviceMemory::await(Work& work, Queue queue) {
   return failure;
 }
 
-void DeviceMemory::wait() {
-  const Deadline deadline = Deadline::after_ms(group_.timeout_ms());
-  while (!wait_for(device(), *context_.events, stream_.get(),
-                   sooner(deadline, Deadline::after_ms(kLookPeriodMs)))) {
-    if (group_.revoked()) throw Error(group_.failure());
-    if (deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "the work of rank %d on device %d was not over after %d ms", group_.rank(),
-           device().number(), group_.timeout_ms());
-  }
-}
+void DeviceMemory::wait() { await_stream(group_, stream_.get(), "the shards"); }
 
 bool DeviceMemory::wait_idle(Deadline deadline) noexcept {
   bool idle = false;
@@ -287,11 +271,9 @@ double DeviceMemory::square_sum(std::span<const GradientShard> shards) {
                    .norm = norm_->address()},
                   stream_.get());
   }
-  wait();
-  double sum = 0;
-  device().copy(address_of(&sum), norm_->address(), sizeof sum, stream_.get());
-  wait();
-  return sum;
+  Kernels::NormResult found{};
+  read_device(group_, &found, norm_->address(), sizeof found, stream_.get(), "the gradients");
+  return found.squared;
 }
 
 }  // namespace

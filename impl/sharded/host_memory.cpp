@@ -75,12 +75,7 @@ class HostMemory final : public ShardMemory {
       fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
   }
   void check_gradient(const void* gradient, const std::string& who) const override {
-    if (!gradient || !group_.device_context()) return;
-    const int number = device_of_memory(*group_.device_context()->device, gradient);
-    if (number != kHostMemory)
-      fail(DSC_ERR_INVALID_ARG,
-           "%s: gradient is memory of device %d, expected host memory as the parameters'", who.c_str(),
-           number);
+    expect_gradient_on(group_, -1, gradient, who);
   }
   void follow(void*) override {}
   void lead(void*) override {}
