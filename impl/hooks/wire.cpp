@@ -32,8 +32,9 @@ void narrow(int32_t wire_dtype, float* values, size_t count, double divisor) {
 
 // The inverse, from back to front.
 void widen(int32_t wire_dtype, float* values, size_t count) {
+  if (count == 0) return;
   const auto* sent = reinterpret_cast<const std::byte*>(values);
-  for (size_t at = count == 0 ? 0 : (count - 1) / kBlock * kBlock; at > 0; at -= kBlock)
+  for (size_t at = (count - 1) / kBlock * kBlock; at > 0; at -= kBlock)
     cast(DSC_DTYPE_F32, values + at, wire_dtype, sent + at * dtype_bytes(wire_dtype),
          std::min(kBlock, count - at));
   Block first;
