@@ -231,6 +231,8 @@ def problem_of(options, ranks, size):
         return f"--batch {options.batch} cannot be divided among {ranks} ranks"
     if options.context >= size:
         return f"--context {options.context} is too long: the text has {size} bytes, and each window is followed by one"
+    if options.svg and options.mode == "sharded":
+        return "--svg draws the iteration of a bucket reducer, which --mode sharded does not have"
     if options.mode == "uneven" and options.steps < ranks:
         return f"--steps {options.steps} is too few for --mode uneven: rank {ranks - 1} leaves {ranks - 1} steps early"
     return None

@@ -29,6 +29,8 @@ struct RecordedIteration {
   int64_t finished = 0;
   std::vector<Gradient> gradients;
   std::vector<Bucket> buckets;
+
+  bool is_over() const noexcept { return number == 0 || finished != 0; }
 };
 
 class IterationSource {

@@ -53,6 +53,12 @@ bool has_ended(int pidfd) noexcept {
   return poll(&query, 1, 0) == 1;
 }
 
+// True once its reducer is gone. An iteration that was not finished stays, because it is what a trace of a
+// failure is read for.
+bool is_done_with(const std::shared_ptr<const IterationSource>& source) {
+  return source.use_count() == 1 && source->read_iteration().is_over();
+}
+
 }  // namespace
 
 std::shared_ptr<World> World::join(const WorldSettings& settings, const Meet& meet_ranks) {
@@ -227,17 +233,17 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
-void World::add_iterations(const std::shared_ptr<const IterationSource>& source) {
+void World::add_iterations(std::shared_ptr<const IterationSource> source) {
   MutexLock lock(groups_mutex_);
-  std::erase_if(reducers_, [](const auto& known) { return known.expired(); });
-  reducers_.push_back(source);
+  std::erase_if(reducers_, is_done_with);
+  reducers_.push_back(std::move(source));
 }
 
 std::vector<RecordedIteration> World::iterations() const {
   std::vector<RecordedIteration> all;
   MutexLock lock(groups_mutex_);
-  for (const auto& known : reducers_)
-    if (const auto source = known.lock()) all.push_back(source->read_iteration());
+  for (const auto& source : reducers_)
+    if (!is_done_with(source)) all.push_back(source->read_iteration());
   std::erase_if(all, [](const auto& iteration) { return iteration.number == 0; });
   return all;
 }

@@ -94,8 +94,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // Adds a reducer whose iterations are part of traces while it lives.
-  void add_iterations(const std::shared_ptr<const IterationSource>& source);
+  // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is unfinished.
+  void add_iterations(std::shared_ptr<const IterationSource> source);
   std::vector<RecordedIteration> iterations() const;
   // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
@@ -167,7 +167,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
 
   mutable Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
-  std::vector<std::weak_ptr<const IterationSource>> reducers_ DSC_GUARDED_BY(groups_mutex_);
+  std::vector<std::shared_ptr<const IterationSource>> reducers_ DSC_GUARDED_BY(groups_mutex_);
   bool finalizes_ DSC_GUARDED_BY(groups_mutex_) = false;
   std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty if none has failed
 };

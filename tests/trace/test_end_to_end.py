@@ -67,7 +67,7 @@ world.barrier()
 """
 
 ITERATIONS = """
-import os, sys, time
+import sys, time
 import numpy as np
 import libdsc as dsc
 
@@ -83,8 +83,8 @@ for step in range(3):
     try:
         reducer.finish()
     except dsc.DscError:
-        time.sleep(1)  # until the trace is written
-        os._exit(1)
+        reducer.close()  # the traces that are written at the end have its iteration
+        raise
 world.dump_trace()
 dsc.finalize()
 """

@@ -54,6 +54,7 @@ class Join:
             raise TypeError("reducers is no BucketReducer and no list of them; expected one or more")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
+        self._tensors()  # before anything happens, and not at the end
         options = _raw.JoinOptions()
         check(lib.dsc_join_options_init(byref(options), ctypes.sizeof(options)))
         options.divide_by_initial = int(boolean("divide_by_initial_world_size", divide_by_initial_world_size))
@@ -70,13 +71,8 @@ class Join:
         """
         try:
             last = c_int32()
-            tensors, count = None, 0
-            if self._params is not None:
-                leaves = flatten(self._params, "params")
-                described = Tensors(
-                    self._world, [x for _, x in leaves], "params", self._dtype, True, None, [path for path, _ in leaves]
-                )
-                tensors, count = described.array, described.length
+            described = self._tensors()
+            tensors, count = (None, 0) if described is None else (described.array, described.length)
             code = _interrupt.call(self._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
             if code < 0:
                 self._fail(code, last_message())
@@ -86,6 +82,12 @@ class Join:
             return last.value
         except Exception as error:
             raise shown(error)
+
+    def _tensors(self) -> Optional[Tensors]:
+        if self._params is None:
+            return None
+        leaves = flatten(self._params, "params")
+        return Tensors(self._world, [x for _, x in leaves], "params", self._dtype, True, None, [path for path, _ in leaves])
 
     def close(self) -> None:
         """Takes the reducers out of the join. Closing twice is fine."""

@@ -183,7 +183,7 @@ class ReducerFeatures:
         Args:
             max_norm: gradients are scaled down to it; infinite: they are not limited.
             scale: factor that comes first, such as 1 / loss scale.
-            norm: "two", or "max" for the largest magnitude.
+            norm: "two" or 2, or "max" or infinity for the largest magnitude.
             shards: communicator of the ranks that hold the other parts of the model.
             counted: for each parameter, False if another rank of shards counts it, as for tied parameters.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import reprlib
 import secrets
 import struct
 from typing import Any, Mapping, Optional, Sequence
@@ -49,7 +50,7 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: 
         _check_state(state, shards)
     except Exception as error:
         why = error
-    number = _agree(sharded._world, "save", why)
+    number = _agree(sharded._world, "save", why, {"state": sorted(state), "names": sharded._paths})
     if sharded._world.rank >= sharded.n_shards:
         return
     bucket_types = _bucket_types(sharded)
@@ -143,6 +144,7 @@ class _Shards:
         self.data: dict[int, Any] = {}
         self.layout: Any = None
         self.save: Any = None
+        self.folder = folder
         for path in paths:
             shard, header, data = self._open(path)
             self.headers[shard], self.data[shard] = header, data
@@ -191,10 +193,11 @@ def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any
     """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
     why: Optional[Exception] = None
     try:
-        state, arrays, copies = _prepare(sharded, folder)
+        saved = _Shards(pathlib.Path(folder))
+        state, arrays, copies = _prepare(sharded, saved)
     except Exception as error:
         why = error
-    _agree(sharded._world, "load", why)
+    _agree(sharded._world, "load", why, {} if why else {"checkpoint": saved.save})
     for target, source in copies:
         target[:] = source.view(target.dtype)
     for to, array in zip([shard.params for shard in sharded.shards], arrays):
@@ -203,23 +206,29 @@ def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any
     return state
 
 
-def _agree(world: Any, what: str, why: Optional[Exception]) -> str:
-    """Raises on all ranks if one has a reason why it cannot go on. Returns a number that is rank 0's, and new."""
-    told = world.all_gather_object((None if why is None else f"{type(why).__name__}: {why}", secrets.token_hex(8)))
+def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, Any]) -> str:
+    """Raises on all ranks if one has a reason why it cannot go on, or something that must be the same is not.
+
+    Returns a number that is rank 0's, and new.
+    """
+    told = world.all_gather_object((None if why is None else f"{type(why).__name__}: {why}", same, secrets.token_hex(8)))
     if why is not None:
         raise why
-    rank = next((rank for rank, (reason, _) in enumerate(told) if reason is not None), None)
-    if rank is not None:
+    for rank, (reason, of_rank, _) in enumerate(told):
         verb = "read" if what == "load" else "write"
-        text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {told[rank][0]}"
+        text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {reason}"
+        if reason is None:
+            key = next((key for key in same if of_rank.get(key) != told[0][1].get(key)), None)
+            if key is None:
+                continue
+            text = f"{what}: rank {rank} has {key} {reprlib.repr(of_rank[key])}; expected {reprlib.repr(told[0][1][key])} as on rank 0"
         raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op=f"sharded_{what}")
-    return str(told[0][1])
+    return str(told[0][2])
 
 
-def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
+def _prepare(sharded: Any, saved: _Shards) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
     """The optimizer's arrays, still empty, those of the parameters, and what is copied to where; nothing is changed."""
     numpy = numpy_module()
-    saved = _Shards(pathlib.Path(folder))
     own = _layout(sharded)
     for key in ("names", "shapes", "dtypes"):
         if saved.layout[key] != own[key]:
@@ -251,7 +260,7 @@ def _prepare(sharded: Any, folder: Any) -> tuple[dict[str, list[Any]], list[Any]
             target = targets[part.to_bucket][part.to_start : part.to_start + part.count]
             if source.nbytes != target.nbytes:
                 where = f"{name!r} of shard {part.from_shard}, bucket {part.from_bucket}"
-                raise ValueError(f"{folder} is damaged: {where} has {source.nbytes} bytes of {target.nbytes}")
+                raise ValueError(f"{saved.folder} is damaged: {where} has {source.nbytes} bytes of {target.nbytes}")
             copies.append((target, source))
     return state, filled, copies
 

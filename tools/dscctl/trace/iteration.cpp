@@ -28,8 +28,20 @@ struct Figure {
   TimeNs end = 0;
 };
 
-// An iteration that has not finished lasts until the dump.
-TimeNs end_of(const Panel& panel) { return panel.iteration->finished.value_or(panel.dump->time); }
+TimeNs latest_of(const Iteration& iteration) {
+  TimeNs latest = std::max(iteration.begun, iteration.finishing.value_or(0));
+  for (const auto& gradient : iteration.gradients) latest = std::max(latest, gradient.ready.value_or(0));
+  for (const auto& bucket : iteration.buckets)
+    latest = std::max({latest, bucket.launched.value_or(0), bucket.reduced.value_or(0)});
+  return latest;
+}
+
+// An iteration that has not finished lasted until the dump, but what there is to see may be a thousandth of that.
+TimeNs end_of(const Panel& panel) {
+  const Iteration& iteration = *panel.iteration;
+  const TimeNs seen = latest_of(iteration);
+  return iteration.finished.value_or(std::min(panel.dump->time, seen + (seen - iteration.begun) / 2 + 1));
+}
 
 std::map<size_t, Figure> figures_of(const Trace& trace) {
   std::map<size_t, Figure> figures;
