@@ -94,7 +94,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is unfinished.
+  // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is
+  // unfinished.
   void add_iterations(std::shared_ptr<const IterationSource> source);
   std::vector<RecordedIteration> iterations() const;
   // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.

@@ -26,10 +26,9 @@ class MarkScope {
 
 [[noreturn]] void fail_dtype(const std::string& who, int32_t dtype, int32_t own, int32_t of_param) {
   const std::string other =
-      own == of_param ? ""
-                      : " or the parameter's " + std::to_string(of_param) + " (" + dtype_name(of_param) + ")";
-  fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 0, %d (%s)%s", who.c_str(), dtype, own,
-       dtype_name(own), other.c_str());
+      own == of_param ? "" : std::string(", or the parameter's ") + dtype_name(of_param);
+  fail(DSC_ERR_INVALID_ARG, "%s: the gradient is of %s (dtype %d), expected %s%s", who.c_str(),
+       dtype_name(dtype), dtype, dtype_name(own), other.c_str());
 }
 
 }  // namespace

@@ -245,7 +245,9 @@ class ReducerFeatures:
         return save(self._handle)
 
     def load_hook(self, state: bytes) -> None:
-        """Makes the built-in hook go on from save_hook() of the same rank, parameters and buckets."""
+        """Makes the built-in hook go on from save_hook() of the same rank, parameters and buckets; sizes are compared."""
+        if not isinstance(state, (bytes, bytearray, memoryview)):
+            raise TypeError(f"state is a {type(state).__name__}; expected the bytes of save_hook()")
         self._check(lib.dsc_bucket_reducer_load_hook(self._handle, bytes(state), len(state)), "load_hook")
 
     def stats(self) -> dict[str, Any]:

@@ -318,8 +318,8 @@ class Sharded:
     def unit(self, unit: int, *, stream: Any = None) -> Iterator[list[Any]]:
         """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end.
 
-        The arrays are there to be read. What is written into them is lost, in stage 3 at the end of the block and else at
-        the next step_done(): write to shards[...].params.
+        The arrays are there to be read: what is written into them is lost, or makes ranks differ. Write to
+        shards[...].params.
         """
         self.unshard(unit)
         place = self._stream(None, stream)
@@ -369,7 +369,7 @@ class Sharded:
             state: the optimizer's arrays by name, one per bucket, each with the elements of the shard, on the host or on
                 the GPU.
         """
-        _sharded_checkpoint.save(self, folder, dict(state or {}), self._stream(None, None))
+        _sharded_checkpoint.save(self, folder, {} if state is None else state, self._stream(None, None))
 
     def load(self, folder: Any) -> dict[str, list[Any]]:
         """Reads a checkpoint of any number of ranks and any layout; returns the optimizer's arrays by name. Collective.

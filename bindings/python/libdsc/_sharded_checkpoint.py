@@ -50,7 +50,7 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: 
         _check_state(state, shards)
     except Exception as error:
         why = error
-    number = _agree(sharded._world, "save", why, {"state": sorted(state), "names": sharded._paths})
+    number = _agree(sharded._world, "save", why, {"state": sorted(map(str, state)), "names": sharded._paths})
     if sharded._world.rank >= sharded.n_shards:
         return
     bucket_types = _bucket_types(sharded)
@@ -86,7 +86,11 @@ def _count(x: Any) -> int:
 
 
 def _check_state(state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state is a {type(state).__name__}; expected lists of arrays by name")
     for name, arrays in state.items():
+        if not isinstance(name, str) or not isinstance(arrays, (list, tuple)):
+            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a text and a list of arrays, one per bucket")
         if name == "params" or not name or "." in name:
             raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
         sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
@@ -232,9 +236,11 @@ def _prepare(sharded: Any, saved: _Shards) -> tuple[dict[str, list[Any]], list[A
     own = _layout(sharded)
     for key in ("names", "shapes", "dtypes"):
         if saved.layout[key] != own[key]:
-            pairs = [(a, b) for a, b in zip(saved.layout[key], own[key]) if a != b]
-            found, expected = pairs[0] if pairs else (len(saved.layout[key]), len(own[key]))
-            raise ValueError(f"the checkpoint has {key} {found!r}; expected {expected!r}")
+            if len(saved.layout[key]) != len(own[key]):
+                raise ValueError(f"the checkpoint has {len(saved.layout[key])} parameters; expected {len(own[key])}")
+            i = next(i for i, one in enumerate(own[key]) if saved.layout[key][i] != one)
+            of = "" if key == "names" else f" of {own['names'][i]!r}"
+            raise ValueError(f"the checkpoint has {key} {saved.layout[key][i]!r}{of}; expected {own[key][i]!r}")
     numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
     rules = ShardRules(**saved.layout["rules"])
 

@@ -36,7 +36,8 @@ TimeNs latest_of(const Iteration& iteration) {
   return latest;
 }
 
-// An iteration that has not finished lasted until the dump, but what there is to see may be a thousandth of that.
+// An iteration that has not finished lasted until the dump, but what there is to see may be a thousandth of
+// that.
 TimeNs end_of(const Panel& panel) {
   const Iteration& iteration = *panel.iteration;
   const TimeNs seen = latest_of(iteration);
