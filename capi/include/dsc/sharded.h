@@ -365,8 +365,8 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_opt
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
- * @param[in] stream host memory: NULL; a device: on which the optimizer has written the shards and the
- * program has read full parameters
+ * @param[in] stream host memory: NULL; a device: on which the optimizer has read and written the shards and
+ * the program has read full parameters
  *
  * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over; on a
  * device no. Threads: one at a time per sharded parameters.

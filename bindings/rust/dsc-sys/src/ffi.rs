@@ -4862,8 +4862,8 @@ extern "C" {
     /// - `sharded` (in): sharded parameters, outside of an iteration
     /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
     ///   on all ranks
-    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has written the shards
-    ///   and the program has read full parameters
+    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read and written
+    ///   the shards and the program has read full parameters
     ///
     /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
     /// over; on a device no. Threads: one at a time per sharded parameters.
