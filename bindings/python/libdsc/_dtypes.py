@@ -147,7 +147,7 @@ def norm_code(norm: Any) -> int:
     if not isinstance(norm, (str, Norm)):
         known = {2: Norm.TWO, math.inf: Norm.MAX} if isinstance(norm, (int, float)) and not isinstance(norm, bool) else {}
         if norm not in known:
-            raise ValueError(f"""norm is {reprlib.repr(norm)}; expected "two" or 2, or "max" or infinity""")
+            raise ValueError(f"""norm is {reprlib.repr(norm)}, expected "two" or 2, or "max" or infinity""")
         norm = known[norm]
     return _choice("norm", Norm, norm)
 
