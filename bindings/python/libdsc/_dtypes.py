@@ -145,10 +145,10 @@ def buffer_sync_code(how: Any) -> int:
 def norm_code(norm: Any) -> int:
     """The number of a norm: "two" or "max", or as PyTorch's norm_type: 2 or infinity."""
     if not isinstance(norm, (str, Norm)):
-        known = {2: Norm.TWO, math.inf: Norm.MAX} if isinstance(norm, (int, float)) and not isinstance(norm, bool) else {}
-        if norm not in known:
+        known = {2: Norm.TWO, math.inf: Norm.MAX}.get(norm) if isinstance(norm, (int, float)) else None
+        if known is None:
             raise ValueError(f"""norm is {reprlib.repr(norm)}, expected "two" or 2, or "max" or infinity""")
-        norm = known[norm]
+        norm = known
     return _choice("norm", Norm, norm)
 
 
