@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/memory.hpp"
+#include "comm/tensor.hpp"
 #include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
