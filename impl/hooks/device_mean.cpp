@@ -11,7 +11,8 @@ namespace {
 DeviceStream* stream_of(const HookBucket& bucket) { return static_cast<DeviceStream*>(bucket.stream); }
 DeviceAddress address_of(const HookBucket& bucket) { return reinterpret_cast<DeviceAddress>(bucket.buffer); }
 
-// As on the host, and as PyTorch's hooks: converted first, then divided in the type that is sent.
+// The elements are converted first and then divided in the type that is sent, as on the host and in PyTorch's
+// hooks.
 std::unique_ptr<DeviceBuffer> narrowed(const HookBucket& bucket, int32_t dtype) {
   const DeviceContext& context = *bucket.group.device_context();
   const Kernels& kernels = context.kernels->get();

@@ -13,7 +13,7 @@ class DeviceMean {
  public:
   // wire_dtype: of what is sent; F16 or BF16 for buckets of F32, or the bucket's own type.
   std::shared_ptr<Work> start(const HookBucket& bucket, int32_t wire_dtype, const std::string& hook);
-  // Behind the work: brings the result into the bucket.
+  // Brings the result into the bucket, behind the work.
   void finish(const HookBucket& bucket);
 
  private:

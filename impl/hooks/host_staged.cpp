@@ -67,7 +67,7 @@ class Staging {
         memory_(context_.device, bytes_of(runs_)),
         copied_(context_.events->take()) {}
 
-  // Where the device does not come to its copies, a leak is the lesser evil.
+  // If the device does not come to its copies, a leak is the lesser evil.
   ~Staging() {
     bool idle = false;
     call_out([&] {

@@ -20,7 +20,7 @@ class BucketSets {
 
   const std::shared_ptr<BucketSet>& current() const noexcept { return current_; }
   const BucketLayout& first_layout() const noexcept { return first_layout_; }
-  // Those of the next iteration.
+  // Returns the buckets of the next iteration.
   BucketSet& next() const noexcept { return next_ ? *next_ : *current_; }
   const BucketLayout& next_layout() const noexcept { return next().layout; }
 

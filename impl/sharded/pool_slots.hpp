@@ -1,4 +1,4 @@
-// Which parts of a pool of memory are in use.
+// This file keeps account of which parts of a pool of memory are in use.
 #pragma once
 
 #include <cstddef>

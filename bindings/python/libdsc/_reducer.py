@@ -18,7 +18,7 @@ from libdsc._reducer_features import ReducerFeatures, weak
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
-from libdsc._streams import LEGACY, current_of, handle_of, place_of
+from libdsc._streams import of_call, place_of
 from libdsc._write_mark import STALE, WriteMark
 
 
@@ -467,12 +467,7 @@ class BucketReducer(ReducerFeatures):
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:
         """The stream of a call; None for host memory."""
-        if stream is not None:
-            return handle_of(stream)
-        if self._memory is None:
-            return None
-        own = current_of(owner) if isinstance(owner, DeviceMemory) else None
-        return own or current_of(self._memory) or LEGACY
+        return of_call(self._memory, owner, stream)
 
     def _index(self, i: int) -> int:
         """The index of a parameter that there is."""

@@ -17,7 +17,7 @@ from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._library import check, last_message, lib, list_of
 from libdsc._memory import DeviceArray, array_over
 from libdsc._shard_plan import ShardRules
-from libdsc._streams import LEGACY, current_of, handle_of, place_of
+from libdsc._streams import of_call, place_of
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import flatten
@@ -419,12 +419,7 @@ class Sharded:
 
     def _stream(self, owner: Any, stream: Any) -> Optional[int]:
         """The stream of a call; None for host memory."""
-        if stream is not None:
-            return handle_of(stream)
-        if self._memory is None:
-            return None
-        own = current_of(owner) if isinstance(owner, DeviceMemory) else None
-        return own or current_of(self._memory) or LEGACY
+        return of_call(self._memory, owner, stream)
 
     def _bucket_codes(self) -> list[tuple[int, int, int]]:
         """Each bucket with the types of its parameters and of their gradients."""

@@ -85,6 +85,16 @@ def current_of(memory: DeviceMemory) -> Optional[int]:
     return memory.stream
 
 
+def of_call(memory: Optional[DeviceMemory], owner: Any, stream: Any) -> Optional[int]:
+    """The stream of a call on an object with arrays in `memory`; None if it has them on the host."""
+    if stream is not None:
+        return handle_of(stream)
+    if memory is None:
+        return None
+    own = current_of(owner) if isinstance(owner, DeviceMemory) else None
+    return own or current_of(memory) or LEGACY
+
+
 def handle_of(stream: Any) -> int:
     """CUDA's handle of a stream: a number, or an object of torch, CuPy or with __cuda_stream__."""
     value = stream
