@@ -94,7 +94,7 @@ void TraceWriter::set_writing(bool writing) {
 }
 
 void TraceWriter::drain() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   MutexLock lock(mutex_);
   while (writing_ || !jobs_.empty() || requested_.load())
     if (changed_.wait_until(mutex_, end) == std::cv_status::timeout) return;

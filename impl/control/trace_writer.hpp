@@ -33,7 +33,8 @@ class TraceWriter {
   // a forked child.
   static dsc_result_t request() noexcept;
 
-  // Waits until requested traces are written, for at most a second.
+  // Waits until requested traces are written, for at most ten seconds, because a loaded file system may block
+  // for some.
   static void drain_at_exit();
 
  private:

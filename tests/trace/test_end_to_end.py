@@ -71,14 +71,15 @@ import sys, time
 import numpy as np
 import libdsc as dsc
 
-world = dsc.init_distributed(timeout=3)
+world = dsc.init_distributed(timeout=5)
 params = [np.zeros(size, np.float32) for size in (70_000, 5, 90_000)]
 reducer = dsc.BucketReducer(world, params, bucket_bytes=1 << 18, first_bucket_bytes=1 << 18)
 for step in range(3):
     reducer.begin()
+    world.barrier()  # all ranks are in this iteration before one of them gets stuck
     for i in (2, 1, 0):
         if sys.argv[1] == "stuck" and world.rank == 2 and step == 2 and i == 1:
-            time.sleep(6)
+            time.sleep(9)
         reducer.mark_ready(i, params[i])
     try:
         reducer.finish()
@@ -138,7 +139,7 @@ def test_an_iteration_that_is_stuck_is_drawn(tmp_path):
     result = dscrun(ITERATIONS, tmp_path, "stuck", DSC_TRACE_DIR=str(tmp_path))
     assert tool.trace("iteration", tmp_path).returncode == 0, result.stderr
     titles = [text.text for text in shapes(tmp_path / "iteration.svg", "text", "iteration")]
-    assert "rank 0, iteration 3: not finished" in titles, titles
+    assert "rank 0, iteration 3: not finished" in titles, (titles, sorted(tmp_path.iterdir()), result.stderr)
     unknown = shapes(tmp_path / "iteration.svg", "rect", "end not known")
     assert len(unknown) >= 3 and any("bucket 1" in "".join(bar.itertext()) for bar in unknown)
 
