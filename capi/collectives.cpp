@@ -10,42 +10,16 @@
 #include "comm/reduce_ops.hpp"
 #include "comm/work_set.hpp"
 #include "comm_call.hpp"
+#include "execute.hpp"
 #include "give.hpp"
 
 namespace {
 
 using dsc::Call;
+using dsc::clear;
+using dsc::execute;
 using dsc::OperationCall;
 using dsc::OpKind;
-
-// Work that the caller could not be given would go on in buffers that he thinks are his: it ends first.
-dsc_work_t* give_out(dsc::Comm& comm, const std::shared_ptr<dsc::Work>& started) {
-  dsc_work_t* work = nullptr;
-  dsc::capture([&] { work = dsc::open_handle<dsc_work_t>(dsc::HandleKind::kWork, started); },
-               [&](dsc_result_t code, const char* text) {
-                 comm.abort();
-                 dsc::capture([&] { started->wait(dsc::Deadline::never()); },
-                              [](dsc_result_t, const char*) {});
-                 throw dsc::Error(code, text);
-               });
-  return work;
-}
-
-void execute(dsc::Comm& comm, Call call, void* stream, dsc_work_t** work) {
-  call.stream = stream;
-  if (comm.coalesced) {
-    if (work)
-      dsc::fail(DSC_ERR_INVALID_ARG,
-                "work is not NULL in a batch, which has one work of its own: see dsc_batch_end()");
-    comm.coalesced->push_back(call);
-    return;
-  }
-  if (!work) {
-    comm.run(call);
-    return;
-  }
-  *work = give_out(comm, comm.start(call));
-}
 
 Call make_call(OpKind kind, const void* send, void* recv, size_t count, dsc_dtype_t dtype) {
   Call call;
@@ -70,10 +44,6 @@ Call make_reduction(const dsc::Comm& comm, OpKind kind, dsc_op_t op, dsc_dtype_t
   dsc::set_reduction(call, op);
   call.nonfinite = comm.nonfinite()->check_for(dtype);
   return call;
-}
-
-void clear(dsc_work_t** work) {
-  if (work) *work = nullptr;
 }
 
 // A rank's own block may be where it belongs in the buffer of all blocks; any other overlap is an error.
@@ -447,6 +417,6 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
       call.stream = stream;
     }
     if (!work) return inside->run_batch(*calls);
-    *work = give_out(*inside, inside->start_batch(*calls));
+    *work = dsc::give_out(*inside, inside->start_batch(*calls));
   });
 }

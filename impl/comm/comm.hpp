@@ -45,6 +45,9 @@ class Comm final {
   // nullopt if they can.
   std::optional<std::string> unsupported_reason(const Call& call) const;
 
+  // Returns whether the buffers of a call are on the device. Throws INVALID_ARG as DeviceEngine::takes().
+  bool is_on_device(const Call& call);
+
   // Runs an operation to its end; throws its failure. The caller has checked the arguments.
   void run(const Call& call) { engine_for(call).run(call); }
   // Queues an operation, which the progress thread or progress() drives. Any thread, if the caller keeps
@@ -116,7 +119,6 @@ class Comm final {
     return engine_beside_device(call);
   }
   Engine& engine_beside_device(const Call& call);
-  bool is_on_device(const Call& call);
   bool is_on_device(const std::vector<Call>& calls);
   void note_step(OpKind kind);
   std::shared_ptr<Comm> open(int32_t color, const GroupOptions& options, const DeviceEngine::MakeGroup& make);

@@ -1,6 +1,7 @@
 // The data movement of a collective: which elements of whose send buffer go where.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,12 +26,38 @@ enum class Pattern : uint8_t {
 
 Pattern pattern_of(OpKind kind) noexcept;
 
+// Where the elements of a block lie relative to its first one: in rows of `length` elements, whose starts are
+// `stride` elements apart. A contiguous block is one row.
+struct Rows {
+  size_t length = SIZE_MAX;
+  size_t stride = 0;
+
+  size_t at(size_t element) const noexcept {
+    return element < length ? element : element / length * stride + element % length;
+  }
+  // Returns the number of elements from this one to the end of its row.
+  size_t rest(size_t element) const noexcept { return length - (element < length ? element : element % length); }
+};
+
 // Elements that go from one member to another.
 struct Block {
   size_t from = 0;  // where it starts in the sender's send buffer
   size_t to = 0;    // where it starts in the receiver's recv buffer
   size_t count = 0;
+  Rows from_rows = {};
+  Rows to_rows = {};
 };
+
+// Calls `move(from, to, elements)` for the parts of a block's elements from `first` on that are contiguous at
+// both ends. `from` and `to` are positions in the buffers.
+template <typename Move>
+void for_each_run(const Block& block, size_t first, size_t count, const Move& move) {
+  for (const size_t end = first + count; first < end;) {
+    const size_t run = std::min({end - first, block.from_rows.rest(first), block.to_rows.rest(first)});
+    move(block.from + block.from_rows.at(first), block.to + block.to_rows.at(first), run);
+    first += run;
+  }
+}
 
 struct Transfer {
   Transfer(const Call& call, int rank, int size) noexcept;
@@ -56,7 +83,9 @@ struct Transfer {
     return (pattern != Pattern::kReduce && pattern != Pattern::kGather) || member == root;
   }
 
+  // outgoing() leaves out the receiver's end of a block, received_from() the sender's.
   Block outgoing(int receiver) const noexcept;
+  Block received_from(int sender) const noexcept;
   Block incoming(int sender) const noexcept;
   size_t send_elements(int member) const noexcept;
 
@@ -84,6 +113,8 @@ struct Transfer {
   std::byte* recv;
   const BlockList* send_blocks;  // from the call; null if all have `count` elements
   const BlockList* recv_blocks;
+  const Columns& send_columns;  // of the call, which outlives this
+  const Columns& recv_columns;
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };

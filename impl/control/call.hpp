@@ -68,6 +68,18 @@ struct BlockList {
 
 uint64_t hash_of(const BlockList& blocks) noexcept;
 
+// Says that a buffer with blocks of all members is a matrix in row-major order: the block of each member is a
+// range of its columns, in the order of the members, with its rows one after another.
+struct Columns {
+  size_t width = 0;                         // columns of each member if all have as many
+  std::shared_ptr<const BlockList> widths;  // columns of each member if they differ
+
+  explicit operator bool() const noexcept { return width != 0 || widths; }
+  size_t width_of(size_t member) const noexcept { return widths ? widths->lengths[member] : width; }
+  size_t start_of(size_t member) const noexcept { return widths ? widths->starts[member] : member * width; }
+  size_t all(size_t members) const noexcept { return widths ? widths->total() : members * width; }
+};
+
 // One operation of one rank, with all of its arguments.
 struct Call {
   OpKind kind = OpKind::kNone;
@@ -86,7 +98,11 @@ struct Call {
   uint64_t op_id = 0;                            // identifies the user-defined operation; given by the caller
   std::shared_ptr<const BlockList> send_blocks;  // set by operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
+  Columns send_columns;  // set if the blocks are columns, also if their lengths are listed
+  Columns recv_columns;
   char note[40] = {};  // shown in the text of a mismatch but not compared
+
+  bool has_columns() const noexcept { return send_columns || recv_columns; }
 };
 
 // Returns a call that moves bytes, without a type.

@@ -12,6 +12,11 @@ KernelStore::~KernelStore() {
   });
 }
 
+bool KernelStore::is_loaded() {
+  const MutexLock lock(mutex_);
+  return kernels_ != nullptr;
+}
+
 const Kernels& KernelStore::get() {
   const MutexLock lock(mutex_);
   if (kernels_) return *kernels_;

@@ -20,6 +20,7 @@ class KernelStore {
   // Loads the kernels at the first call and throws what the constructor of Kernels throws. It must not be
   // called during a stream capture.
   const Kernels& get();
+  bool is_loaded();
 
  private:
   const std::shared_ptr<const Device> device_;

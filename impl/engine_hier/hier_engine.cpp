@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/packed_call.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
 #include "engine_hier/call_comparison.hpp"
@@ -131,6 +132,13 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
 }
 
 void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
+  if (!call.has_columns()) return perform_packed(call, number, record);
+  const PackedCall packed(call, rank(), size());
+  perform_packed(packed.call(), number, record);
+  packed.unpack();
+}
+
+void HierEngine::perform_packed(const Call& call, uint64_t number, Record& record) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
   if (is_message(call.kind)) return run_message(call, number, deadline);
   links_.begin_collective(call.kind, number);

@@ -77,6 +77,8 @@ class HierEngine final : public GroupEngine {
   std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
   std::optional<Failure> execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
   void perform(const Call& call, uint64_t number, Record& record);
+  // Runs a call whose blocks are contiguous.
+  void perform_packed(const Call& call, uint64_t number, Record& record);
   void run_message(const Call& call, uint64_t number, Deadline deadline);
   void tell_hosts(bool finalizes) noexcept;
 

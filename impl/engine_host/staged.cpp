@@ -57,24 +57,28 @@ Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept
 
 void Staged::Plan::fill(std::byte* stage, size_t first) const {
   if (!transfer.sends(transfer.rank)) return;
-  const auto put = [&](size_t offset, size_t from, size_t count) {
-    if (count > 0)
-      copy(stage + transfer.bytes_of(offset), transfer.send_at(from), transfer.bytes_of(count), false);
+  const auto put = [&](size_t offset, const Block& block, size_t start, size_t count) {
+    std::byte* at = stage + transfer.bytes_of(offset);
+    for_each_run(block, start, count, [&](size_t from, size_t, size_t run) {
+      copy(at, transfer.send_at(from), transfer.bytes_of(run), false);
+      at += transfer.bytes_of(run);
+    });
   };
   if (transfer.is_divided()) {
     for (int receiver = 0; receiver < transfer.size; ++receiver) {
       if (receiver == transfer.rank) continue;  // read from the send buffer
       const Block block = transfer.outgoing(receiver);
-      put(static_cast<size_t>(receiver) * part, block.from + first, in_part(block.count, first, part));
+      put(static_cast<size_t>(receiver) * part, block, first, in_part(block.count, first, part));
     }
     return;
   }
-  const size_t elements = in_part(transfer.outgoing(0).count, first, part);
-  if (algorithm != Algorithm::kDivided) return put(0, first, elements);
+  const Block block = transfer.outgoing(0);
+  const size_t elements = in_part(block.count, first, part);
+  if (algorithm != Algorithm::kDivided) return put(0, block, first, elements);
   const Range own = share_of(transfer.rank, elements);  // read from the send buffer
   const size_t behind = own.first + own.elements;
-  put(0, first, own.first);
-  put(behind, first + behind, elements - behind);
+  put(0, block, first, own.first);
+  put(behind, block, first + behind, elements - behind);
 }
 
 Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
@@ -161,22 +165,31 @@ void Staged::reduce_directly() {
   const Block own = transfer_.incoming(transfer_.rank);
   const size_t length = in_part(own.count, first_, plan_.part);
   if (length == 0) return;
-  const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
-  const size_t index = own.from + first_;
-  reduce(offset, {index, length}, transfer_.send_at(index), transfer_.recv_at(first_), alone_);
+  const size_t start = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
+  size_t done = 0;
+  for_each_run(own, first_, length, [&](size_t index, size_t to, size_t run) {
+    reduce(start + done, {index, run}, transfer_.send_at(index), transfer_.recv_at(to), alone_);
+    done += run;
+  });
 }
 
 void Staged::copy_block(int sender) {
-  const Block block = transfer_.incoming(sender);
-  const size_t bytes = transfer_.bytes_of(in_part(block.count, first_, plan_.part));
-  std::byte* const target = transfer_.recv_at(block.to + first_);
-  if (sender == transfer_.rank) return copy(target, transfer_.send_at(block.from + first_), bytes, false);
+  Block block = transfer_.incoming(sender);
+  const size_t count = in_part(block.count, first_, plan_.part);
+  if (sender == transfer_.rank)
+    return for_each_run(block, first_, count, [&](size_t from, size_t to, size_t run) {
+      copy(transfer_.recv_at(to), transfer_.send_at(from), transfer_.bytes_of(run), false);
+    });
   const size_t offset = transfer_.is_divided() ? static_cast<size_t>(transfer_.rank) * plan_.part : 0;
-  std::byte* const source = stage(sender) + transfer_.bytes_of(offset);
-  if (alone_)
-    take(target, source, bytes);
-  else
-    copy(target, source, bytes, false);
+  std::byte* source = stage(sender) + transfer_.bytes_of(offset);
+  block.from_rows = {};  // it is contiguous in the stage
+  for_each_run(block, first_, count, [&](size_t, size_t to, size_t run) {
+    if (alone_)
+      take(transfer_.recv_at(to), source, transfer_.bytes_of(run));
+    else
+      copy(transfer_.recv_at(to), source, transfer_.bytes_of(run), false);
+    source += transfer_.bytes_of(run);
+  });
 }
 
 void Staged::work_on_share() {

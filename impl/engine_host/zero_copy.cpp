@@ -12,6 +12,14 @@ namespace {
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
 constexpr size_t kCopyLineElements = 64;
 
+// Returns the extent of a member's send buffer that this rank relies on. A peer that sends columns of another
+// matrix than this rank expects must not make it read beyond that peer's memory.
+size_t elements_read_of(const Transfer& transfer, int member) noexcept {
+  const size_t elements = transfer.send_elements(member);
+  const Block block = transfer.send_columns ? transfer.incoming(member) : Block{};
+  return block.count == 0 ? elements : std::max(elements, block.from + block.from_rows.at(block.count - 1) + 1);
+}
+
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
 
 }  // namespace
@@ -124,7 +132,7 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, transfer_.send_elements(member))
+        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, elements_read_of(transfer_, member))
                                 : nullptr;
     if (recv_memory_ && transfer_.receives(member))
       targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
@@ -180,10 +188,11 @@ Progress ZeroCopy::copy_piece() {
     const Block block = transfer_.incoming(sender);
     const size_t at = static_cast<size_t>(next_chunk_) * chunk_;
     if (at >= block.count) continue;
-    copy(transfer_.recv_at(block.to + at),
-         static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]) +
-             transfer_.bytes_of(block.from + at),
-         transfer_.bytes_of(std::min(chunk_, block.count - at)), spec_.non_temporal);
+    const auto* const source = static_cast<const std::byte*>(sources_[static_cast<size_t>(sender)]);
+    for_each_run(block, at, std::min(chunk_, block.count - at), [&](size_t from, size_t to, size_t run) {
+      copy(transfer_.recv_at(to), source + transfer_.bytes_of(from), transfer_.bytes_of(run),
+           spec_.non_temporal);
+    });
     ++next_chunk_;
     return Progress::kMoved;
   }
@@ -193,18 +202,18 @@ Progress ZeroCopy::copy_piece() {
 Progress ZeroCopy::reduce_piece() {
   EpochRecord& record = group_.record(group_.epoch());
   const bool claims = division_ == Division::kClaims;
-  const size_t count = transfer_.incoming(transfer_.rank).count;
+  const Block block = transfer_.incoming(transfer_.rank);
   const uint64_t chunk = claims ? claim_chunk(record.claim, group_.epoch(), chunks_) : next_chunk_++;
-  if (chunk == kNoChunk || chunk * chunk_ >= count) return Progress::kDone;
+  if (chunk == kNoChunk || chunk * chunk_ >= block.count) return Progress::kDone;
   const size_t first = chunk * chunk_;
-  reduce_elements(first, std::min(chunk_, count - first));
+  for_each_run(block, first, std::min(chunk_, block.count - first),
+               [&](size_t from, size_t to, size_t run) { reduce_elements(from, to, run); });
   if (division_ == Division::kShares) return Progress::kDone;
   if (claims && complete_chunks(record.done, group_.epoch(), 1, chunks_)) group_.notify_all_members();
   return Progress::kMoved;
 }
 
-void ZeroCopy::reduce_elements(size_t first, size_t elements) {
-  const size_t index = transfer_.incoming(transfer_.rank).from + first;
+void ZeroCopy::reduce_elements(size_t index, size_t first, size_t elements) {
   const size_t offset = transfer_.bytes_of(index);
   PerMember<const void*> from(sources_.size());
   PerMember<void*> to(std::max<size_t>(targets_.size(), 1));

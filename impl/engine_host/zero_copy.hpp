@@ -65,7 +65,7 @@ class ZeroCopy {
   Progress work();
   Progress copy_piece();
   Progress reduce_piece();
-  void reduce_elements(size_t first, size_t elements);
+  void reduce_elements(size_t index, size_t first, size_t elements);
   Progress finish() noexcept;
   bool is_over() noexcept;
   bool in_place() const noexcept;

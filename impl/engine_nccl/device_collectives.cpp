@@ -1,7 +1,6 @@
 #include "engine_nccl/device_collectives.hpp"
 
 #include <algorithm>
-#include <deque>
 
 #include "comm/transfer.hpp"
 
@@ -19,8 +18,37 @@ void DeviceCollectives::copy_locally(const Call& call, CudaStream* stream) const
                        transfer.send_bytes, stream);
 }
 
+bool DeviceCollectives::is_plain(const Call& call) noexcept {
+  return call.kind != OpKind::kBarrier && !call.has_columns() &&
+         (call.kind != OpKind::kAllToAll || call.send != call.recv);
+}
+
 // A barrier is a sum of one word, and an all-to-all in place needs a copy of its input, because it would
 // overwrite data that is not sent yet.
+void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* stream) const {
+  const Device& device = group_.device();
+  if (call.kind == OpKind::kBarrier) {
+    call.kind = OpKind::kAllReduce;
+    call.send = call.recv = group_.world.barrier_word->data();
+    call.count = 1;
+    call.dtype = DSC_DTYPE_U8;
+    call.op = DSC_OP_MAX;
+    return;
+  }
+  const Transfer transfer(call, group_.host->rank(), group_.host->size());
+  if (transfer.pattern == Pattern::kNothing) return;
+  if (call.kind == OpKind::kAllToAll && call.send == call.recv) {
+    const DeviceBuffer& copy = copies.inputs.emplace_back(device, transfer.send_bytes, stream);
+    device.copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
+    call.send = copy.data();
+  } else if (!is_plain(call)) {
+    call = copies.packed
+               .emplace_back(device, group_.world.gpu.kernels->get(), call, group_.host->rank(),
+                             group_.host->size(), stream)
+               .call();
+  }
+}
+
 void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
   const Device& device = group_.device();
   const DeviceScope scope(device);
@@ -33,29 +61,13 @@ void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
     for (const Call& call : calls) copy_locally(call, stream);
     return;
   }
-  const auto is_plain = [](const Call& call) {
-    return call.kind != OpKind::kBarrier && (call.kind != OpKind::kAllToAll || call.send != call.recv);
-  };
   const NcclWait limits = ending_.wait_limits(calls[0].timeout_ms);
   if (std::ranges::all_of(calls, is_plain)) return operations_->enqueue(calls, stream, limits);
   std::vector<Call> plain(calls.begin(), calls.end());
-  std::deque<DeviceBuffer> copies;
-  for (Call& call : plain) {
-    if (call.kind == OpKind::kBarrier) {
-      call.kind = OpKind::kAllReduce;
-      call.send = call.recv = group_.world.barrier_word->data();
-      call.count = 1;
-      call.dtype = DSC_DTYPE_U8;
-      call.op = DSC_OP_MAX;
-    } else if (!is_plain(call)) {
-      const Transfer transfer(call, group_.host->rank(), group_.host->size());
-      if (transfer.send_bytes == 0) continue;
-      const DeviceBuffer& copy = copies.emplace_back(device, transfer.send_bytes, stream);
-      device.copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
-      call.send = copy.data();
-    }
-  }
+  Copies copies;
+  for (Call& call : plain) make_plain(call, copies, stream);
   operations_->enqueue(plain, stream, limits);
+  for (const PackedOnDevice& packed : copies.packed) packed.unpack();
 }
 
 }  // namespace dsc

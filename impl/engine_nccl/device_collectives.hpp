@@ -1,11 +1,14 @@
 // Puts the collectives of one engine on streams in NCCL's terms.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <span>
 
+#include "device/buffer.hpp"
 #include "engine_nccl/nccl_ending.hpp"
 #include "engine_nccl/operations.hpp"
+#include "engine_nccl/packed_on_device.hpp"
 
 namespace dsc {
 
@@ -19,6 +22,15 @@ class DeviceCollectives {
   CudaStream* stream() const noexcept { return stream_.get(); }  // for operations that are started
 
  private:
+  // What the calls of one put() need beside NCCL's operations.
+  struct Copies {
+    std::deque<DeviceBuffer> inputs;
+    std::deque<PackedOnDevice> packed;
+  };
+
+  // True if NCCL does the whole operation.
+  static bool is_plain(const Call& call) noexcept;
+  void make_plain(Call& call, Copies& copies, CudaStream* stream) const;
   void copy_locally(const Call& call, CudaStream* stream) const;
 
   const NcclGroup& group_;

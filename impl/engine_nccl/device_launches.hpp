@@ -42,6 +42,7 @@ class DeviceLaunches {
 
  private:
   void check_usable(const Call& call);
+  void load_kernels(const Call& call) const;
   uint64_t publish(std::span<const Call> calls, DeviceRecords& records);
   bool captures(CudaStream* stream);
   std::shared_ptr<DeviceWork> make_untracked(const Call& call, CudaStream* stream);

@@ -1,0 +1,177 @@
+#include "dsc/tensor_map.h"
+
+#include <algorithm>
+
+#include "base/guard.hpp"
+#include "checks.hpp"
+#include "comm/reduce_ops.hpp"
+#include "comm/work_set.hpp"
+#include "comm_call.hpp"
+#include "execute.hpp"
+#include "tensor_parallel/local_copy.hpp"
+#include "tensor_parallel/tensor_map.hpp"
+
+namespace {
+
+using dsc::Division;
+using dsc::MapStep;
+using dsc::TensorMap;
+
+MapStep checked_step(dsc_tensor_mapping_t mapping, dsc_map_direction_t direction) {
+  if (mapping < DSC_MAP_COPY || mapping > DSC_MAP_HIDDEN_TO_SEQUENCE)
+    dsc::fail(DSC_ERR_INVALID_ARG, "mapping is %d, expected 1 (copy) to 9 (hidden_to_sequence)", mapping);
+  if (direction != DSC_MAP_FORWARD && direction != DSC_MAP_BACKWARD)
+    dsc::fail(DSC_ERR_INVALID_ARG, "direction is %d, expected 1 (forward) or 2 (backward)", direction);
+  return dsc::map_step(mapping, direction);
+}
+
+bool exchanges_dimensions(MapStep step) {
+  return step == MapStep::kSequenceToHidden || step == MapStep::kHiddenToSequence;
+}
+
+void check_divides(const char* name, size_t size, int ranks) {
+  if (size % static_cast<size_t>(ranks) != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or dsc_tensor_map_v() with "
+              "the size of each part",
+              name, size, ranks, ranks);
+}
+
+// Counts are products of sizes that the caller gave, so the whole tensor is checked first.
+void check_size(const TensorMap& map, dsc_dtype_t dtype) {
+  const size_t dim = std::max(map.dim.total(), map.received ? map.received->total() : 0);
+  size_t elements = 0;
+  if (__builtin_mul_overflow(map.outer.total(), dim, &elements) ||
+      __builtin_mul_overflow(elements, map.inner, &elements))
+    dsc::fail(DSC_ERR_OVERFLOW, "%zu x %zu x %zu elements do not fit %zu bits", map.outer.total(), dim,
+              map.inner, 8 * sizeof elements);
+  dsc::checked_bytes(elements, dtype, 1);
+}
+
+// The allowed ways to give one memory for both buffers; the others must not overlap.
+void check_buffers(const TensorMap& map, const void* in, const void* out, dsc_dtype_t dtype) {
+  const size_t bytes = dsc::dtype_bytes(dtype);
+  const size_t in_bytes = map.in_count() * bytes, out_bytes = map.out_count() * bytes;
+  dsc::check_buffer("in", in, in_bytes);
+  dsc::check_buffer("out", out, out_bytes);
+  const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
+  const bool is_contiguous = map.outer.total() == 1 && !exchanges_dimensions(map.step) &&
+                             map.step != MapStep::kAllToAll;
+  const char* in_place = keeps_size                          ? ", or in place: in == out"
+                         : !is_contiguous                    ? ""
+                         : map.step == MapStep::kAllGather ? ", or in place: in == out + own part"
+                                                             : ", or in place: out == in + own part";
+  const size_t start = map.dim.start(map.rank) * map.inner * bytes;
+  const auto* const own_in = static_cast<const std::byte*>(in);
+  const auto* const own_out = static_cast<const std::byte*>(out);
+  if (keeps_size && in == out) return;
+  if (is_contiguous && (map.step == MapStep::kAllGather ? own_in == own_out + start : own_out == own_in + start))
+    return;
+  if (dsc::overlap(in, in_bytes, out, out_bytes))
+    dsc::fail(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers%s", in_place);
+}
+
+void run(dsc::Comm& comm, const TensorMap& map, const void* in, void* out, dsc_dtype_t dtype, void* stream,
+         dsc_work_t** work) {
+  check_size(map, dtype);
+  check_buffers(map, in, out, dtype);
+  dsc::check_stream(comm, stream);
+  if (map.is_local() || map.size == 1) {
+    dsc::check_work_of_batch(comm, work);
+    dsc::copy_locally(comm, map, in, out, dtype, stream);
+    if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
+    return;
+  }
+  dsc::Call call;
+  call.send = in;
+  call.recv = out;
+  call.dtype = dtype;
+  map.set_call(call);
+  if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
+    dsc::set_reduction(call, DSC_OP_SUM);
+    call.nonfinite = comm.nonfinite()->check_for(dtype);
+  }
+  dsc::execute(comm, call, stream, work);
+}
+
+Division listed(const char* name, const size_t* parts, size_t factor, int ranks, dsc_dtype_t dtype) {
+  const auto list = dsc::read_counts(name, parts, ranks, dtype);
+  if (factor == 1) return Division(list);
+  std::vector<size_t> lengths = list->lengths;
+  for (size_t& length : lengths)
+    if (__builtin_mul_overflow(length, factor, &length) || length > SIZE_MAX / 2 / lengths.size())
+      dsc::fail(DSC_ERR_OVERFLOW, "%s times outer (%zu) does not fit the address space", name, factor);
+  return Division(std::make_shared<const dsc::BlockList>(std::move(lengths)));
+}
+
+// In an all-to-all the lists are those of the forward direction, so backward they change places.
+TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
+  if (map.outer.total() > 1)
+    dsc::fail(DSC_ERR_INVALID_ARG, "outer is %zu, expected 1 for an all-to-all of unequal parts",
+              map.outer.total());
+  const auto rank = static_cast<size_t>(map.rank);
+  const size_t kept = map.dim.part(map.rank), back = received.part(map.rank);
+  if (kept != back)
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "parts[%zu] is %zu and other_parts[%zu] is %zu; expected the same: it is this rank's part for "
+              "itself",
+              rank, kept, rank, back);
+  map.received = std::move(received);
+  if (!forward) std::swap(map.dim, *map.received);
+  return map;
+}
+
+}  // namespace
+
+dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
+                            const void* in, void* out, size_t outer, size_t dim, size_t inner,
+                            dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    dsc::clear(work);
+    dsc::OperationCall inside(comm);
+    const MapStep step = checked_step(mapping, direction);
+    dsc::check_dtype(dtype);
+    const int ranks = inside->size();
+    if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
+    const bool divides_outer = exchanges_dimensions(step);
+    if (divides_outer) check_divides("outer", outer, ranks);
+    const TensorMap map{step, inside->rank(), ranks, Division(outer, divides_outer ? ranks : 1),
+                        Division(dim, ranks), inner};
+    run(*inside, map, in, out, dtype, stream, work);
+  });
+}
+
+dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
+                              const void* in, void* out, size_t outer, const size_t* parts,
+                              const size_t* other_parts, size_t inner, dsc_dtype_t dtype, void* stream,
+                              dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    dsc::clear(work);
+    dsc::OperationCall inside(comm);
+    const MapStep step = checked_step(mapping, direction);
+    dsc::check_dtype(dtype);
+    const int ranks = inside->size();
+    const bool needs_other = exchanges_dimensions(step) || step == MapStep::kAllToAll;
+    if (!needs_other && other_parts)
+      dsc::fail(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping %d", mapping);
+    const Division dim = listed("parts", parts, 1, ranks, dtype);
+    TensorMap map{step, inside->rank(), ranks, Division(outer, 1), dim, inner};
+    if (exchanges_dimensions(step)) map.outer = listed("other_parts", other_parts, outer, ranks, dtype);
+    if (step == MapStep::kAllToAll)
+      map = uneven_all_to_all(std::move(map), listed("other_parts", other_parts, 1, ranks, dtype),
+                              direction == DSC_MAP_FORWARD);
+    run(*inside, map, in, out, dtype, stream, work);
+  });
+}
+
+dsc_result_t dsc_split_range(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
+  return dsc::guard_pure(__func__, [&] {
+    if (parts == 0) dsc::fail(DSC_ERR_INVALID_ARG, "parts is 0, expected 1 or more");
+    if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);
+    dsc::require(begin, "begin");
+    dsc::require(length, "length");
+    const size_t least = count / parts, longer = count % parts;
+    *begin = part * least + std::min(part, longer);
+    *length = least + (part < longer ? 1 : 0);
+  });
+}

@@ -1,0 +1,51 @@
+#include "comm/packed_call.hpp"
+
+#include <cstring>
+
+namespace dsc {
+
+Call without_columns(const Call& call) {
+  Call packed = call;
+  packed.send_columns = packed.recv_columns = {};
+  return packed;
+}
+
+size_t packed_start(const BlockList* blocks, size_t count, int member) noexcept {
+  const auto at = static_cast<size_t>(member);
+  return blocks ? blocks->starts[at] : at * count;
+}
+
+PackedCall::PackedCall(const Call& call, int rank, int size)
+    : transfer_(call, rank, size), call_(without_columns(call)) {
+  if (call.recv_columns) {
+    recv_.reset(new std::byte[transfer_.recv_bytes]);
+    call_.recv = recv_.get();
+  }
+  if (!call.send_columns) return;
+  send_.reset(new std::byte[transfer_.send_bytes]);
+  call_.send = send_.get();
+  for (int receiver = 0; receiver < size; ++receiver) {
+    const Block block = transfer_.outgoing(receiver);
+    std::byte* to =
+        send_.get() + transfer_.bytes_of(packed_start(transfer_.send_blocks, transfer_.count, receiver));
+    for_each_run(block, 0, block.count, [&](size_t from, size_t, size_t run) {
+      std::memcpy(to, transfer_.send_at(from), transfer_.bytes_of(run));
+      to += transfer_.bytes_of(run);
+    });
+  }
+}
+
+void PackedCall::unpack() const {
+  if (!recv_) return;
+  for (int sender = 0; sender < transfer_.size; ++sender) {
+    const Block block = transfer_.received_from(sender);
+    const std::byte* from =
+        recv_.get() + transfer_.bytes_of(packed_start(transfer_.recv_blocks, transfer_.count, sender));
+    for_each_run(block, 0, block.count, [&](size_t, size_t to, size_t run) {
+      std::memcpy(transfer_.recv_at(to), from, transfer_.bytes_of(run));
+      from += transfer_.bytes_of(run);
+    });
+  }
+}
+
+}  // namespace dsc

@@ -1,0 +1,65 @@
+#include "tensor_parallel/local_copy.hpp"
+
+#include <cstring>
+
+#include "device/context.hpp"
+#include "dtype/dtype.hpp"
+
+namespace dsc {
+namespace {
+
+// This rank's slice of every row: the whole row unless the step takes a slice of it.
+struct RowCopy {
+  RowCopy(const TensorMap& map, const void* in, size_t element_bytes) noexcept
+      : rows(map.outer.total()),
+        from_row(map.dim.total() * map.inner * element_bytes),
+        row_bytes(map.step == MapStep::kSlice ? map.dim.part(map.rank) * map.inner * element_bytes
+                                              : from_row),
+        from(static_cast<const std::byte*>(in)) {
+    if (map.step == MapStep::kSlice) from += map.dim.start(map.rank) * map.inner * element_bytes;
+    if (row_bytes != from_row) return;
+    row_bytes *= rows;  // the slice is everything
+    rows = 1;
+  }
+
+  size_t rows, from_row, row_bytes;
+  const std::byte* from;
+};
+
+void copy_on_device(const DeviceContext& context, const RowCopy& copy, void* out, void* stream) {
+  const Device& device = *context.device;
+  const DeviceScope scope(device);
+  const auto from = reinterpret_cast<DeviceAddress>(copy.from), to = reinterpret_cast<DeviceAddress>(out);
+  auto* const own = static_cast<DeviceStream*>(stream);
+  if (copy.rows == 1) return device.copy(to, from, copy.row_bytes, own);
+  if (!context.kernels->is_loaded() && is_capturing(device, own))
+    fail(DSC_ERR_STATE,
+         "a slice of columns: the kernels are not loaded, and a stream capture does not allow that; expected "
+         "one such call before the capture");
+  context.kernels->get().copy_strided({.from = from,
+                                       .to = to,
+                                       .parts = 1,
+                                       .rows = copy.rows,
+                                       .row_bytes = copy.row_bytes,
+                                       .from_part = 0,
+                                       .from_row = copy.from_row,
+                                       .to_part = 0,
+                                       .to_row = copy.row_bytes},
+                                      own);
+}
+
+}  // namespace
+
+void copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream) {
+  const RowCopy copy(map, in, dtype_bytes(dtype));
+  Call buffers = call_of_bytes(OpKind::kAllGather, -1, in, out, copy.row_bytes);
+  buffers.stream = stream;
+  const bool on_device = comm.is_on_device(buffers);
+  if (copy.from == out || copy.rows == 0 || copy.row_bytes == 0) return;
+  if (on_device) return copy_on_device(*comm.device_context(), copy, out, stream);
+  auto* to = static_cast<std::byte*>(out);
+  for (size_t row = 0; row < copy.rows; ++row)
+    std::memcpy(to + row * copy.row_bytes, copy.from + row * copy.from_row, copy.row_bytes);
+}
+
+}  // namespace dsc

@@ -1,0 +1,194 @@
+#include "tensor_parallel/tensor_map.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "comm/group_ids.hpp"
+#include "dsc/tensor_map.h"
+
+namespace dsc {
+namespace {
+
+// Returns a list of `of(rank)` for all ranks.
+template <typename Of>
+std::shared_ptr<const BlockList> list_of(int size, const Of& of) {
+  std::vector<size_t> lengths(static_cast<size_t>(size));
+  for (int rank = 0; rank < size; ++rank) lengths[static_cast<size_t>(rank)] = of(rank);
+  return std::make_shared<const BlockList>(std::move(lengths));
+}
+
+// Returns the columns of a matrix that is as wide as the divided dimension, with the inner ones.
+Columns columns_of(const Division& dim, size_t inner, int size) {
+  if (!dim.parts()) return {dim.part(0) * inner, nullptr};
+  return {0, list_of(size, [&](int rank) { return dim.part(rank) * inner; })};
+}
+
+// Appends texts to a note as long as they fit.
+class NoteWriter {
+ public:
+  explicit NoteWriter(Call& call) : at_(call.note), end_(call.note + sizeof call.note - 1) {}
+
+  void add(char c) noexcept {
+    if (at_ < end_) *at_++ = c;
+  }
+  void add(size_t number) noexcept {
+    const auto [to, error] = std::to_chars(at_, end_, number);
+    if (error == std::errc{}) at_ = to;
+  }
+  void add(const Division& division, int size) noexcept {
+    if (!division.parts()) return add(division.total());
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank > 0) add('+');
+      add(division.part(rank));
+    }
+  }
+
+ private:
+  char* at_;
+  char* const end_;
+};
+
+uint64_t hash_of(const Division& division, uint64_t start) noexcept {
+  return mix_id(start, division.parts() ? dsc::hash_of(*division.parts()) : division.total());
+}
+
+}  // namespace
+
+MapStep map_step(int32_t mapping, int32_t direction) noexcept {
+  const bool forward = direction == DSC_MAP_FORWARD;
+  switch (mapping) {
+    case DSC_MAP_COPY:
+      return forward ? MapStep::kIdentity : MapStep::kAllReduce;
+    case DSC_MAP_REDUCE:
+      return forward ? MapStep::kAllReduce : MapStep::kIdentity;
+    case DSC_MAP_SCATTER:
+      return forward ? MapStep::kSlice : MapStep::kAllGather;
+    case DSC_MAP_GATHER:
+      return forward ? MapStep::kAllGather : MapStep::kSlice;
+    case DSC_MAP_GATHER_REDUCE:
+      return forward ? MapStep::kAllGather : MapStep::kReduceScatter;
+    case DSC_MAP_REDUCE_SCATTER:
+      return forward ? MapStep::kReduceScatter : MapStep::kAllGather;
+    case DSC_MAP_SEQUENCE_TO_HIDDEN:
+      return forward ? MapStep::kSequenceToHidden : MapStep::kHiddenToSequence;
+    case DSC_MAP_HIDDEN_TO_SEQUENCE:
+      return forward ? MapStep::kHiddenToSequence : MapStep::kSequenceToHidden;
+    default:
+      return MapStep::kAllToAll;
+  }
+}
+
+size_t TensorMap::in_count() const noexcept {
+  switch (step) {
+    case MapStep::kAllGather:
+      return outer.total() * dim.part(rank) * inner;
+    case MapStep::kSequenceToHidden:
+      return outer.part(rank) * dim.total() * inner;
+    case MapStep::kHiddenToSequence:
+      return outer.total() * dim.part(rank) * inner;
+    default:
+      return outer.total() * dim.total() * inner;
+  }
+}
+
+size_t TensorMap::out_count() const noexcept {
+  switch (step) {
+    case MapStep::kSlice:
+    case MapStep::kReduceScatter:
+    case MapStep::kSequenceToHidden:
+      return outer.total() * dim.part(rank) * inner;
+    case MapStep::kHiddenToSequence:
+      return outer.part(rank) * dim.total() * inner;
+    case MapStep::kAllToAll:
+      return outer.total() * (received ? received->total() : dim.total()) * inner;
+    default:
+      return outer.total() * dim.total() * inner;
+  }
+}
+
+void TensorMap::set_call(Call& call) const {
+  set_shape(call);
+  switch (step) {
+    case MapStep::kAllGather:
+      return set_gather(call);
+    case MapStep::kReduceScatter:
+      return set_reduce_scatter(call);
+    case MapStep::kAllToAll:
+    case MapStep::kSequenceToHidden:
+    case MapStep::kHiddenToSequence:
+      return set_all_to_all(call);
+    default:
+      call.kind = OpKind::kAllReduce;
+      call.count = in_count();
+  }
+}
+
+void TensorMap::set_gather(Call& call) const {
+  call.kind = dim.parts() ? OpKind::kAllGatherV : OpKind::kAllGather;
+  call.count = dim.parts() ? out_count() : in_count();
+  if (outer.total() > 1) call.recv_columns = columns_of(dim, inner, size);
+  if (!dim.parts()) return;
+  call.recv_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
+}
+
+void TensorMap::set_reduce_scatter(Call& call) const {
+  call.kind = dim.parts() ? OpKind::kReduceScatterV : OpKind::kReduceScatter;
+  call.count = dim.parts() ? in_count() : out_count();
+  if (outer.total() > 1) call.send_columns = columns_of(dim, inner, size);
+  if (!dim.parts()) return;
+  call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
+}
+
+// Where `outer` and `dim` change places as the divided dimension, the side on which `outer` is divided has the
+// blocks in columns.
+void TensorMap::set_all_to_all(Call& call) const {
+  const auto to_hidden = [&](int r) { return outer.part(rank) * dim.part(r) * inner; };
+  const auto to_sequence = [&](int r) { return outer.part(r) * dim.part(rank) * inner; };
+  const bool is_even = !outer.parts() && !dim.parts() && !received;
+  call.kind = is_even ? OpKind::kAllToAll : OpKind::kAllToAllV;
+  if (step == MapStep::kAllToAll) {
+    const Division& back = received ? *received : dim;
+    if (outer.total() > 1) {
+      call.send_columns = columns_of(dim, inner, size);
+      call.recv_columns = columns_of(back, inner, size);
+    }
+    const auto elements = [&](const Division& parts) {
+      return list_of(size, [&](int r) { return outer.total() * parts.part(r) * inner; });
+    };
+    if (is_even)
+      call.count = outer.total() * dim.part(rank) * inner;
+    else
+      call.send_blocks = elements(dim), call.recv_blocks = elements(back);
+    return;
+  }
+  const bool spreads = step == MapStep::kSequenceToHidden;
+  (spreads ? call.send_columns : call.recv_columns) = columns_of(dim, inner, size);
+  if (is_even) {
+    call.count = to_hidden(rank);
+    return;
+  }
+  call.send_blocks = spreads ? list_of(size, to_hidden) : list_of(size, to_sequence);
+  call.recv_blocks = spreads ? list_of(size, to_sequence) : list_of(size, to_hidden);
+}
+
+// In an all-to-all of unequal parts these differ between ranks, and the engine compares them pair by pair.
+void TensorMap::set_shape(Call& call) const noexcept {
+  NoteWriter note(call);
+  note.add('[');
+  note.add(outer, size);
+  note.add(',');
+  note.add(' ');
+  if (!received) {
+    note.add(dim, size);
+    note.add(',');
+    note.add(' ');
+  }
+  note.add(inner);
+  note.add(']');
+  const uint64_t of_outer = hash_of(outer, inner);
+  call.tag = received ? of_outer : hash_of(dim, of_outer);
+}
+
+}  // namespace dsc

@@ -1,0 +1,75 @@
+// Mappings of tensor parallelism: how ranks that divide a tensor exchange its parts, forward and backward.
+// The mappings are those of Megatron-LM's tensor_parallel/mappings.py (commit d98e8a6), for any dimension.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "control/call.hpp"
+
+namespace dsc {
+
+// How the elements of a dimension are divided among the ranks.
+class Division {
+ public:
+  // Into equal parts; `ranks` must divide `total`.
+  Division(size_t total, int ranks) noexcept : total_(total), part_(total / static_cast<size_t>(ranks)) {}
+  explicit Division(std::shared_ptr<const BlockList> parts) noexcept
+      : total_(parts->total()), parts_(std::move(parts)) {}
+
+  size_t total() const noexcept { return total_; }
+  size_t part(int rank) const noexcept { return parts_ ? parts_->lengths[static_cast<size_t>(rank)] : part_; }
+  size_t start(int rank) const noexcept {
+    return parts_ ? parts_->starts[static_cast<size_t>(rank)] : part_ * static_cast<size_t>(rank);
+  }
+  // Null if the parts are equal.
+  const std::shared_ptr<const BlockList>& parts() const noexcept { return parts_; }
+
+ private:
+  size_t total_;
+  size_t part_ = 0;
+  std::shared_ptr<const BlockList> parts_;
+};
+
+// What a mapping does in one direction.
+enum class MapStep : uint8_t {
+  kIdentity,
+  kSlice,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kSequenceToHidden,
+  kHiddenToSequence
+};
+
+// The arguments are valid values of dsc_tensor_mapping_t and dsc_map_direction_t.
+MapStep map_step(int32_t mapping, int32_t direction) noexcept;
+
+// A mapping of the tensor [outer, dim, inner] on one rank. In an all-to-all of unequal parts, `outer` is not
+// divided, `dim` says what this rank sends to each rank, and `received` what it receives from each.
+struct TensorMap {
+  MapStep step;
+  int rank, size;
+  Division outer, dim;
+  size_t inner;
+  std::optional<Division> received = std::nullopt;
+
+  // Elements of this rank's buffers.
+  size_t in_count() const noexcept;
+  size_t out_count() const noexcept;
+  bool is_local() const noexcept { return step == MapStep::kIdentity || step == MapStep::kSlice; }
+  // Fills in kind, count, blocks and columns, and what ranks compare besides: the tensor's shape. Must not be
+  // called if the step is local.
+  void set_call(Call& call) const;
+
+ private:
+  void set_gather(Call& call) const;
+  void set_reduce_scatter(Call& call) const;
+  void set_all_to_all(Call& call) const;
+  void set_shape(Call& call) const noexcept;
+};
+
+}  // namespace dsc

@@ -1,0 +1,480 @@
+/* Every mapping in both directions, compared with its definition: whose element belongs where. Inputs are small
+ * integers, so that sums are exact in every type. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "gpu.h"
+#include "ranks.h"
+#include "reference.h"
+
+enum { MOST_RANKS = 4, GUARD_BYTES = 64, GUARD = 0x5a };
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+/* Where in and out lie. */
+typedef enum { PLAIN, SHARED, DEVICE } memory_t;
+
+/* The whole tensor is [outer, dim, inner]; sequence and hidden mappings divide the first dimension, which is
+ * `first`, and have `outer` = first x between. */
+typedef struct shape {
+  size_t first, between, dim, inner;
+  bool uneven;
+} shape_t;
+
+/* One call, as the definition sees it. */
+typedef struct mapping {
+  const rank_t* self;
+  shape_t shape;
+  dsc_tensor_mapping_t mapping;
+  dsc_map_direction_t direction;
+  dsc_dtype_t dtype;
+  memory_t memory;
+  bool async;
+} mapping_t;
+
+typedef enum { IDENTITY, SLICE, SUM, GATHER, SUM_SLICE, EXCHANGE, TO_HIDDEN, TO_SEQUENCE } step_t;
+
+static step_t step_of(const mapping_t* m) {
+  static const step_t steps[][2] = {{IDENTITY, SUM},     {SUM, IDENTITY},     {SLICE, GATHER},
+                                    {GATHER, SLICE},     {GATHER, SUM_SLICE}, {SUM_SLICE, GATHER},
+                                    {EXCHANGE, EXCHANGE}, {TO_HIDDEN, TO_SEQUENCE}, {TO_SEQUENCE, TO_HIDDEN}};
+  return steps[m->mapping - DSC_MAP_COPY][m->direction - DSC_MAP_FORWARD];
+}
+
+/* ---- how sizes are divided; uneven: rank 0 has nothing, the others unequal parts */
+
+static size_t part_of(const mapping_t* m, size_t total, int32_t rank) {
+  const size_t n = (size_t)m->self->size, r = (size_t)rank;
+  if (!m->shape.uneven || n == 1) return total / n;
+  if (r + 1 < n) return r;
+  return total - (n - 1) * (n - 2) / 2;
+}
+
+static size_t start_of(const mapping_t* m, size_t total, int32_t rank) {
+  size_t start = 0;
+  for (int32_t r = 0; r < rank; ++r) start += part_of(m, total, r);
+  return start;
+}
+
+static int32_t owner_of(const mapping_t* m, size_t total, size_t index) {
+  int32_t rank = 0;
+  while (index >= start_of(m, total, rank) + part_of(m, total, rank)) ++rank;
+  return rank;
+}
+
+/* In an uneven exchange rank s sends rank r this many; what r receives from s is the same number. */
+static size_t sent(const mapping_t* m, int32_t from, int32_t to) {
+  if (!m->shape.uneven) return m->shape.dim / (size_t)m->self->size;
+  return m->direction == DSC_MAP_FORWARD ? (size_t)(2 * from + to) % 4 : (size_t)(2 * to + from) % 4;
+}
+
+/* ---- what an element is */
+
+static int value(int32_t rank, size_t outer, size_t dim, size_t inner) {
+  return (int)(((size_t)rank * 7 + outer * 5 + dim * 3 + inner * 11) % 13) + 1;
+}
+
+static void store(void* at, size_t i, dsc_dtype_t dtype, int number) {
+  const float single = (float)number;
+  const double wide = number;
+  const int64_t whole = number;
+  const unsigned char byte = (unsigned char)number;
+  if (dtype == DSC_DTYPE_F32) memcpy((float*)at + i, &single, sizeof single);
+  if (dtype == DSC_DTYPE_F64) memcpy((double*)at + i, &wide, sizeof wide);
+  if (dtype == DSC_DTYPE_I64) memcpy((int64_t*)at + i, &whole, sizeof whole);
+  if (dtype == DSC_DTYPE_U8) memcpy((unsigned char*)at + i, &byte, sizeof byte);
+  if (dtype == DSC_DTYPE_BF16) memcpy((uint16_t*)at + i, (const char*)&single + 2, 2);
+}
+
+/* The sizes of a buffer, and where its element (0, 0, 0) is in the whole tensor. */
+typedef struct extent {
+  size_t outer, dim, from_outer, from_dim;
+} extent_t;
+
+static extent_t whole(const mapping_t* m) {
+  return (extent_t){m->shape.first * m->shape.between, m->shape.dim, 0, 0};
+}
+
+static extent_t part_of_dim(const mapping_t* m) {
+  extent_t e = whole(m);
+  e.dim = part_of(m, m->shape.dim, m->self->rank);
+  e.from_dim = start_of(m, m->shape.dim, m->self->rank);
+  return e;
+}
+
+static extent_t part_of_outer(const mapping_t* m) {
+  extent_t e = whole(m);
+  e.outer = part_of(m, m->shape.first, m->self->rank) * m->shape.between;
+  e.from_outer = start_of(m, m->shape.first, m->self->rank) * m->shape.between;
+  return e;
+}
+
+static extent_t exchanged(const mapping_t* m, bool out) {
+  extent_t e = whole(m);
+  e.dim = 0;
+  for (int32_t r = 0; r < m->self->size; ++r)
+    e.dim += out ? sent(m, r, m->self->rank) : sent(m, m->self->rank, r);
+  return e;
+}
+
+static extent_t extent_of(const mapping_t* m, bool out) {
+  switch (step_of(m)) {
+    case IDENTITY:
+    case SUM:
+      return whole(m);
+    case SLICE:
+    case SUM_SLICE:
+      return out ? part_of_dim(m) : whole(m);
+    case GATHER:
+      return out ? whole(m) : part_of_dim(m);
+    case EXCHANGE:
+      return exchanged(m, out);
+    case TO_HIDDEN:
+      return out ? part_of_dim(m) : part_of_outer(m);
+    default:
+      return out ? part_of_outer(m) : part_of_dim(m);
+  }
+}
+
+static int sum_of_ranks(const mapping_t* m, size_t outer, size_t dim, size_t inner) {
+  int sum = 0;
+  for (int32_t r = 0; r < m->self->size; ++r) sum += value(r, outer, dim, inner);
+  return sum;
+}
+
+/* What was sent by the rank whose block of an exchange holds this element. */
+static int exchanged_value(const mapping_t* m, size_t outer, size_t dim, size_t inner) {
+  int32_t from = 0;
+  while (dim >= sent(m, from, m->self->rank)) dim -= sent(m, from++, m->self->rank);
+  for (int32_t r = 0; r < m->self->rank; ++r) dim += sent(m, from, r);
+  return value(from, outer, dim, inner);
+}
+
+/* An element of the output, by its place in the whole tensor. */
+static int expected(const mapping_t* m, size_t outer, size_t dim, size_t inner) {
+  switch (step_of(m)) {
+    case SUM:
+    case SUM_SLICE:
+      return sum_of_ranks(m, outer, dim, inner);
+    case GATHER:
+    case TO_SEQUENCE:
+      return value(owner_of(m, m->shape.dim, dim), outer, dim, inner);
+    case TO_HIDDEN:
+      return value(owner_of(m, m->shape.first, outer / m->shape.between), outer, dim, inner);
+    case EXCHANGE:
+      return exchanged_value(m, outer, dim, inner);
+    default:
+      return value(m->self->rank, outer, dim, inner);
+  }
+}
+
+static size_t count_of(const mapping_t* m, const extent_t* e) { return e->outer * e->dim * m->shape.inner; }
+
+static void fill(const mapping_t* m, char* at, const extent_t* e, bool is_result) {
+  for (size_t o = 0; o < e->outer; ++o)
+    for (size_t d = 0; d < e->dim; ++d)
+      for (size_t i = 0; i < m->shape.inner; ++i) {
+        const size_t outer = o + e->from_outer, dim = d + e->from_dim;
+        store(at, (o * e->dim + d) * m->shape.inner + i, m->dtype,
+              is_result ? expected(m, outer, dim, i) : value(m->self->rank, outer, dim, i));
+      }
+}
+
+/* ---- the call */
+
+static dsc_result_t call(const mapping_t* m, const void* in, void* out, dsc_work_t** work) {
+  const shape_t* s = &m->shape;
+  dsc_comm_t* const world = m->self->world;
+  if (!s->uneven)
+    return dsc_tensor_map(world, m->mapping, m->direction, in, out, s->first * s->between, s->dim, s->inner,
+                          m->dtype, NULL, work);
+  const bool divides_first =
+      m->mapping == DSC_MAP_SEQUENCE_TO_HIDDEN || m->mapping == DSC_MAP_HIDDEN_TO_SEQUENCE;
+  const bool exchanges = m->mapping == DSC_MAP_ALL_TO_ALL;
+  const bool forward = m->direction == DSC_MAP_FORWARD;
+  size_t parts[MOST_RANKS], other[MOST_RANKS];
+  for (int32_t r = 0; r < m->self->size; ++r) {
+    parts[r] = part_of(m, s->dim, r);
+    other[r] = part_of(m, s->first, r);
+    if (!exchanges) continue;
+    parts[r] = forward ? sent(m, m->self->rank, r) : sent(m, r, m->self->rank);
+    other[r] = forward ? sent(m, r, m->self->rank) : sent(m, m->self->rank, r);
+  }
+  return dsc_tensor_map_v(world, m->mapping, m->direction, in, out,
+                          divides_first ? s->between : s->first * s->between, parts,
+                          divides_first || exchanges ? other : NULL, s->inner, m->dtype, NULL, work);
+}
+
+static int finish(rank_t* self, const mapping_t* m, dsc_work_t* work) {
+  if (m->async) {
+    CHECK_OK(self, dsc_work_synchronize(work, RANKS_TIMEOUT_MS));
+    CHECK_OK(self, dsc_work_destroy(work));
+  }
+  if (m->memory == DEVICE && !gpu_synchronize(NULL)) FAIL(self, "%s", gpu_trouble());
+  return 0;
+}
+
+/* Rooms for in and out of one kind of memory, each with a guard behind it. */
+typedef struct rooms {
+  char *in, *out;
+  size_t bytes;
+} rooms_t;
+
+static const char* const kNames[] = {"plain", "shared", "device"};
+
+static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms) {
+  const extent_t from = extent_of(m, false), to = extent_of(m, true);
+  const size_t element = element_bytes(m->dtype), in_bytes = count_of(m, &from) * element;
+  const size_t out_bytes = count_of(m, &to) * element;
+  CHECK(self, in_bytes + GUARD_BYTES <= rooms->bytes && out_bytes + GUARD_BYTES <= rooms->bytes);
+  char *in = malloc(rooms->bytes), *out = malloc(rooms->bytes), *wanted = malloc(rooms->bytes);
+  memset(in, GUARD, rooms->bytes);
+  memset(out, GUARD, rooms->bytes);
+  memset(wanted, GUARD, rooms->bytes);
+  fill(m, in, &from, false);
+  fill(m, wanted, &to, true);
+  const bool on_device = m->memory == DEVICE;
+  if (on_device) CHECK(self, gpu_upload(rooms->in, in, rooms->bytes) && gpu_upload(rooms->out, out, rooms->bytes));
+  if (!on_device) memcpy(rooms->in, in, rooms->bytes), memcpy(rooms->out, out, rooms->bytes);
+  dsc_work_t* work = NULL;
+  CHECK_OK(self, call(m, rooms->in, rooms->out, m->async ? &work : NULL));
+  PASS_ON(finish(self, m, work));
+  if (on_device) CHECK(self, gpu_download(out, rooms->out, rooms->bytes));
+  if (!on_device) memcpy(out, rooms->out, rooms->bytes);
+  if (memcmp(out, wanted, out_bytes + GUARD_BYTES) != 0)
+    FAIL(self, "mapping %d, direction %d, [%zu x %zu, %zu, %zu]%s, %s, %s memory: other elements", m->mapping,
+         m->direction, m->shape.first, m->shape.between, m->shape.dim, m->shape.inner,
+         m->shape.uneven ? " uneven" : "", dsc_dtype_name(m->dtype), kNames[m->memory]);
+  free(in), free(out), free(wanted);
+  return 0;
+}
+
+/* Whether the first dimension can be divided, if the step does that; uneven exchanges have one row. */
+static bool is_possible(const mapping_t* m) {
+  const size_t n = (size_t)m->self->size, first = m->shape.first;
+  if (step_of(m) == EXCHANGE && m->shape.uneven) return first * m->shape.between == 1;
+  return step_of(m) < TO_HIDDEN || (m->shape.uneven ? first >= n * n : first % n == 0);
+}
+
+static bool goes_between_hosts(const mapping_t* m) {
+  const step_t step = step_of(m);
+  return !m->shape.uneven || step < EXCHANGE;
+}
+
+static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3], int* turn) {
+  static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U8, DSC_DTYPE_BF16, DSC_DTYPE_F64, DSC_DTYPE_I64};
+  for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_HIDDEN_TO_SEQUENCE; ++mapping)
+    for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+      for (memory_t memory = PLAIN; memory <= DEVICE; ++memory) {
+        if (rooms[memory].in == NULL) continue;
+        const dsc_dtype_t dtype = dtypes[(size_t)*turn % LENGTH(dtypes)];
+        const mapping_t m = {self, *shape, mapping, direction, dtype, memory, *turn % 3 == 1};
+        ++*turn;
+        if (!is_possible(&m)) continue;
+        if (ranks_are_on_several_hosts() && !goes_between_hosts(&m)) continue;
+        PASS_ON(check_mapping(self, &m, &rooms[memory]));
+      }
+  return 0;
+}
+
+static int open_rooms(rank_t* self, rooms_t rooms[3], size_t bytes) {
+  void* shared = NULL;
+  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * bytes, DSC_MEMORY_HOST, &shared));
+  rooms[PLAIN] = (rooms_t){malloc(bytes), malloc(bytes), bytes};
+  rooms[SHARED] = (rooms_t){shared, (char*)shared + bytes, bytes};
+  rooms[DEVICE] = (rooms_t){NULL, NULL, bytes};
+  if (!gpu_wanted()) return 0;
+  rooms[DEVICE].in = gpu_alloc(bytes), rooms[DEVICE].out = gpu_alloc(bytes);
+  if (rooms[DEVICE].in == NULL || rooms[DEVICE].out == NULL) FAIL(self, "%s", gpu_trouble());
+  return 0;
+}
+
+static int close_rooms(rank_t* self, rooms_t rooms[3]) {
+  free(rooms[PLAIN].in), free(rooms[PLAIN].out);
+  CHECK_OK(self, dsc_mem_free(rooms[SHARED].in));
+  gpu_free(rooms[DEVICE].in), gpu_free(rooms[DEVICE].out);
+  return 0;
+}
+
+/* Sizes are multiples of 12, which 1 to 4 ranks divide. The large ones go through several stages, or are read
+ * where they lie. */
+static int shapes_body(rank_t* self) {
+  static const shape_t shapes[] = {{12, 1, 12, 1, false},   {1, 1, 12, 5, false},     {12, 3, 24, 7, false},
+                                   {16, 1, 12, 1, true},    {1, 1, 13, 3, true},      {13, 2, 17, 4, true},
+                                   {0, 1, 12, 3, false},    {12, 1, 240, 64, false},  {24, 2, 600, 6, false},
+                                   {25, 2, 151, 20, true},  {1, 1, 12000, 24, false}, {600, 1, 12, 24, false}};
+  const size_t bytes = (size_t)3 << 20;
+  rooms_t rooms[3];
+  PASS_ON(open_rooms(self, rooms, bytes));
+  int turn = 0;
+  for (size_t s = 0; s < LENGTH(shapes); ++s) {
+    if (test_scale() > 1 && s % 2 == 1 && s > 6) continue;
+    PASS_ON(check_shape(self, &shapes[s], rooms, &turn));
+  }
+  return close_rooms(self, rooms);
+}
+
+static void every_mapping_is_its_definition(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= MOST_RANKS; ++size)
+    assert_int_equal(run_ranks(size, shapes_body, NULL), 0);
+}
+
+/* ---- in place */
+
+static int in_place_body(rank_t* self) {
+  const size_t n = (size_t)self->size, part = 6, own = (size_t)self->rank * part;
+  float all[MOST_RANKS * 6];
+  for (size_t i = 0; i < n * part; ++i) all[i] = (float)value(self->rank, 0, i, 0);
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_FORWARD, all, all + own, 1, n * part,
+                                1, DSC_DTYPE_F32, NULL, NULL));
+  for (size_t i = own; i < own + part; ++i) {
+    int sum = 0;
+    for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
+    CHECK(self, (int)all[i] == sum);
+  }
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_BACKWARD, all + own, all, 1, n * part,
+                                1, DSC_DTYPE_F32, NULL, NULL));
+  for (size_t i = 0; i < n * part; ++i) {
+    int sum = 0;
+    for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
+    CHECK(self, (int)all[i] == sum);
+  }
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_COPY, DSC_MAP_FORWARD, all, all, 1, n * part, 1, DSC_DTYPE_F32,
+                                NULL, NULL));
+  return 0;
+}
+
+static void the_own_part_may_be_in_place(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= MOST_RANKS; ++size)
+    assert_int_equal(run_ranks(size, in_place_body, NULL), 0);
+}
+
+/* ---- wrong arguments: nothing happens, and the ranks stay in step */
+
+static int expect_refusal(rank_t* self, dsc_result_t code, const char* words, dsc_result_t came) {
+  if (came != code || strstr(dsc_last_error_message(), words) == NULL)
+    FAIL(self, "expected %s with \"%s\", got %s: %s", dsc_result_name(code), words, dsc_result_name(came),
+         dsc_last_error_message());
+  return 0;
+}
+
+static int refusals_body(rank_t* self) {
+  float in[64] = {0}, out[64] = {0};
+  dsc_comm_t* const w = self->world;
+  const size_t parts[MOST_RANKS] = {1, 2}, other[MOST_RANKS] = {2, 1};
+  dsc_work_t* work = NULL;
+#define REFUSED(code, words, ...) PASS_ON(expect_refusal(self, code, words, __VA_ARGS__))
+#define MAP(mapping, direction, in, out, outer, dim, inner) \
+  dsc_tensor_map(w, mapping, direction, in, out, outer, dim, inner, DSC_DTYPE_F32, NULL, NULL)
+  REFUSED(DSC_ERR_INVALID_ARG, "mapping is 0, expected 1 (copy) to 9", MAP(0, 1, in, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "mapping is 10, expected", MAP(10, 1, in, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "direction is 3, expected 1 (forward) or 2 (backward)",
+          MAP(DSC_MAP_COPY, 3, in, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, which 2 ranks do not divide; expected a multiple of 2",
+          MAP(DSC_MAP_GATHER, 1, in, out, 1, 7, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, which 2 ranks do not divide",
+          MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "in is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "out is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers, or in place: in == out + own part",
+          MAP(DSC_MAP_GATHER, 1, out + 1, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers",
+          MAP(DSC_MAP_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: in == out", MAP(DSC_MAP_REDUCE, 1, out + 1, out, 1, 8, 1));
+  REFUSED(DSC_ERR_OVERFLOW, "elements do not fit", MAP(DSC_MAP_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "dtype is 99",
+          dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "parts is NULL",
+          dsc_tensor_map_v(w, DSC_MAP_GATHER, 1, in, out, 1, NULL, NULL, 1, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "other_parts is NULL",
+          dsc_tensor_map_v(w, DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 1, parts, NULL, 1, DSC_DTYPE_F32, NULL,
+                           NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping 4",
+          dsc_tensor_map_v(w, DSC_MAP_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "outer is 2, expected 1 for an all-to-all of unequal parts",
+          dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 2, parts, parts, 1, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "expected the same: it is this rank's part for itself",
+          dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, dsc_batch_begin(w));
+  REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL in a batch",
+          dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
+  CHECK_OK(self, MAP(DSC_MAP_GATHER, 1, in, out, 2, 8, 1));
+  CHECK_OK(self, dsc_batch_end(w, NULL, NULL));
+#undef MAP
+#undef REFUSED
+  return 0;
+}
+
+static void wrong_arguments_are_named(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, refusals_body, NULL), 0);
+}
+
+/* ---- ranks that differ */
+
+static int shapes_differ_body(rank_t* self) {
+  float in[48] = {0}, out[48];
+  memset(out, GUARD, sizeof out);
+  const size_t outer = self->rank == 1 ? 2 : 4, dim = self->rank == 1 ? 8 : 4;
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "all_gather(f32, 8, [2, 8, 1])",
+                         dsc_tensor_map(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, outer, dim, 1,
+                                        DSC_DTYPE_F32, NULL, NULL)));
+  CHECK(self, strstr(dsc_last_error_message(), "[4, 4, 1]") != NULL);
+  for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
+  return 0;
+}
+
+static int parts_differ_body(rank_t* self) {
+  float in[48] = {0}, out[48];
+  memset(out, GUARD, sizeof out);
+  const size_t usual[] = {1, 3}, odd[] = {2, 2};
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[2, 1+3, 1]",
+                         dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 2,
+                                          self->rank == 1 ? odd : usual, NULL, 1, DSC_DTYPE_F32, NULL, NULL)));
+  CHECK(self, strstr(dsc_last_error_message(), "[2, 2+2, 1]") != NULL);
+  for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
+  return 0;
+}
+
+static void other_shapes_are_a_mismatch(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, shapes_differ_body, NULL), 0);
+  assert_int_equal(run_ranks(2, parts_differ_body, NULL), 0);
+}
+
+/* ---- ranges */
+
+static void ranges_are_as_even_as_possible(void** state) {
+  (void)state;
+  for (size_t count = 0; count < 30; ++count)
+    for (size_t parts = 1; parts < 9; ++parts) {
+      size_t next = 0;
+      for (size_t part = 0; part < parts; ++part) {
+        size_t begin = 99, length = 99;
+        assert_int_equal(dsc_split_range(count, parts, part, &begin, &length), DSC_OK);
+        assert_int_equal(begin, next);
+        assert_int_equal(length, (count + parts - 1 - part) / parts);
+        next += length;
+      }
+      assert_int_equal(next, count);
+    }
+  size_t begin = 0, length = 0;
+  assert_int_equal(dsc_split_range(8, 0, 0, &begin, &length), DSC_ERR_INVALID_ARG);
+  assert_string_equal(dsc_last_error_message(), "dsc_split_range: parts is 0, expected 1 or more");
+  assert_int_equal(dsc_split_range(8, 4, 4, &begin, &length), DSC_ERR_INVALID_ARG);
+  assert_string_equal(dsc_last_error_message(), "dsc_split_range: part is 4, expected 0 to 3");
+  assert_int_equal(dsc_split_range(8, 4, 3, NULL, &length), DSC_ERR_INVALID_ARG);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_mapping_is_its_definition), cmocka_unit_test(the_own_part_may_be_in_place),
+      cmocka_unit_test(wrong_arguments_are_named),       cmocka_unit_test(other_shapes_are_a_mismatch),
+      cmocka_unit_test(ranges_are_as_even_as_possible),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
