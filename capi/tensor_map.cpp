@@ -31,10 +31,11 @@ bool exchanges_dimensions(MapStep step) {
 
 void check_divides(const char* name, size_t size, int ranks) {
   if (size % static_cast<size_t>(ranks) != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG,
-              "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or dsc_tensor_map_v() with "
-              "the size of each part",
-              name, size, ranks, ranks);
+    dsc::fail(
+        DSC_ERR_INVALID_ARG,
+        "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or dsc_tensor_map_v() with "
+        "the size of each part",
+        name, size, ranks, ranks);
 }
 
 // Counts are products of sizes that the caller gave, so the whole tensor is checked first.
@@ -55,17 +56,18 @@ void check_buffers(const TensorMap& map, const void* in, const void* out, dsc_dt
   dsc::check_buffer("in", in, in_bytes);
   dsc::check_buffer("out", out, out_bytes);
   const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
-  const bool is_contiguous = map.outer.total() == 1 && !exchanges_dimensions(map.step) &&
-                             map.step != MapStep::kAllToAll;
-  const char* in_place = keeps_size                          ? ", or in place: in == out"
-                         : !is_contiguous                    ? ""
+  const bool is_contiguous =
+      map.outer.total() == 1 && !exchanges_dimensions(map.step) && map.step != MapStep::kAllToAll;
+  const char* in_place = keeps_size                        ? ", or in place: in == out"
+                         : !is_contiguous                  ? ""
                          : map.step == MapStep::kAllGather ? ", or in place: in == out + own part"
-                                                             : ", or in place: out == in + own part";
+                                                           : ", or in place: out == in + own part";
   const size_t start = map.dim.start(map.rank) * map.inner * bytes;
   const auto* const own_in = static_cast<const std::byte*>(in);
   const auto* const own_out = static_cast<const std::byte*>(out);
   if (keeps_size && in == out) return;
-  if (is_contiguous && (map.step == MapStep::kAllGather ? own_in == own_out + start : own_out == own_in + start))
+  if (is_contiguous &&
+      (map.step == MapStep::kAllGather ? own_in == own_out + start : own_out == own_in + start))
     return;
   if (dsc::overlap(in, in_bytes, out, out_bytes))
     dsc::fail(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers%s", in_place);
@@ -135,8 +137,8 @@ dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_
     if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
     const bool divides_outer = exchanges_dimensions(step);
     if (divides_outer) check_divides("outer", outer, ranks);
-    const TensorMap map{step, inside->rank(), ranks, Division(outer, divides_outer ? ranks : 1),
-                        Division(dim, ranks), inner};
+    const TensorMap map{
+        step, inside->rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
     run(*inside, map, in, out, dtype, stream, work);
   });
 }

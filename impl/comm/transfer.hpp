@@ -36,7 +36,9 @@ struct Rows {
     return element < length ? element : element / length * stride + element % length;
   }
   // Returns the number of elements from this one to the end of its row.
-  size_t rest(size_t element) const noexcept { return length - (element < length ? element : element % length); }
+  size_t rest(size_t element) const noexcept {
+    return length - (element < length ? element : element % length);
+  }
 };
 
 // Elements that go from one member to another.

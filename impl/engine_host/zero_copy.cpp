@@ -17,7 +17,8 @@ constexpr size_t kCopyLineElements = 64;
 size_t elements_read_of(const Transfer& transfer, int member) noexcept {
   const size_t elements = transfer.send_elements(member);
   const Block block = transfer.send_columns ? transfer.incoming(member) : Block{};
-  return block.count == 0 ? elements : std::max(elements, block.from + block.from_rows.at(block.count - 1) + 1);
+  return block.count == 0 ? elements
+                          : std::max(elements, block.from + block.from_rows.at(block.count - 1) + 1);
 }
 
 int first_sender(const Transfer& transfer) noexcept { return transfer.sends(0) ? 0 : transfer.root; }
@@ -132,8 +133,9 @@ void ZeroCopy::find_buffers() {
   for (int member = 0; member < transfer_.size; ++member) {
     const Slot& slot = group_.slot(member, group_.epoch());
     sources_[static_cast<size_t>(member)] =
-        transfer_.sends(member) ? locate(*send_memory_, member, slot.send, elements_read_of(transfer_, member))
-                                : nullptr;
+        transfer_.sends(member)
+            ? locate(*send_memory_, member, slot.send, elements_read_of(transfer_, member))
+            : nullptr;
     if (recv_memory_ && transfer_.receives(member))
       targets_[targets++] = locate(*recv_memory_, member, slot.recv, transfer_.count);
   }

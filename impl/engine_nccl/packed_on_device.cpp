@@ -8,7 +8,11 @@ namespace dsc {
 
 PackedOnDevice::PackedOnDevice(const Device& device, const Kernels& kernels, const Call& call, int rank,
                                int size, CudaStream* stream)
-    : transfer_(call, rank, size), kernels_(kernels), stream_(stream), call_(without_columns(call)) {
+    : unpacked_(call),
+      transfer_(unpacked_, rank, size),
+      kernels_(kernels),
+      stream_(stream),
+      call_(without_columns(call)) {
   if (call.recv_columns && transfer_.recv_bytes > 0)
     call_.recv = recv_.emplace(device, transfer_.recv_bytes, stream).data();
   if (!call.send_columns || transfer_.send_bytes == 0) return;

@@ -25,7 +25,8 @@ class PackedOnDevice {
  private:
   void copy(CudaAddress from, CudaAddress to, const Rows& from_rows, const Rows& to_rows, size_t count) const;
 
-  const Transfer transfer_;
+  const Call unpacked_;
+  const Transfer transfer_;  // refers to unpacked_
   const Kernels& kernels_;
   CudaStream* const stream_;
   std::optional<DeviceBuffer> send_, recv_;

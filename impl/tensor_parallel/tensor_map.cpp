@@ -141,8 +141,8 @@ void TensorMap::set_reduce_scatter(Call& call) const {
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
 
-// Where `outer` and `dim` change places as the divided dimension, the side on which `outer` is divided has the
-// blocks in columns.
+// Where `outer` and `dim` change places as the divided dimension, the side on which `outer` is divided has
+// the blocks in columns.
 void TensorMap::set_all_to_all(Call& call) const {
   const auto to_hidden = [&](int r) { return outer.part(rank) * dim.part(r) * inner; };
   const auto to_sequence = [&](int r) { return outer.part(r) * dim.part(rank) * inner; };

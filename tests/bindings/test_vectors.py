@@ -60,112 +60,59 @@ def test_parts_of_several_tensors_are_averaged_together(n):
 # ---- Megatron-LM: the mappings of tensor parallelism --------------------------------------------------------------
 
 
-class Mappings:
-    """Those of one rank, on arrays; sizes along the first dimension may differ between ranks."""
-
-    def __init__(self, world):
-        self.world = world
-
-    def same(self, x, sizes=None):
-        return x
-
-    def reduce(self, x, sizes=None):
-        self.world.all_reduce(y := x.copy())
-        return y
-
-    def pieces(self, x, axis, sizes=None):
-        at = self.world.size if sizes is None else np.cumsum(sizes)[:-1]
-        return [np.ascontiguousarray(piece) for piece in np.split(x, at, axis)]
-
-    def split(self, axis):
-        return lambda x, sizes=None: self.pieces(x, axis, sizes)[self.world.rank]
-
-    def gather(self, axis):
-        def gathered(x, sizes=None):
-            lengths = [x.shape[0]] * self.world.size if sizes is None else sizes
-            parts = [np.empty((length, *x.shape[1:]), x.dtype) for length in lengths]
-            self.world.all_gather(parts, np.ascontiguousarray(x))
-            return np.concatenate(parts, axis)
-
-        return gathered
-
-    def reduce_scatter(self, axis):
-        def scattered(x, sizes=None):
-            pieces = self.pieces(x, axis, sizes)
-            self.world.reduce_scatter(out := np.empty_like(pieces[self.world.rank]), pieces)
-            return out
-
-        return scattered
-
-    def exchange(self, x, send, recv):
-        """all_to_all() of rows: send[r] to rank r, recv[r] from it."""
-        parts = [np.empty((length, *x.shape[1:]), x.dtype) for length in recv]
-        self.world.all_to_all(parts, self.pieces(x, 0, send))
-        return np.concatenate(parts, 0)
-
-    def equal(self, x):
-        return [len(x) // self.world.size] * self.world.size
-
-    def to_hidden(self, x):
-        """[tokens / n, hidden] to [tokens, hidden / n]."""
-        stacked = np.concatenate(self.pieces(x, -1), 0)
-        return self.exchange(stacked, self.equal(stacked), self.equal(stacked))
-
-    def to_tokens(self, x):
-        return np.concatenate(self.pieces(self.exchange(x, self.equal(x), self.equal(x)), 0), -1)
-
-    def forward_and_backward(self, name, args):
-        last, first = -1, 0
-        by_name = {
-            "_CopyToModelParallelRegion": (self.same, self.reduce),
-            "_ReduceFromModelParallelRegion": (self.reduce, self.same),
-            "_ScatterToModelParallelRegion": (self.split(last), self.gather(last)),
-            "_GatherFromModelParallelRegion": (self.gather(last), self.split(last)),
-            "_ScatterToSequenceParallelRegion": (self.split(first), self.gather(first)),
-            "_GatherFromSequenceParallelRegion": (
-                self.gather(first),
-                self.reduce_scatter(first) if args == [True] else self.split(first),
-            ),
-            "_ReduceScatterToSequenceParallelRegion": (self.reduce_scatter(first), self.gather(first)),
-            "_AllGatherFromTensorParallelRegion": (self.gather(last), self.reduce_scatter(last)),
-            "_ReduceScatterToTensorParallelRegion": (self.reduce_scatter(last), self.gather(last)),
-        }
-        return by_name[name]
-
-    def compute(self, row):
-        """The result and, where the row has one, the gradient."""
-        rank, name = self.world.rank, row["fn"]
-        x, gradient = (array(row[key][rank]) if key in row else None for key in ("x", "gy"))
-        if name == "all_to_all_sp2hp":
-            return [self.to_hidden(x)]
-        if name == "all_to_all_hp2sp":
-            return [self.to_tokens(x)]
-        if name == "_AllToAll":
-            send = row["input_splits"][rank] if row["input_splits"] else self.equal(x)
-            recv = row["output_splits"][rank] if row["output_splits"] else self.equal(x)
-            return [self.exchange(x, send, recv), self.exchange(gradient, recv, send)]
-        forward, backward = self.forward_and_backward(name, row["args"])
-        sizes = row.get("output_split_sizes") or row.get("input_split_sizes")
-        return [forward(x, sizes), backward(gradient, sizes)]
+LAST, FIRST = -1, 0
+MAPPINGS = {
+    "_CopyToModelParallelRegion": ("copy", LAST),
+    "_ReduceFromModelParallelRegion": ("reduce", LAST),
+    "_ScatterToModelParallelRegion": ("scatter", LAST),
+    "_GatherFromModelParallelRegion": ("gather", LAST),
+    "_ScatterToSequenceParallelRegion": ("scatter", FIRST),
+    "_GatherFromSequenceParallelRegion": ("gather_reduce", FIRST),
+    "_ReduceScatterToSequenceParallelRegion": ("reduce_scatter", FIRST),
+    "_AllGatherFromTensorParallelRegion": ("gather_reduce", LAST),
+    "_ReduceScatterToTensorParallelRegion": ("reduce_scatter", LAST),
+    "_AllToAll": ("all_to_all", FIRST),
+    "all_to_all_sp2hp": ("sequence_to_hidden", LAST),
+    "all_to_all_hp2sp": ("hidden_to_sequence", LAST),
+}
+TYPES = {"f32": np.float32, "f64": np.float64, "bf16": None}
 
 
-def array(described):
-    return np.array(described["data"], np.float32).reshape(described["shape"])
+def mapping_of(row, rank):
+    """Mapping, dimension and the sizes of unequal parts."""
+    mapping, dim = MAPPINGS[row["fn"]]
+    if row["fn"] == "_GatherFromSequenceParallelRegion" and row["args"] != [True]:
+        mapping = "gather"
+    parts, other = row.get("output_split_sizes") or row.get("input_split_sizes"), None
+    if row["fn"] == "_AllToAll" and row["input_splits"]:
+        parts, other = row["input_splits"][rank], row["output_splits"][rank]
+    return mapping, dim, {"parts": parts, "other_parts": other}
+
+
+def array(described, dtype="f32"):
+    values = np.array(described["data"], np.float32).reshape(described["shape"])
+    return bfloat16(values) if dtype == "bf16" else values.astype(TYPES[dtype])
 
 
 def map_all(rank, n):
-    mappings, names = Mappings(start(rank, n)), set()
-    for row in rows("mg_mappings", n=n):
-        for key, got in zip(("y", "gx"), mappings.compute(row)):
-            same(got, array(row[key][rank]))
+    world, names = start(rank, n), set()
+    for row, dtype in itertools.product(rows("mg_mappings", n=n), TYPES):
+        mapping, dim, lists = mapping_of(row, rank)
+        for source, result, direction in (("x", "y", "forward"), ("gy", "gx", "backward")):
+            if source in row:
+                x = array(row[source][rank], dtype)
+                kept = x.copy()
+                same(world.tensor_map(x, mapping, dim, direction=direction, dtype=dtype, **lists), array(row[result][rank], dtype))
+                same(x, kept)
         names.add(row["fn"])
     dsc.finalize()
-    return len(names)
+    return sorted(names)
 
 
-@pytest.mark.parametrize("n", [2, 4])
-def test_mappings_of_tensor_parallelism_from_plain_operations(n):
-    assert dsc.spawn(map_all, n, args=(n,), timeout=SECONDS) == [12] * n
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_mappings_of_tensor_parallelism(n):
+    found = dsc.spawn(map_all, n, args=(n,), timeout=SECONDS)
+    assert found == [sorted({row["fn"] for row in rows("mg_mappings", n=n)})] * n and len(found[0]) == len(MAPPINGS)
 
 
 # ---- Megatron-LM: sums of bfloat16 in f32, rounded once -----------------------------------------------------------

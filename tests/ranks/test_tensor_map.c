@@ -1,5 +1,5 @@
-/* Every mapping in both directions, compared with its definition: whose element belongs where. Inputs are small
- * integers, so that sums are exact in every type. */
+/* Every mapping in both directions, compared with its definition: whose element belongs where. Inputs are
+ * small integers, so that sums are exact in every type. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +37,8 @@ typedef struct mapping {
 typedef enum { IDENTITY, SLICE, SUM, GATHER, SUM_SLICE, EXCHANGE, TO_HIDDEN, TO_SEQUENCE } step_t;
 
 static step_t step_of(const mapping_t* m) {
-  static const step_t steps[][2] = {{IDENTITY, SUM},     {SUM, IDENTITY},     {SLICE, GATHER},
-                                    {GATHER, SLICE},     {GATHER, SUM_SLICE}, {SUM_SLICE, GATHER},
+  static const step_t steps[][2] = {{IDENTITY, SUM},      {SUM, IDENTITY},          {SLICE, GATHER},
+                                    {GATHER, SLICE},      {GATHER, SUM_SLICE},      {SUM_SLICE, GATHER},
                                     {EXCHANGE, EXCHANGE}, {TO_HIDDEN, TO_SEQUENCE}, {TO_SEQUENCE, TO_HIDDEN}};
   return steps[m->mapping - DSC_MAP_COPY][m->direction - DSC_MAP_FORWARD];
 }
@@ -236,7 +236,8 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   fill(m, in, &from, false);
   fill(m, wanted, &to, true);
   const bool on_device = m->memory == DEVICE;
-  if (on_device) CHECK(self, gpu_upload(rooms->in, in, rooms->bytes) && gpu_upload(rooms->out, out, rooms->bytes));
+  if (on_device)
+    CHECK(self, gpu_upload(rooms->in, in, rooms->bytes) && gpu_upload(rooms->out, out, rooms->bytes));
   if (!on_device) memcpy(rooms->in, in, rooms->bytes), memcpy(rooms->out, out, rooms->bytes);
   dsc_work_t* work = NULL;
   CHECK_OK(self, call(m, rooms->in, rooms->out, m->async ? &work : NULL));
@@ -264,7 +265,8 @@ static bool goes_between_hosts(const mapping_t* m) {
 }
 
 static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3], int* turn) {
-  static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U8, DSC_DTYPE_BF16, DSC_DTYPE_F64, DSC_DTYPE_I64};
+  static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U8, DSC_DTYPE_BF16, DSC_DTYPE_F64,
+                                       DSC_DTYPE_I64};
   for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_HIDDEN_TO_SEQUENCE; ++mapping)
     for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
       for (memory_t memory = PLAIN; memory <= DEVICE; ++memory) {
@@ -301,10 +303,10 @@ static int close_rooms(rank_t* self, rooms_t rooms[3]) {
 /* Sizes are multiples of 12, which 1 to 4 ranks divide. The large ones go through several stages, or are read
  * where they lie. */
 static int shapes_body(rank_t* self) {
-  static const shape_t shapes[] = {{12, 1, 12, 1, false},   {1, 1, 12, 5, false},     {12, 3, 24, 7, false},
-                                   {16, 1, 12, 1, true},    {1, 1, 13, 3, true},      {13, 2, 17, 4, true},
-                                   {0, 1, 12, 3, false},    {12, 1, 240, 64, false},  {24, 2, 600, 6, false},
-                                   {25, 2, 151, 20, true},  {1, 1, 12000, 24, false}, {600, 1, 12, 24, false}};
+  static const shape_t shapes[] = {{12, 1, 12, 1, false},  {1, 1, 12, 5, false},     {12, 3, 24, 7, false},
+                                   {16, 1, 12, 1, true},   {1, 1, 13, 3, true},      {13, 2, 17, 4, true},
+                                   {0, 1, 12, 3, false},   {12, 1, 240, 64, false},  {24, 2, 600, 6, false},
+                                   {25, 2, 151, 20, true}, {1, 1, 12000, 24, false}, {600, 1, 12, 24, false}};
   const size_t bytes = (size_t)3 << 20;
   rooms_t rooms[3];
   PASS_ON(open_rooms(self, rooms, bytes));
@@ -318,8 +320,7 @@ static int shapes_body(rank_t* self) {
 
 static void every_mapping_is_its_definition(void** state) {
   (void)state;
-  for (int32_t size = 1; size <= MOST_RANKS; ++size)
-    assert_int_equal(run_ranks(size, shapes_body, NULL), 0);
+  for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, shapes_body, NULL), 0);
 }
 
 /* ---- in place */
@@ -328,22 +329,22 @@ static int in_place_body(rank_t* self) {
   const size_t n = (size_t)self->size, part = 6, own = (size_t)self->rank * part;
   float all[MOST_RANKS * 6];
   for (size_t i = 0; i < n * part; ++i) all[i] = (float)value(self->rank, 0, i, 0);
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_FORWARD, all, all + own, 1, n * part,
-                                1, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_FORWARD, all, all + own, 1,
+                                n * part, 1, DSC_DTYPE_F32, NULL, NULL));
   for (size_t i = own; i < own + part; ++i) {
     int sum = 0;
     for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
     CHECK(self, (int)all[i] == sum);
   }
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_BACKWARD, all + own, all, 1, n * part,
-                                1, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_BACKWARD, all + own, all, 1,
+                                n * part, 1, DSC_DTYPE_F32, NULL, NULL));
   for (size_t i = 0; i < n * part; ++i) {
     int sum = 0;
     for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
     CHECK(self, (int)all[i] == sum);
   }
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_COPY, DSC_MAP_FORWARD, all, all, 1, n * part, 1, DSC_DTYPE_F32,
-                                NULL, NULL));
+  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_COPY, DSC_MAP_FORWARD, all, all, 1, n * part, 1,
+                                DSC_DTYPE_F32, NULL, NULL));
   return 0;
 }
 
@@ -380,7 +381,8 @@ static int refusals_body(rank_t* self) {
           MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "in is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "out is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers, or in place: in == out + own part",
+  REFUSED(DSC_ERR_INVALID_ARG,
+          "in and out overlap; expected separate buffers, or in place: in == out + own part",
           MAP(DSC_MAP_GATHER, 1, out + 1, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers",
           MAP(DSC_MAP_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
@@ -432,9 +434,10 @@ static int parts_differ_body(rank_t* self) {
   float in[48] = {0}, out[48];
   memset(out, GUARD, sizeof out);
   const size_t usual[] = {1, 3}, odd[] = {2, 2};
-  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[2, 1+3, 1]",
-                         dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 2,
-                                          self->rank == 1 ? odd : usual, NULL, 1, DSC_DTYPE_F32, NULL, NULL)));
+  PASS_ON(
+      expect_refusal(self, DSC_ERR_MISMATCH, "[2, 1+3, 1]",
+                     dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 2,
+                                      self->rank == 1 ? odd : usual, NULL, 1, DSC_DTYPE_F32, NULL, NULL)));
   CHECK(self, strstr(dsc_last_error_message(), "[2, 2+2, 1]") != NULL);
   for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
   return 0;

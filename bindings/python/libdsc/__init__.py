@@ -67,6 +67,7 @@ from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
 from libdsc._spawn import SpawnError, spawn
 from libdsc._start import finalize, init_distributed, is_initialized, launch_report, world
 from libdsc._store import Store
+from libdsc._tensor_map import split_range
 from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
 from libdsc._trees import average_gradients
@@ -169,6 +170,7 @@ __all__ = [
     "shard_indices",
     "simulate_pipeline",
     "spawn",
+    "split_range",
     "tied_stages",
     "type_weights",
     "user_op",

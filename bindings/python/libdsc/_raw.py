@@ -229,6 +229,27 @@ class PipeFormat(IntEnum):
     JSON = 5  # all of a schedule
 
 
+class TensorMapping(IntEnum):
+    """Values of ::dsc_tensor_mapping_t."""
+
+    COPY = 1  # identity; sum
+    REDUCE = 2  # sum; identity
+    SCATTER = 3  # own slice; all-gather
+    GATHER = 4  # all-gather; own slice
+    GATHER_REDUCE = 5  # all-gather; reduce-scatter
+    REDUCE_SCATTER = 6  # reduce-scatter; all-gather
+    ALL_TO_ALL = 7  # all-to-all along dim; the reverse
+    SEQUENCE_TO_HIDDEN = 8  # outer is divided before, dim after; the reverse
+    HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
+
+
+class MapDirection(IntEnum):
+    """Values of ::dsc_map_direction_t."""
+
+    FORWARD = 1  # of activations
+    BACKWARD = 2  # of their gradients
+
+
 # Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 StorePutFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
@@ -2487,6 +2508,29 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_tensor_map": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_tensor_map_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_split_range": (
+        ctypes.c_int32,
+        [
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_tied_plan": (

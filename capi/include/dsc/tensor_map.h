@@ -30,8 +30,8 @@
  * is scatter_to_tensor_model_parallel_region on the last and scatter_to_sequence_parallel_region on the first
  * dimension; GATHER is gather_from_tensor_model_parallel_region on the last one, and
  * gather_from_sequence_parallel_region with tensor_parallel_output_grad=False on the first; GATHER_REDUCE is
- * gather_from_sequence_parallel_region on the first and all_gather_last_dim_from_tensor_parallel_region on the
- * last one; REDUCE_SCATTER is reduce_scatter_to_sequence_parallel_region on the first and
+ * gather_from_sequence_parallel_region on the first and all_gather_last_dim_from_tensor_parallel_region on
+ * the last one; REDUCE_SCATTER is reduce_scatter_to_sequence_parallel_region on the first and
  * reduce_scatter_last_dim_to_tensor_parallel_region on the last one; the others are all_to_all,
  * all_to_all_sp2hp and all_to_all_hp2sp. DeepSpeed-Ulysses exchanges sequence and heads in the same way.
  */
@@ -83,8 +83,8 @@ typedef int32_t dsc_map_direction_t;
  * @param[in] direction a ::dsc_map_direction
  * @param[in] in what goes in, in the shape of the table above
  * @param[out] out what comes out. In place (out == in): sums and identities. With outer 1 also an all-gather
- * with in == out + own part, a reduce-scatter and a slice with out == in + own part. Otherwise in and out must
- * not overlap
+ * with in == out + own part, a reduce-scatter and a slice with out == in + own part. Otherwise in and out
+ * must not overlap
  * @param[in] outer product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
  * the size of the other divided dimension, then a multiple of the number of ranks
  * @param[in] dim size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE)
@@ -94,10 +94,11 @@ typedef int32_t dsc_map_direction_t;
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
  * Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the shapes, before
- * anything is written); identities and slices are local. Blocking, ownership, threads: as collectives.h says.
+ * anything is written); identities and slices are local. Blocking, ownership, failures: see the head of
+ * collectives.h. Threads: one at a time per communicator.
  * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not divide;
- * DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels would have
- * to be loaded during a stream capture
+ * DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels would
+ * have to be loaded during a stream capture
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
@@ -128,8 +129,8 @@ DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mappi
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object
  *
- * Collective, blocking, ownership, threads: as dsc_tensor_map(). Between hosts ALL_TO_ALL,
- * SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE are DSC_ERR_UNSUPPORTED in this version.
+ * Collective: yes. Blocking, ownership: as dsc_tensor_map(). Threads: one at a time per communicator. Between
+ * hosts ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE are DSC_ERR_UNSUPPORTED in this version.
  * @return as dsc_tensor_map()
  * @since 0.1
  */

@@ -74,6 +74,12 @@ pub type dsc_pipe_picture_t = i32;
 /// A form of text. docs/schedules.md describes each.
 pub type dsc_pipe_format_t = i32;
 
+/// A dsc_tensor_mapping.
+pub type dsc_tensor_mapping_t = i32;
+
+/// A dsc_map_direction.
+pub type dsc_map_direction_t = i32;
+
 /// success
 pub const DSC_OK: dsc_result_t = 0;
 /// the wait ended, the work goes on
@@ -329,6 +335,30 @@ pub const DSC_PIPE_FORMAT_DEEPSPEED: dsc_pipe_format_t = 3;
 pub const DSC_PIPE_FORMAT_MEGATRON: dsc_pipe_format_t = 4;
 /// all of a schedule
 pub const DSC_PIPE_FORMAT_JSON: dsc_pipe_format_t = 5;
+
+/// identity; sum
+pub const DSC_MAP_COPY: dsc_tensor_mapping_t = 1;
+/// sum; identity
+pub const DSC_MAP_REDUCE: dsc_tensor_mapping_t = 2;
+/// own slice; all-gather
+pub const DSC_MAP_SCATTER: dsc_tensor_mapping_t = 3;
+/// all-gather; own slice
+pub const DSC_MAP_GATHER: dsc_tensor_mapping_t = 4;
+/// all-gather; reduce-scatter
+pub const DSC_MAP_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
+/// reduce-scatter; all-gather
+pub const DSC_MAP_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
+/// all-to-all along dim; the reverse
+pub const DSC_MAP_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
+/// outer is divided before, dim after; the reverse
+pub const DSC_MAP_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
+/// dim is divided before, outer after; the reverse
+pub const DSC_MAP_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
+
+/// of activations
+pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
+/// of their gradients
+pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
 
 /// A communicator: a group of ranks. Its value is an id, never an address.
 ///
@@ -5079,6 +5109,106 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
+
+    /// One step of a mapping, with equal parts.
+    ///
+    /// - `comm` (in): the ranks that divide the tensor
+    /// - `mapping` (in): a dsc_tensor_mapping
+    /// - `direction` (in): a dsc_map_direction
+    /// - `in` (in): what goes in, in the shape of the table above
+    /// - `out` (out): what comes out. In place (out == in): sums and identities. With outer 1 also
+    ///   an all-gather with in == out + own part, a reduce-scatter and a slice with out == in + own
+    ///   part. Otherwise in and out must not overlap
+    /// - `outer` (in): product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and
+    ///   HIDDEN_TO_SEQUENCE the size of the other divided dimension, then a multiple of the number
+    ///   of ranks
+    /// - `dim` (in): size of the divided dimension, a multiple of the number of ranks (any for COPY
+    ///   and REDUCE)
+    /// - `inner` (in): product of the sizes after it
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    ///
+    /// Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the
+    /// shapes, before anything is written); identities and slices are local. Blocking: see the head
+    /// of collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
+    /// communicator.
+    ///
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
+    /// divide; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
+    /// if the kernels would have to be loaded during a stream capture. Since 0.1.
+    pub fn dsc_tensor_map(
+        comm: *mut dsc_comm_t,
+        mapping: dsc_tensor_mapping_t,
+        direction: dsc_map_direction_t,
+        in_: *const c_void,
+        out: *mut c_void,
+        outer: usize,
+        dim: usize,
+        inner: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// One step of a mapping, with parts of any sizes.
+    ///
+    /// - `comm` (in): the ranks that divide the tensor
+    /// - `mapping` (in): a dsc_tensor_mapping
+    /// - `direction` (in): a dsc_map_direction
+    /// - `in` (in): what goes in
+    /// - `out` (out): what comes out; see dsc_tensor_map()
+    /// - `outer` (in): product of the sizes before the dimension; 1 for ALL_TO_ALL. For
+    ///   SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE the product of the sizes between the first
+    ///   dimension and dim (often 1): the first one is divided by other_parts
+    /// - `parts` (in): one size per rank: how dim is divided; equal on all ranks. For ALL_TO_ALL:
+    ///   what this rank sends to each rank in the forward direction
+    /// - `other_parts` (in): for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how
+    ///   the first dimension is divided, equal on all ranks; for ALL_TO_ALL what this rank receives
+    ///   from each rank in the forward direction; NULL for all others
+    /// - `inner` (in): product of the sizes after dim
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object
+    ///
+    /// Collective: yes. Blocking: as dsc_tensor_map(). Ownership: as dsc_tensor_map(). Threads: one
+    /// at a time per communicator. Between hosts ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+    /// HIDDEN_TO_SEQUENCE are DSC_ERR_UNSUPPORTED in this version.
+    ///
+    /// Returns as dsc_tensor_map(). Since 0.1.
+    pub fn dsc_tensor_map_v(
+        comm: *mut dsc_comm_t,
+        mapping: dsc_tensor_mapping_t,
+        direction: dsc_map_direction_t,
+        in_: *const c_void,
+        out: *mut c_void,
+        outer: usize,
+        parts: *const usize,
+        other_parts: *const usize,
+        inner: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Divides a range as evenly as possible: the first count % parts parts are one longer.
+    ///
+    /// - `count` (in): elements of the range
+    /// - `parts` (in): 1 or more
+    /// - `part` (in): 0 to parts - 1
+    /// - `begin` (out): first element of the part
+    /// - `length` (out): elements of the part, may be 0
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_split_range(
+        count: usize,
+        parts: usize,
+        part: usize,
+        begin: *mut usize,
+        length: *mut usize,
+    ) -> dsc_result_t;
 
     /// Finds which stages hold which key; no rank is asked.
     ///
