@@ -40,16 +40,12 @@ inline void check_buffer(const char* name, const void* data, size_t bytes) {
   if (!data && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s is NULL, expected %zu bytes", name, bytes);
 }
 
-inline bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept {
-  const auto x = reinterpret_cast<uintptr_t>(a);
-  const auto y = reinterpret_cast<uintptr_t>(b);
-  return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
-}
-
 // Buffers that are not in place must not overlap; in_place is null where there is no such form.
 inline void check_overlap(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes,
                           const char* in_place) {
-  if (overlap(send, send_bytes, recv, recv_bytes))
+  const auto s = reinterpret_cast<uintptr_t>(send);
+  const auto r = reinterpret_cast<uintptr_t>(recv);
+  if (send_bytes > 0 && recv_bytes > 0 && s < r + recv_bytes && r < s + send_bytes)
     fail(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers%s%s",
          in_place ? ", or in place: " : "", in_place ? in_place : "");
 }

@@ -50,43 +50,42 @@ void check_size(const TensorMap& map, dsc_dtype_t dtype) {
 }
 
 // The allowed ways to give one memory for both buffers; the others must not overlap.
-void check_buffers(const TensorMap& map, const void* in, const void* out, dsc_dtype_t dtype) {
+void check_buffers(const TensorMap& map, const void* send, const void* recv, dsc_dtype_t dtype) {
   const size_t bytes = dsc::dtype_bytes(dtype);
-  const size_t in_bytes = map.in_count() * bytes, out_bytes = map.out_count() * bytes;
-  dsc::check_buffer("in", in, in_bytes);
-  dsc::check_buffer("out", out, out_bytes);
+  const size_t send_bytes = map.in_count() * bytes, recv_bytes = map.out_count() * bytes;
+  dsc::check_buffer("send", send, send_bytes);
+  dsc::check_buffer("recv", recv, recv_bytes);
   const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
   const bool is_contiguous =
       map.outer.total() == 1 && !exchanges_dimensions(map.step) && map.step != MapStep::kAllToAll;
-  const char* in_place = keeps_size                        ? ", or in place: in == out"
-                         : !is_contiguous                  ? ""
-                         : map.step == MapStep::kAllGather ? ", or in place: in == out + own part"
-                                                           : ", or in place: out == in + own part";
+  const char* in_place = keeps_size                        ? "recv == send"
+                         : !is_contiguous                  ? nullptr
+                         : map.step == MapStep::kAllGather ? "send == recv + own part"
+                                                           : "recv == send + own part";
   const size_t start = map.dim.start(map.rank) * map.inner * bytes;
-  const auto* const own_in = static_cast<const std::byte*>(in);
-  const auto* const own_out = static_cast<const std::byte*>(out);
-  if (keeps_size && in == out) return;
-  if (is_contiguous &&
-      (map.step == MapStep::kAllGather ? own_in == own_out + start : own_out == own_in + start))
+  const auto is_own_part = [&](const void* part, const void* whole) {
+    return part == static_cast<const std::byte*>(whole) + start;
+  };
+  if (keeps_size && send == recv) return;
+  if (is_contiguous && (map.step == MapStep::kAllGather ? is_own_part(send, recv) : is_own_part(recv, send)))
     return;
-  if (dsc::overlap(in, in_bytes, out, out_bytes))
-    dsc::fail(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers%s", in_place);
+  dsc::check_overlap(send, send_bytes, recv, recv_bytes, in_place);
 }
 
-void run(dsc::Comm& comm, const TensorMap& map, const void* in, void* out, dsc_dtype_t dtype, void* stream,
+void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype, void* stream,
          dsc_work_t** work) {
   check_size(map, dtype);
-  check_buffers(map, in, out, dtype);
+  check_buffers(map, send, recv, dtype);
   dsc::check_stream(comm, stream);
   if (map.is_local() || map.size == 1) {
     dsc::check_work_of_batch(comm, work);
-    dsc::copy_locally(comm, map, in, out, dtype, stream);
+    dsc::copy_locally(comm, map, send, recv, dtype, stream);
     if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
     return;
   }
   dsc::Call call;
-  call.send = in;
-  call.recv = out;
+  call.send = send;
+  call.recv = recv;
   call.dtype = dtype;
   map.set_call(call);
   if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
@@ -126,7 +125,7 @@ TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
 }  // namespace
 
 dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                            const void* in, void* out, size_t outer, size_t dim, size_t inner,
+                            const void* send, void* recv, size_t outer, size_t dim, size_t inner,
                             dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
@@ -139,12 +138,12 @@ dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_
     if (divides_outer) check_divides("outer", outer, ranks);
     const TensorMap map{
         step, inside->rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
-    run(*inside, map, in, out, dtype, stream, work);
+    run(*inside, map, send, recv, dtype, stream, work);
   });
 }
 
 dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                              const void* in, void* out, size_t outer, const size_t* parts,
+                              const void* send, void* recv, size_t outer, const size_t* parts,
                               const size_t* other_parts, size_t inner, dsc_dtype_t dtype, void* stream,
                               dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
@@ -162,7 +161,7 @@ dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, ds
     if (step == MapStep::kAllToAll)
       map = uneven_all_to_all(std::move(map), listed("other_parts", other_parts, 1, ranks, dtype),
                               direction == DSC_MAP_FORWARD);
-    run(*inside, map, in, out, dtype, stream, work);
+    run(*inside, map, send, recv, dtype, stream, work);
   });
 }
 

@@ -379,14 +379,14 @@ static int refusals_body(rank_t* self) {
           MAP(DSC_MAP_GATHER, 1, in, out, 1, 7, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, which 2 ranks do not divide",
           MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "in is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "out is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "recv is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG,
-          "in and out overlap; expected separate buffers, or in place: in == out + own part",
+          "send and recv overlap; expected separate buffers, or in place: send == recv + own part",
           MAP(DSC_MAP_GATHER, 1, out + 1, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "in and out overlap; expected separate buffers",
+  REFUSED(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers",
           MAP(DSC_MAP_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "or in place: in == out", MAP(DSC_MAP_REDUCE, 1, out + 1, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_REDUCE, 1, out + 1, out, 1, 8, 1));
   REFUSED(DSC_ERR_OVERFLOW, "elements do not fit", MAP(DSC_MAP_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dtype is 99",
           dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));

@@ -75,16 +75,16 @@ typedef int32_t dsc_map_direction_t;
  * much as the whole tensor for its time. On devices kernels pack them in the order of the stream.
  *
  * A group of one rank, and a step that is an identity or a slice, do not communicate: they copy, or do
- * nothing if `out` is `in`. On a device such a copy is put on `stream` itself, and its work is complete at
+ * nothing if recv is send. On a device such a copy is put on the stream itself, and its work is complete at
  * once.
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] mapping a ::dsc_tensor_mapping
  * @param[in] direction a ::dsc_map_direction
- * @param[in] in what goes in, in the shape of the table above
- * @param[out] out what comes out. In place (out == in): sums and identities. With outer 1 also an all-gather
- * with in == out + own part, a reduce-scatter and a slice with out == in + own part. Otherwise in and out
- * must not overlap
+ * @param[in] send what goes in, in the shape of the table above
+ * @param[out] recv what comes out. In place (recv == send): sums and identities. With outer 1 also an
+ * all-gather with send == recv + own part, a reduce-scatter and a slice with recv == send + own part.
+ * Otherwise in and out must not overlap
  * @param[in] outer product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
  * the size of the other divided dimension, then a multiple of the number of ranks
  * @param[in] dim size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE)
@@ -102,7 +102,7 @@ typedef int32_t dsc_map_direction_t;
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                    dsc_map_direction_t direction, const void* in, void* out, size_t outer,
+                                    dsc_map_direction_t direction, const void* send, void* recv, size_t outer,
                                     size_t dim, size_t inner, dsc_dtype_t dtype, void* stream,
                                     dsc_work_t** work);
 
@@ -114,8 +114,8 @@ DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mappi
  * @param[in] comm the ranks that divide the tensor
  * @param[in] mapping a ::dsc_tensor_mapping
  * @param[in] direction a ::dsc_map_direction
- * @param[in] in what goes in
- * @param[out] out what comes out; see dsc_tensor_map()
+ * @param[in] send what goes in
+ * @param[out] recv what comes out; see dsc_tensor_map()
  * @param[in] outer product of the sizes before the dimension; 1 for ALL_TO_ALL. For SEQUENCE_TO_HIDDEN and
  * HIDDEN_TO_SEQUENCE the product of the sizes between the first dimension and dim (often 1): the first one is
  * divided by other_parts
@@ -135,9 +135,9 @@ DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mappi
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                      dsc_map_direction_t direction, const void* in, void* out, size_t outer,
-                                      const size_t* parts, const size_t* other_parts, size_t inner,
-                                      dsc_dtype_t dtype, void* stream, dsc_work_t** work);
+                                      dsc_map_direction_t direction, const void* send, void* recv,
+                                      size_t outer, const size_t* parts, const size_t* other_parts,
+                                      size_t inner, dsc_dtype_t dtype, void* stream, dsc_work_t** work);
 
 /**
  * @brief Divides a range as evenly as possible: the first count % parts parts are one longer.

@@ -5115,10 +5115,10 @@ extern "C" {
     /// - `comm` (in): the ranks that divide the tensor
     /// - `mapping` (in): a dsc_tensor_mapping
     /// - `direction` (in): a dsc_map_direction
-    /// - `in` (in): what goes in, in the shape of the table above
-    /// - `out` (out): what comes out. In place (out == in): sums and identities. With outer 1 also
-    ///   an all-gather with in == out + own part, a reduce-scatter and a slice with out == in + own
-    ///   part. Otherwise in and out must not overlap
+    /// - `send` (in): what goes in, in the shape of the table above
+    /// - `recv` (out): what comes out. In place (recv == send): sums and identities. With outer 1
+    ///   also an all-gather with send == recv + own part, a reduce-scatter and a slice with recv ==
+    ///   send + own part. Otherwise in and out must not overlap
     /// - `outer` (in): product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and
     ///   HIDDEN_TO_SEQUENCE the size of the other divided dimension, then a multiple of the number
     ///   of ranks
@@ -5141,8 +5141,8 @@ extern "C" {
         comm: *mut dsc_comm_t,
         mapping: dsc_tensor_mapping_t,
         direction: dsc_map_direction_t,
-        in_: *const c_void,
-        out: *mut c_void,
+        send: *const c_void,
+        recv: *mut c_void,
         outer: usize,
         dim: usize,
         inner: usize,
@@ -5156,8 +5156,8 @@ extern "C" {
     /// - `comm` (in): the ranks that divide the tensor
     /// - `mapping` (in): a dsc_tensor_mapping
     /// - `direction` (in): a dsc_map_direction
-    /// - `in` (in): what goes in
-    /// - `out` (out): what comes out; see dsc_tensor_map()
+    /// - `send` (in): what goes in
+    /// - `recv` (out): what comes out; see dsc_tensor_map()
     /// - `outer` (in): product of the sizes before the dimension; 1 for ALL_TO_ALL. For
     ///   SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE the product of the sizes between the first
     ///   dimension and dim (often 1): the first one is divided by other_parts
@@ -5180,8 +5180,8 @@ extern "C" {
         comm: *mut dsc_comm_t,
         mapping: dsc_tensor_mapping_t,
         direction: dsc_map_direction_t,
-        in_: *const c_void,
-        out: *mut c_void,
+        send: *const c_void,
+        recv: *mut c_void,
         outer: usize,
         parts: *const usize,
         other_parts: *const usize,

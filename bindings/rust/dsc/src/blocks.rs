@@ -68,7 +68,7 @@ impl Comm {
     }
 
     /// Without a place for a work object the library waits only for memory of the host.
-    fn run_blocks(
+    pub(crate) fn run_blocks(
         &self,
         op: &'static str,
         from: Span,

@@ -90,6 +90,7 @@ mod started;
 mod stats;
 mod store;
 mod tensor;
+mod tensor_map;
 mod tied;
 mod trace;
 mod user_op;
@@ -111,7 +112,9 @@ pub use join::{Join, JoinOptions};
 pub use memory::SharedBuffer;
 pub use mesh::{prime_factors, Mesh, MeshPlanOptions};
 pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
-pub use numbers::{Average, Backend, BufferSync, Dtype, ErrorCode, NonFiniteCheck, Norm, Op, Rebuild, ShardLayout};
+pub use numbers::{
+    Average, Backend, BufferSync, Dtype, ErrorCode, Mapping, NonFiniteCheck, Norm, Op, Rebuild, ShardLayout,
+};
 pub use numbers::{PipeFormat, PipeMessages, PipeOp, PipePicture, PipePlacement};
 pub use partition::{seed_layer, seed_region, Partitioner, SeedRegion};
 pub use pipe::{PipeInstruction, PipeSchedule, PipeStep};
@@ -131,6 +134,7 @@ pub use sharded::{ShardInfo, ShardRange, Sharded, ShardedMemory, ShardedOptions}
 pub use stats::OpStats;
 pub use store::{Store, StoreOptions};
 pub use tensor::Tensor;
+pub use tensor_map::{split_range, TensorMap};
 pub use tied::{tied_stages, TiedKey, TiedLayers, TiedOptions};
 pub use trace::request_trace_dump;
 pub use user_op::UserOp;

@@ -35,6 +35,30 @@ macro_rules! numbers {
 use dsc_sys as sys;
 
 numbers! {
+    /// What a [`TensorMap`](crate::TensorMap) does forward; and backward, after the semicolon.
+    Mapping {
+        /// Nothing: every rank has the whole; the sum over the ranks.
+        Copy = DSC_MAP_COPY,
+        /// The sum over the ranks; nothing.
+        Reduce = DSC_MAP_REDUCE,
+        /// This rank's part of the whole; the parts of all ranks.
+        Scatter = DSC_MAP_SCATTER,
+        /// The parts of all ranks; this rank's part of the whole.
+        Gather = DSC_MAP_GATHER,
+        /// The parts of all ranks; this rank's part of the sum over the ranks.
+        GatherReduce = DSC_MAP_GATHER_REDUCE,
+        /// This rank's part of the sum over the ranks; the parts of all ranks.
+        ReduceScatter = DSC_MAP_REDUCE_SCATTER,
+        /// Part r of every rank's tensor goes to rank r; the reverse.
+        AllToAll = DSC_MAP_ALL_TO_ALL,
+        /// From `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`; the reverse.
+        SequenceToHidden = DSC_MAP_SEQUENCE_TO_HIDDEN,
+        /// From `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`; the reverse.
+        HiddenToSequence = DSC_MAP_HIDDEN_TO_SEQUENCE,
+    }
+}
+
+numbers! {
     /// What kind of failure an [`Error`](crate::Error) is; see docs/errors.md of libdsc for each.
     ErrorCode {
         /// An argument is wrong; nothing happened.

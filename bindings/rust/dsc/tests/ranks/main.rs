@@ -16,6 +16,7 @@ mod reducer_features;
 mod scope;
 mod sharded;
 mod sharing;
+mod tensor_map;
 mod tied;
 mod work;
 

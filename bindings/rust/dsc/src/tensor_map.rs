@@ -1,0 +1,233 @@
+//! The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::{Data, DataMut, Span};
+use crate::error::{check, Error, Result};
+use crate::numbers::Mapping;
+
+const OP: &str = "tensor_map";
+
+/// How the ranks of a communicator exchange the parts of a tensor that they divide, in both directions.
+///
+/// The whole tensor is `[outer, dim, inner]` in row-major order, and the ranks divide `dim`: for its first dimension
+/// `outer` is 1, for its last one `inner` is 1. See [`Mapping`] for what goes in and comes out.
+///
+/// ```
+/// use dsc::{Mapping, TensorMap};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let (tokens, columns) = (4, 3 * world.size());
+/// let map = TensorMap::new(Mapping::GatherReduce, tokens, columns, 1);
+/// let x = vec![1.0f32; tokens * 3];
+/// let mut whole = vec![0.0f32; tokens * columns];
+/// map.forward(&world, &x, &mut whole)?; // the columns of all ranks
+/// let mut gradient = vec![0.0f32; tokens * 3];
+/// map.backward(&world, &whole, &mut gradient)?; // the sum over the ranks, of this rank's columns
+/// assert_eq!(gradient[0], world.size() as f32);
+/// world.finalize()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "dsc_tensor_map")]
+pub struct TensorMap {
+    mapping: Mapping,
+    outer: usize,
+    dim: usize,
+    inner: usize,
+    parts: Option<Vec<usize>>,
+    other_parts: Option<Vec<usize>>,
+}
+
+/// What a buffer holds.
+#[derive(Clone, Copy)]
+enum Holds {
+    Whole,
+    Part,
+    PartOfSequence,
+    Sent,
+    Received,
+}
+
+impl TensorMap {
+    /// A mapping with equal parts; the number of ranks divides `dim`, and `outer` too where a sequence is divided.
+    pub fn new(mapping: Mapping, outer: usize, dim: usize, inner: usize) -> Self {
+        TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None }
+    }
+
+    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends to
+    /// each rank in the forward direction.
+    #[doc(alias = "dsc_tensor_map_v")]
+    pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
+        let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
+        TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None }
+    }
+
+    /// Of an uneven mapping: how the sequence, the first dimension, is divided; `outer` is then what lies between it and
+    /// the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each rank in the forward direction.
+    #[must_use]
+    pub fn other_parts(mut self, parts: &[usize]) -> Self {
+        self.other_parts = Some(parts.to_vec());
+        self
+    }
+
+    /// The step for activations.
+    pub fn forward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.step(comm, sys::DSC_MAP_FORWARD, send.span(), recv.span_mut())
+    }
+
+    /// The step for gradients.
+    pub fn backward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.step(comm, sys::DSC_MAP_BACKWARD, send.span(), recv.span_mut())
+    }
+
+    fn step(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
+        self.check_lists(comm)?;
+        let (goes_in, comes_out) = self.holds(direction);
+        self.expect(comm, "send", from, goes_in)?;
+        self.expect(comm, "recv", to, comes_out)?;
+        if from.dtype != to.dtype {
+            return Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)));
+        }
+        let _turn = comm.turn(OP)?;
+        let (mapping, dtype, stream) = (self.mapping.number(), to.dtype.number(), from.default_stream(to));
+        let other = self.other_parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
+        comm.run_blocks(OP, from, to, |work| {
+            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
+            // per rank.
+            unsafe {
+                match &self.parts {
+                    None => sys::dsc_tensor_map(
+                        comm.raw(),
+                        mapping,
+                        direction,
+                        from.ptr,
+                        to.ptr,
+                        self.outer,
+                        self.dim,
+                        self.inner,
+                        dtype,
+                        stream,
+                        work,
+                    ),
+                    Some(parts) => sys::dsc_tensor_map_v(
+                        comm.raw(),
+                        mapping,
+                        direction,
+                        from.ptr,
+                        to.ptr,
+                        self.outer,
+                        parts.as_ptr(),
+                        other,
+                        self.inner,
+                        dtype,
+                        stream,
+                        work,
+                    ),
+                }
+            }
+        })
+    }
+
+    fn divides_sequence(&self) -> bool {
+        matches!(self.mapping, Mapping::SequenceToHidden | Mapping::HiddenToSequence)
+    }
+
+    fn check_lists(&self, comm: &Comm) -> Result<()> {
+        for (name, list) in [("parts", &self.parts), ("other_parts", &self.other_parts)] {
+            if let Some(list) = list.as_ref().filter(|list| list.len() != comm.size()) {
+                return Err(wrong(format!(
+                    "{} has {} sizes; expected one per rank, {}",
+                    name,
+                    list.len(),
+                    comm.size()
+                )));
+            }
+        }
+        let takes_two = self.divides_sequence() || self.mapping == Mapping::AllToAll;
+        if self.other_parts.is_some() != (takes_two && self.parts.is_some()) {
+            let need = if self.other_parts.is_some() { "are for uneven exchanges of two lists" } else { "are missing" };
+            return Err(wrong(format!("other_parts {}", need)));
+        }
+        Ok(())
+    }
+
+    /// What goes in and what comes out.
+    fn holds(&self, direction: i32) -> (Holds, Holds) {
+        let (goes_in, comes_out) = match self.mapping {
+            Mapping::Scatter | Mapping::ReduceScatter => (Holds::Whole, Holds::Part),
+            Mapping::Gather | Mapping::GatherReduce => (Holds::Part, Holds::Whole),
+            Mapping::AllToAll => (Holds::Sent, Holds::Received),
+            Mapping::SequenceToHidden => (Holds::PartOfSequence, Holds::Part),
+            Mapping::HiddenToSequence => (Holds::Part, Holds::PartOfSequence),
+            _ => (Holds::Whole, Holds::Whole),
+        };
+        if direction == sys::DSC_MAP_FORWARD {
+            (goes_in, comes_out)
+        } else {
+            (comes_out, goes_in)
+        }
+    }
+
+    /// The buffer must have as many elements as the library is going to touch; it refuses sizes that do not divide.
+    fn expect(&self, comm: &Comm, name: &str, buffer: Span, holds: Holds) -> Result<()> {
+        let part =
+            |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
+        let sum = |list: &Option<Vec<usize>>, whole: usize| {
+            list.as_ref().map_or(Some(whole), |l| l.iter().try_fold(0usize, |sum, part| sum.checked_add(*part)))
+        };
+        let (mut rows, mut columns) = (self.outer, sum(&self.parts, self.dim));
+        if self.divides_sequence() && self.parts.is_some() {
+            let sequence = match holds {
+                Holds::PartOfSequence => Some(part(&self.other_parts, 0)),
+                _ => sum(&self.other_parts, 0),
+            };
+            rows = sequence.and_then(|s| s.checked_mul(rows)).ok_or_else(|| wrong("sizes overflow".to_owned()))?;
+        } else if let Holds::PartOfSequence = holds {
+            rows /= comm.size();
+        }
+        match holds {
+            Holds::Part => columns = Some(part(&self.parts, self.dim)),
+            Holds::Received => columns = sum(&self.other_parts, self.dim),
+            _ => {}
+        }
+        let count = columns.and_then(|c| c.checked_mul(rows)).and_then(|c| c.checked_mul(self.inner));
+        if count == Some(buffer.count) {
+            return Ok(());
+        }
+        let wanted = count.map_or("more than fit the address space".to_owned(), |count| count.to_string());
+        Err(wrong(format!("{} has {} elements; expected {}", name, buffer.count, wanted)))
+    }
+}
+
+fn wrong(text: String) -> Error {
+    Error::invalid(format!("{}: {}", OP, text)).in_op(OP)
+}
+
+/// Part `part` of the numbers 0 to `count` - 1, divided as evenly as possible: the first `count % parts` parts are one
+/// longer.
+///
+/// ```
+/// # fn main() -> dsc::Result<()> {
+/// assert_eq!(dsc::split_range(10, 4, 1)?, 3..6);
+/// # Ok(())
+/// # }
+/// ```
+pub fn split_range(count: usize, parts: usize, part: usize) -> Result<std::ops::Range<usize>> {
+    let (mut begin, mut length) = (0, 0);
+    // SAFETY: both outputs are valid.
+    check(unsafe { sys::dsc_split_range(count, parts, part, &mut begin, &mut length) })?;
+    Ok(begin..begin + length)
+}

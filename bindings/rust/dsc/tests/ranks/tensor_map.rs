@@ -1,0 +1,76 @@
+//! Mappings of a tensor that ranks divide: forward, backward, unequal parts, and buffers that do not fit.
+
+use dsc::{ErrorCode, Mapping, TensorMap};
+
+use crate::ranks;
+
+#[test]
+fn columns_are_gathered_and_their_gradients_summed() {
+    ranks(3, |world| {
+        let rank = world.rank() as f32;
+        let map = TensorMap::new(Mapping::GatherReduce, 2, 6, 1);
+        let mut whole = [0.0f32; 12];
+        map.forward(&world, &[rank, rank + 10.0, rank + 20.0, rank + 30.0], &mut whole).unwrap();
+        assert_eq!(whole, [0.0, 10.0, 1.0, 11.0, 2.0, 12.0, 20.0, 30.0, 21.0, 31.0, 22.0, 32.0]);
+        let mut gradient = [0.0f32; 4];
+        map.backward(&world, &whole, &mut gradient).unwrap();
+        assert_eq!(gradient, [rank * 3.0, (rank + 10.0) * 3.0, (rank + 20.0) * 3.0, (rank + 30.0) * 3.0]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn unequal_parts_come_back_as_they_were() {
+    ranks(3, |world| {
+        let rank = world.rank();
+        let (heads, sequence) = ([1, 0, 3], [2, 4, 1]);
+        let map = TensorMap::uneven(Mapping::SequenceToHidden, 2, &heads, 5).other_parts(&sequence);
+        let x: Vec<i64> = (0..sequence[rank] * 2 * 4 * 5).map(|i| (i + 1000 * rank) as i64).collect();
+        let mut hidden = vec![0i64; 7 * 2 * heads[rank] * 5];
+        map.forward(&world, &x, &mut hidden).unwrap();
+        let mut back = vec![0i64; x.len()];
+        map.backward(&world, &hidden, &mut back).unwrap();
+        assert_eq!(back, x);
+        let exchange = TensorMap::uneven(Mapping::AllToAll, 1, &[rank, rank, rank], 1).other_parts(&[0, 1, 2]);
+        let mut came = [9u8; 3];
+        exchange.forward(&world, &vec![rank as u8; 3 * rank], &mut came).unwrap();
+        assert_eq!(came, [1, 2, 2]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_happens() {
+    ranks(2, |world| {
+        let refused = |map: TensorMap, send: usize, recv: usize, words: &str| {
+            let error = map.forward(&world, &vec![0.0f32; send], &mut vec![0.0f32; recv]).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArg);
+            assert!(error.to_string().contains(words), "{}", error);
+        };
+        let gather = || TensorMap::new(Mapping::Gather, 2, 4, 1);
+        refused(gather(), 4, 7, "recv has 7 elements; expected 8");
+        refused(gather(), 8, 8, "send has 8 elements; expected 4");
+        refused(TensorMap::new(Mapping::Gather, 1, 5, 1), 2, 5, "dim is 5, which 2 ranks do not divide");
+        refused(
+            TensorMap::uneven(Mapping::Gather, 1, &[1, 2, 3], 1),
+            1,
+            6,
+            "parts has 3 sizes; expected one per rank, 2",
+        );
+        refused(gather().other_parts(&[1, 1]), 4, 8, "other_parts are for uneven exchanges");
+        refused(TensorMap::uneven(Mapping::AllToAll, 1, &[1, 1], 1), 2, 2, "other_parts are missing");
+        let mut whole = [0.0f32; 8];
+        gather().forward(&world, &[1.0f32; 4], &mut whole).unwrap();
+        assert_eq!(whole, [1.0; 8]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn ranges_are_divided_evenly() {
+    assert_eq!(
+        (0..4).map(|part| dsc::split_range(10, 4, part).unwrap()).collect::<Vec<_>>(),
+        [0..3, 3..6, 6..8, 8..10]
+    );
+    assert!(dsc::split_range(10, 4, 4).unwrap_err().to_string().contains("part is 4, expected 0 to 3"));
+}
