@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/group_ids.hpp"
-#include "dsc/tensor_map.h"
+#include "dsc/types.h"
 
 namespace dsc {
 namespace {

@@ -228,6 +228,54 @@ static void all_to_all_v(void) {
   expect_no_effect();
 }
 
+static void tensor_map(void) {
+  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER;
+  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   dsc_tensor_map(bad, gather, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, 0, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, 10, forward, data, bytes, 1, 8, 1, F32, NULL, NULL));
+  WALK_INVALID(dsc_tensor_map(W, gather, 0, data, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, gather, 3, data, bytes, 1, 8, 1, F32, NULL, NULL));
+  WALK_INVALID(dsc_tensor_map(W, gather, forward, NULL, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, NULL, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, bytes, 1, 7, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, bytes, 1, 8, 1, 0, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, gather, forward, bytes + 1, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map(W, DSC_MAP_HIDDEN_TO_SEQUENCE, forward, data, bytes, 3, 8, 1, F32, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_tensor_map(W, gather, forward, data, bytes, 1, 8, 1, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map(W, gather, forward, data, bytes, huge, 8, 2, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
+  expect_no_effect();
+}
+
+static void tensor_map_v(void) {
+  static const size_t other[] = {5, 3};
+  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER, exchange = DSC_MAP_ALL_TO_ALL;
+  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  start();
+#define MAP_V(mapping, send, recv, outer, parts, other_parts, inner, dtype) \
+  dsc_tensor_map_v(W, mapping, forward, send, recv, outer, parts, other_parts, inner, dtype, NULL, &work)
+  WALK_BAD_HANDLES(
+      WALK_COMM, dsc_comm_t,
+      dsc_tensor_map_v(bad, gather, forward, data, bytes, 1, lengths, NULL, 1, F32, NULL, &work));
+  WALK_INVALID(MAP_V(0, data, bytes, 1, lengths, NULL, 1, F32));
+  WALK_INVALID(MAP_V(gather, NULL, bytes, 1, lengths, NULL, 1, F32));
+  WALK_INVALID(MAP_V(gather, data, NULL, 1, lengths, NULL, 1, F32));
+  WALK_INVALID(MAP_V(gather, data, bytes, 1, NULL, NULL, 1, F32));
+  WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, other, 1, F32));
+  WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, NULL, 1, 14));
+  WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, NULL, 1, F32));
+  WALK_INVALID(MAP_V(exchange, data, bytes, 2, lengths, lengths, 1, F32));
+  WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, other, 1, F32)); /* to itself */
+  WALK_INVALID(MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
+  WALK(DSC_ERR_OVERFLOW, MAP_V(gather, data, bytes, 1, too_long, NULL, 1, F32));
+  WALK(DSC_ERR_OVERFLOW, MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, huge, lengths, lengths, 1, F32));
+#undef MAP_V
+  expect_no_effect();
+}
+
 static void group_begin_and_end(void) {
   start();
   void* memory = bytes;
@@ -415,6 +463,8 @@ const walk_step_t walk_operations[] = {
     {"dsc_all_gather_v", all_gather_v},
     {"dsc_reduce_scatter_v", reduce_scatter_v},
     {"dsc_all_to_all_v", all_to_all_v},
+    {"dsc_tensor_map", tensor_map},
+    {"dsc_tensor_map_v", tensor_map_v},
     {"dsc_monitored_barrier", monitored_barrier},
     {"dsc_batch_begin", group_begin_and_end},
     {"dsc_batch_end", group_begin_and_end},

@@ -158,6 +158,19 @@ static void shard_indices(void) {
   EXPECT(n == 4 && indices[0] == 1 && indices[2] == 5 && indices[3] == 0);
 }
 
+static void split_range(void) {
+  size_t begin = 9, length = 9;
+  WALK_INVALID(dsc_split_range(7, 0, 0, &begin, &length));
+  WALK_INVALID(dsc_split_range(7, 2, 2, &begin, &length));
+  WALK_INVALID(dsc_split_range(7, 2, 0, NULL, &length));
+  WALK_INVALID(dsc_split_range(7, 2, 0, &begin, NULL));
+  EXPECT(begin == 9 && length == 9);
+  WALK(DSC_OK, dsc_split_range(7, 2, 1, &begin, &length));
+  EXPECT(begin == 4 && length == 3);
+  WALK(DSC_OK, dsc_split_range(SIZE_MAX, 2, 1, &begin, &length));
+  EXPECT(begin == SIZE_MAX / 2 + 1 && length == SIZE_MAX / 2);
+}
+
 static void pipe_partition_options_init(void) {
   dsc_pipe_partition_options_t options;
   WALK_INVALID(dsc_pipe_partition_options_init(NULL, sizeof options));
@@ -260,6 +273,7 @@ const walk_step_t walk_pure[] = {
     {"dsc_log_read", log_read},
     {"dsc_bucket_plan", bucket_plan},
     {"dsc_shard_indices", shard_indices},
+    {"dsc_split_range", split_range},
     {"dsc_pipe_partition_options_init", pipe_partition_options_init},
     {"dsc_pipe_partition", pipe_partition},
     {"dsc_seed_layer", seed_layer},

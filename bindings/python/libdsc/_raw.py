@@ -169,6 +169,27 @@ class ShardLayout(IntEnum):
     PARTITIONED = 4  # each parameter cut by itself, as DeepSpeed's stage 3 does
 
 
+class TensorMapping(IntEnum):
+    """Values of ::dsc_tensor_mapping_t: the forward step; the backward step."""
+
+    COPY = 1  # identity; sum
+    REDUCE = 2  # sum; identity
+    SCATTER = 3  # own slice; all-gather
+    GATHER = 4  # all-gather; own slice
+    GATHER_REDUCE = 5  # all-gather; reduce-scatter
+    REDUCE_SCATTER = 6  # reduce-scatter; all-gather
+    ALL_TO_ALL = 7  # all-to-all along dim; the reverse
+    SEQUENCE_TO_HIDDEN = 8  # outer is divided before, dim after; the reverse
+    HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
+
+
+class MapDirection(IntEnum):
+    """Values of ::dsc_map_direction_t."""
+
+    FORWARD = 1  # of activations
+    BACKWARD = 2  # of their gradients
+
+
 class RngRegion(IntEnum):
     """Values of ::dsc_rng_region_t."""
 
@@ -227,27 +248,6 @@ class PipeFormat(IntEnum):
     DEEPSPEED = 3  # DeepSpeed's instructions, a line per step
     MEGATRON = 4  # Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage
     JSON = 5  # all of a schedule
-
-
-class TensorMapping(IntEnum):
-    """Values of ::dsc_tensor_mapping_t."""
-
-    COPY = 1  # identity; sum
-    REDUCE = 2  # sum; identity
-    SCATTER = 3  # own slice; all-gather
-    GATHER = 4  # all-gather; own slice
-    GATHER_REDUCE = 5  # all-gather; reduce-scatter
-    REDUCE_SCATTER = 6  # reduce-scatter; all-gather
-    ALL_TO_ALL = 7  # all-to-all along dim; the reverse
-    SEQUENCE_TO_HIDDEN = 8  # outer is divided before, dim after; the reverse
-    HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
-
-
-class MapDirection(IntEnum):
-    """Values of ::dsc_map_direction_t."""
-
-    FORWARD = 1  # of activations
-    BACKWARD = 2  # of their gradients
 
 
 # Keeps a value under a key that was not put before: returns DSC_OK, or an error.

@@ -55,6 +55,12 @@ pub type dsc_norm_t = i32;
 /// How sharded parameters lie in flat buffers.
 pub type dsc_shard_layout_t = i32;
 
+/// What ranks exchange that divide a tensor; see tensor_map.h.
+pub type dsc_tensor_mapping_t = i32;
+
+/// Which step of a mapping.
+pub type dsc_map_direction_t = i32;
+
 /// A region of a model, by which ranks share its random numbers.
 pub type dsc_rng_region_t = i32;
 
@@ -73,12 +79,6 @@ pub type dsc_pipe_picture_t = i32;
 
 /// A form of text. docs/schedules.md describes each.
 pub type dsc_pipe_format_t = i32;
-
-/// A dsc_tensor_mapping.
-pub type dsc_tensor_mapping_t = i32;
-
-/// A dsc_map_direction.
-pub type dsc_map_direction_t = i32;
 
 /// success
 pub const DSC_OK: dsc_result_t = 0;
@@ -270,6 +270,30 @@ pub const DSC_SHARD_DEEPSPEED: dsc_shard_layout_t = 3;
 /// each parameter cut by itself, as DeepSpeed's stage 3 does
 pub const DSC_SHARD_PARTITIONED: dsc_shard_layout_t = 4;
 
+/// identity; sum
+pub const DSC_MAP_COPY: dsc_tensor_mapping_t = 1;
+/// sum; identity
+pub const DSC_MAP_REDUCE: dsc_tensor_mapping_t = 2;
+/// own slice; all-gather
+pub const DSC_MAP_SCATTER: dsc_tensor_mapping_t = 3;
+/// all-gather; own slice
+pub const DSC_MAP_GATHER: dsc_tensor_mapping_t = 4;
+/// all-gather; reduce-scatter
+pub const DSC_MAP_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
+/// reduce-scatter; all-gather
+pub const DSC_MAP_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
+/// all-to-all along dim; the reverse
+pub const DSC_MAP_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
+/// outer is divided before, dim after; the reverse
+pub const DSC_MAP_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
+/// dim is divided before, outer after; the reverse
+pub const DSC_MAP_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
+
+/// of activations
+pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
+/// of their gradients
+pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
+
 /// the same on all ranks of a tensor-parallel group
 pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
@@ -335,30 +359,6 @@ pub const DSC_PIPE_FORMAT_DEEPSPEED: dsc_pipe_format_t = 3;
 pub const DSC_PIPE_FORMAT_MEGATRON: dsc_pipe_format_t = 4;
 /// all of a schedule
 pub const DSC_PIPE_FORMAT_JSON: dsc_pipe_format_t = 5;
-
-/// identity; sum
-pub const DSC_MAP_COPY: dsc_tensor_mapping_t = 1;
-/// sum; identity
-pub const DSC_MAP_REDUCE: dsc_tensor_mapping_t = 2;
-/// own slice; all-gather
-pub const DSC_MAP_SCATTER: dsc_tensor_mapping_t = 3;
-/// all-gather; own slice
-pub const DSC_MAP_GATHER: dsc_tensor_mapping_t = 4;
-/// all-gather; reduce-scatter
-pub const DSC_MAP_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
-/// reduce-scatter; all-gather
-pub const DSC_MAP_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
-/// all-to-all along dim; the reverse
-pub const DSC_MAP_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
-/// outer is divided before, dim after; the reverse
-pub const DSC_MAP_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
-/// dim is divided before, outer after; the reverse
-pub const DSC_MAP_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
-
-/// of activations
-pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
-/// of their gradients
-pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
 
 /// A communicator: a group of ranks. Its value is an id, never an address.
 ///

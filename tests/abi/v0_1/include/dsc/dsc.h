@@ -25,6 +25,7 @@
 #include <dsc/reducer.h>
 #include <dsc/sharded.h>
 #include <dsc/store.h>
+#include <dsc/tensor_map.h>
 #include <dsc/tied.h>
 #include <dsc/trace.h>
 #include <dsc/types.h>

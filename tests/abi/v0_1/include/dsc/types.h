@@ -237,6 +237,33 @@ enum dsc_shard_layout {
   DSC_SHARD_FORCE32 = 0x7fffffff
 };
 
+/** @brief What ranks exchange that divide a tensor; see tensor_map.h. */
+typedef int32_t dsc_tensor_mapping_t;
+
+/** @brief Values of ::dsc_tensor_mapping_t: the forward step; the backward step. */
+enum dsc_tensor_mapping {
+  DSC_MAP_COPY = 1,               /**< identity; sum */
+  DSC_MAP_REDUCE = 2,             /**< sum; identity */
+  DSC_MAP_SCATTER = 3,            /**< own slice; all-gather */
+  DSC_MAP_GATHER = 4,             /**< all-gather; own slice */
+  DSC_MAP_GATHER_REDUCE = 5,      /**< all-gather; reduce-scatter */
+  DSC_MAP_REDUCE_SCATTER = 6,     /**< reduce-scatter; all-gather */
+  DSC_MAP_ALL_TO_ALL = 7,         /**< all-to-all along dim; the reverse */
+  DSC_MAP_SEQUENCE_TO_HIDDEN = 8, /**< outer is divided before, dim after; the reverse */
+  DSC_MAP_HIDDEN_TO_SEQUENCE = 9, /**< dim is divided before, outer after; the reverse */
+  DSC_MAP_FORCE32 = 0x7fffffff
+};
+
+/** @brief Which step of a mapping. */
+typedef int32_t dsc_map_direction_t;
+
+/** @brief Values of ::dsc_map_direction_t. */
+enum dsc_map_direction {
+  DSC_MAP_FORWARD = 1,  /**< of activations */
+  DSC_MAP_BACKWARD = 2, /**< of their gradients */
+  DSC_MAP_DIRECTION_FORCE32 = 0x7fffffff
+};
+
 /** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
 typedef struct dsc_setting {
   const char* name;  /**< such as "nccl.max_ctas" */
