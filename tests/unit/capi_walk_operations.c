@@ -246,7 +246,8 @@ static void tensor_map(void) {
   WALK_INVALID(dsc_tensor_map(W, DSC_MAP_HIDDEN_TO_SEQUENCE, forward, data, bytes, 3, 8, 1, F32, NULL, NULL));
   WALK(DSC_ERR_UNSUPPORTED, dsc_tensor_map(W, gather, forward, data, bytes, 1, 8, 1, F32, stream, &work));
   WALK(DSC_ERR_OVERFLOW, dsc_tensor_map(W, gather, forward, data, bytes, huge, 8, 2, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
   expect_no_effect();
 }
 
@@ -270,9 +271,11 @@ static void tensor_map_v(void) {
   WALK_INVALID(MAP_V(exchange, data, bytes, 2, lengths, lengths, 1, F32));
   WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, other, 1, F32)); /* to itself */
   WALK_INVALID(MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
-  WALK(DSC_ERR_OVERFLOW, MAP_V(gather, data, bytes, 1, too_long, NULL, 1, F32));
-  WALK(DSC_ERR_OVERFLOW, MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, huge, lengths, lengths, 1, F32));
 #undef MAP_V
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_v(W, gather, forward, data, bytes, 1, too_long, NULL, 1, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map_v(W, DSC_MAP_SEQUENCE_TO_HIDDEN, forward, data, bytes, huge, lengths,
+                                          lengths, 1, F32, NULL, NULL));
   expect_no_effect();
 }
 

@@ -166,11 +166,9 @@ class TensorMaps(Objects):
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
                 raise ValueError(f"out has the shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
-            if lists is None:
-                function, sizes = lib.dsc_tensor_map, (outer, size, inner)
-            else:
-                function, sizes = lib.dsc_tensor_map_v, (outer, *lists, inner)
-            arguments = (kind, way, found.address, target, *sizes, found.dtype)
+            function = lib.dsc_tensor_map if lists is None else lib.dsc_tensor_map_v
+            sizes = [size] if lists is None else lists
+            arguments = (kind, way, found.address, target, outer, *sizes, inner, found.dtype)
             work = self._run(function, arguments, (owner, out, lists), async_op, stream)
             return out if work is None else work
         except Exception as error:
@@ -218,7 +216,7 @@ class TensorMaps(Objects):
         if lists[0] is None or lists[1] is None:
             _Sizes(None, self._rank, self._size).part_of(size, at)
             return outer, size, inner, tuple(shape), None
-        sent, received = lists if way == MapDirection.FORWARD else lists[::-1]
+        sent, received = (lists[0], lists[1]) if way == MapDirection.FORWARD else (lists[1], lists[0])
         if size != sum(sent):
             raise ValueError(f"x has {size} elements along dimension {at}; expected {sum(sent)}, the sum of the parts that are sent")
         shape[at] = sum(received)
