@@ -1581,6 +1581,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
         ],
     ),
+    "dsc_broadcast_shapes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
     "dsc_bucket_reducer_options_init": (
         ctypes.c_int32,
         [

@@ -2478,6 +2478,36 @@ extern "C" {
         buffer_bytes: usize,
     ) -> dsc_result_t;
 
+    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
+    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
+    /// broadcast_data (core/tensor_parallel/data.py).
+    ///
+    /// - `comm` (in): communicator
+    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
+    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
+    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
+    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `dtype` (in): element type that all of them must have, the same on all ranks
+    /// - `root` (in): rank that has the tensors
+    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
+    ///   than the root are; not looked at on the root, where it may be NULL
+    ///
+    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
+    /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
+    /// first difference; DSC_ERR_INVALID_ARG, on all ranks if the root has no tensor of a key, one
+    /// of another type or of more than 16 dimensions, or without data; in both cases the
+    /// communicator keeps working; and the failures of an operation. Since 0.1.
+    pub fn dsc_broadcast_shapes(
+        comm: *mut dsc_comm_t,
+        tensors: *mut dsc_tensor_t,
+        n_tensors: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        shapes: *mut i64,
+    ) -> dsc_result_t;
+
     /// Fills reducer options with their defaults.
     ///
     /// - `options` (out): the struct to fill
