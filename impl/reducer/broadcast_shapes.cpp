@@ -51,7 +51,8 @@ void check_root_tensor(const Tensor& tensor, int32_t dtype) {
 void check_root_tensors(const Comm& comm, std::span<const Tensor> tensors, int32_t dtype) {
   for (const Tensor& tensor : tensors) check_root_tensor(tensor, dtype);
   check_tensors(tensors);
-  if (const auto problem = first_problem(comm, tensors, true)) fail(problem->code, "%s", problem->text.c_str());
+  if (const auto problem = first_problem(comm, tensors, true))
+    fail(problem->code, "%s", problem->text.c_str());
 }
 
 ShapeRow row_of(const Tensor& tensor) {
