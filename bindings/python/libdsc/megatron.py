@@ -37,6 +37,7 @@ def initialize_model_parallel(
     tensor_model_parallel_size: int = 1,
     pipeline_model_parallel_size: int = 1,
     virtual_pipeline_model_parallel_size: Optional[int] = None,
+    *,
     context_parallel_size: int = 1,
     hierarchical_context_parallel_sizes: Sequence[int] = (),
     expert_model_parallel_size: int = 1,
@@ -44,7 +45,6 @@ def initialize_model_parallel(
     expert_tensor_parallel_size: Optional[int] = None,
     distributed_timeout_minutes: Optional[float] = None,
     order: str = "tp-cp-ep-dp-pp",
-    *,
     comm: Optional[Communicator] = None,
 ) -> None:
     """Makes all groups, in Megatron-LM's order. Collective over comm.
