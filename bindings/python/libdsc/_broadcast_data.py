@@ -67,7 +67,7 @@ class NamedArrays(Collectives):
             self._place(tensor, buffer)
         self._move(raw, len(names), root, buffers)
         del kept
-        return dict(zip(keys, arrays))
+        return {name.decode(): array for name, array in zip(names, arrays)}
 
     def _send_data(self, names: list[bytes], data: Optional[Mapping[str, Any]], code: int, root: int) -> dict[str, Any]:
         """The root's part. The other ranks learn of an array that cannot be sent by the library, so it is called all
@@ -77,11 +77,11 @@ class NamedArrays(Collectives):
         buffers, trouble = [], None
         for tensor, name in zip(raw, names):
             key = name.decode()
-            if data is None or key not in data:
-                continue
-            sent[key] = data[key]
             try:
-                buffer = _describe(data[key], f"data[{key!r}]", code)
+                if data is None or key not in data:
+                    continue
+                sent[key] = data[key]
+                buffer = _describe(sent[key], f"data[{key!r}]", code)
                 place_of(self, buffer.owner, None)
             except Exception as error:
                 trouble = trouble or error

@@ -2427,9 +2427,11 @@ extern "C" {
     /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
-    /// first difference; DSC_ERR_INVALID_ARG, on all ranks if the root has no tensor of a key, one
-    /// of another type or of more than 16 dimensions, or without data; in both cases the
-    /// communicator keeps working; and the failures of an operation. Since 0.1.
+    /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
+    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
+    /// without data, too large, or on another device; in these cases the communicator keeps
+    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
+    /// and the failures of an operation. Since 0.1.
     pub fn dsc_broadcast_shapes(
         comm: *mut dsc_comm_t,
         tensors: *mut dsc_tensor_t,
