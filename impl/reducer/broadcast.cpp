@@ -19,13 +19,23 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kFlightWaitMs = 2000;
 
-// One running operation on some tensors. A tensor that travels alone needs no buffer.
+// Whether the tensors lie one behind another in memory, as a single one does.
+bool is_one_block(std::span<const Tensor> tensors, std::span<const size_t> indices) {
+  const auto end = [&](size_t index) {
+    return static_cast<const std::byte*>(tensors[index].data) + tensors[index].bytes();
+  };
+  for (size_t i = 1; i < indices.size(); ++i)
+    if (tensors[indices[i]].data != end(indices[i - 1])) return false;
+  return true;
+}
+
+// One running operation on some tensors. Those that are one block of memory need no buffer.
 class Flight {
  public:
   Flight(std::span<const Tensor> tensors, std::span<const size_t> indices)
       : tensors_(tensors), indices_(indices) {
     for (const size_t index : indices) count_ += tensors[index].count;
-    if (indices.size() > 1) buffer_ = std::make_unique_for_overwrite<std::byte[]>(bytes());
+    if (!is_one_block(tensors, indices)) buffer_ = std::make_unique_for_overwrite<std::byte[]>(bytes());
   }
   Flight(Flight&&) = default;
   ~Flight() {

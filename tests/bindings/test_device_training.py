@@ -206,3 +206,42 @@ def adopts(world):
 def test_a_communicator_of_nccl():
     sums = (values(0) + values(1)).tolist()
     assert ranks(adopts) == [("adopted", 1, sums), ("adopted", 0, sums)]
+
+
+def shares(world):
+    """Named arrays on a GPU go to arrays that empty() makes there; a wrong one is told to both ranks."""
+    batch = {"a": Interface(values(0, 6).reshape(2, 3)), "none": Interface(np.zeros((0, 2), np.float32))}
+    made = []
+
+    def empty(shape, dtype):
+        made.append(Interface(np.zeros(shape, dtype)))
+        return made[-1]
+
+    got = world.broadcast_data(["a", "none"], batch if world.rank == 0 else None, "float32", empty=empty)
+    wrong = {"a": Interface(np.zeros(2, np.int64))}
+    with pytest.raises(dsc.InvalidArgError, match=r"rank 0: key 'a' is i64 \[2\], expected elements of f32"):
+        world.broadcast_data(["a"], wrong, "float32")
+    is_made = [x is y for x, y in zip(made, got.values())]
+    return got["a"].read().tolist(), got["none"].shape, is_made
+
+
+def test_named_arrays():
+    elements = values(0, 6).reshape(2, 3).tolist()
+    assert ranks(shares) == [(elements, (0, 2), []), (elements, (0, 2), [True, True])]
+
+
+class Scalable(Interface):
+    def __imul__(self, factor):
+        self.write(self.read() * np.float32(factor))
+        return self
+
+
+def finishes(world):
+    norms = [Scalable(values(world.rank, 4)), Scalable(values(world.rank, 3))]
+    total = dsc.finalize_grads(norms, tensor=world, sequence_parallel=norms, data=world, num_tokens=2)
+    return total, [norm.read().tolist() for norm in norms]
+
+
+def test_the_end_of_a_step():
+    sums = [((values(0, n) + values(1, n)) / 4).tolist() for n in (4, 3)]
+    assert ranks(finishes) == [(4, sums)] * 2

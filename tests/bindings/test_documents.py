@@ -32,6 +32,10 @@ def test_operations(n):
     assert min(dsc.spawn(_runs, n, ("operations.md",), timeout=60)) > 8
 
 
+def test_tensor_parallelism():
+    assert min(dsc.spawn(_runs, 4, ("tensor_parallel.md",), timeout=60)) == 5
+
+
 def hangs(world, folder):
     """Rank 0 waits in C for rank 1, which asks for its trace by a signal, reads it and comes then."""
     path = os.path.join(folder, "dsc_trace_rank_0.json")

@@ -280,6 +280,12 @@ constexpr Step kSteps[] = {
        const dsc_tensor_t parameter = it.parameter();
        return dsc_broadcast_coalesced(world(it), &parameter, 1, 0, 0);
      }},
+    {"broadcast_shapes",
+     [](Everything& it) {
+       dsc_tensor_t parameter = it.parameter();
+       int64_t shape[16];
+       return dsc_broadcast_shapes(world(it), &parameter, 1, parameter.dtype, 0, shape);
+     }},
     {"trace_text",
      [](Everything& it) {
        size_t bytes = 0;

@@ -60,6 +60,18 @@ static void broadcast_coalesced(void) {
   WALK_INVALID(dsc_broadcast_coalesced(W, &good, 1, 0, 0));
 }
 
+static void broadcast_shapes(void) {
+  dsc_tensor_t good = tensor();
+  int64_t shapes[16];
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_broadcast_shapes(bad, &good, 1, DSC_DTYPE_F32, 0, shapes));
+  WALK_INVALID(dsc_broadcast_shapes(W, NULL, 1, DSC_DTYPE_F32, 0, shapes));
+  WALK_INVALID(dsc_broadcast_shapes(W, &good, 1, 0, 0, shapes));
+  WALK_INVALID(dsc_broadcast_shapes(W, &good, 1, DSC_DTYPE_F32, -1, shapes));
+  WALK_INVALID(dsc_broadcast_shapes(W, &good, 1, DSC_DTYPE_F32, 2, shapes));
+  good.struct_size = 8;
+  WALK_INVALID(dsc_broadcast_shapes(W, &good, 1, DSC_DTYPE_F32, 0, shapes));
+}
+
 static void options_init(void) {
   dsc_bucket_reducer_options_t options;
   memset(&options, 0x77, sizeof options);
@@ -211,6 +223,7 @@ static void destroy(void) {
 const walk_step_t walk_reducer[] = {
     {"dsc_comm_verify_params", verify_params},
     {"dsc_broadcast_coalesced", broadcast_coalesced},
+    {"dsc_broadcast_shapes", broadcast_shapes},
     {"dsc_bucket_reducer_options_init", options_init},
     {"dsc_bucket_reducer_create", create},
     {"dsc_bucket_reducer_begin", begin},

@@ -58,10 +58,12 @@ from libdsc._pipe_arrays import Outputs as _Outputs
 from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
+from libdsc._finalize_grads import finalize_grads
 from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import broadcast_coalesced, verify_params
+from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
 from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
 from libdsc._spawn import SpawnError, spawn
@@ -101,6 +103,7 @@ __all__ = [
     "Mesh",
     "MeshGroup",
     "MismatchError",
+    "ModelParallelSeeds",
     "NoBackendError",
     "NomemError",
     "NonfiniteError",
@@ -125,6 +128,8 @@ __all__ = [
     "ReentrantError",
     "Result",
     "RevokedError",
+    "RngError",
+    "RngTracker",
     "Shard",
     "ShardBucket",
     "ShardCopy",
@@ -149,6 +154,7 @@ __all__ = [
     "broadcast_object",
     "feature",
     "finalize",
+    "finalize_grads",
     "find_schedule",
     "gather_object",
     "hooks",
@@ -156,6 +162,7 @@ __all__ = [
     "is_initialized",
     "launch_report",
     "log_to_logging",
+    "model_parallel_seeds",
     "partition_layers",
     "plan_buckets",
     "plan_shards",
@@ -179,4 +186,4 @@ __all__ = [
     "world",
 ]
 
-_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, PipeSchedule, Store, TiedLayers), (_Outputs,))
+_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, PipeSchedule, RngTracker, Store, TiedLayers), (_Outputs,))

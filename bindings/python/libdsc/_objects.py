@@ -8,14 +8,14 @@ from typing import Any, Optional, Sequence
 
 from libdsc import errors
 from libdsc._arguments import expect_communicator, member
-from libdsc._collectives import Collectives
+from libdsc._broadcast_data import NamedArrays
 from libdsc._raw import Result
 
 PROTOCOL = 5  # of pickle, which every Python that is supported reads
 HEADER = 2  # numbers of a rank's header: whether its object was pickled, and the bytes that follow
 
 
-class Objects(Collectives):
+class Objects(NamedArrays):
     """The operations of Communicator on Python objects.
 
     Warning: pickle runs code that the other ranks send. Use these calls only between ranks that trust each other.

@@ -1231,147 +1231,6 @@ class TiedLayersOptions(ctypes.Structure):
 
 # name: (result, arguments)
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
-    "dsc_bucket_plan": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32),
-            ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_shard_indices": (
-        ctypes.c_int32,
-        [
-            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64,
-            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_all_reduce": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_broadcast": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_broadcast_shape": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
-            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_all_gather": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce_scatter": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_gather": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_scatter": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_to_all": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_gather_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce_scatter_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_to_all_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_barrier": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_monitored_barrier": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_send": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_recv": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_batch_begin": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_batch_end": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
     "dsc_result_name": (
         ctypes.c_char_p,
         [
@@ -1755,6 +1614,154 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
+        ],
+    ),
+    "dsc_broadcast_shapes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_bucket_plan": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32),
+            ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_shard_indices": (
+        ctypes.c_int32,
+        [
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64,
+            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_all_reduce": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_broadcast": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_broadcast_shape": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_all_gather": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce_scatter": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_gather": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_scatter": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_to_all": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_gather_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce_scatter_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_to_all_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_barrier": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_monitored_barrier": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_send": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_recv": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_batch_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_batch_end": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_bucket_reducer_set_hook": (

@@ -1443,517 +1443,6 @@ pub struct dsc_tied_layers_options_t {
 }
 
 extern "C" {
-    /// Groups tensors into buckets of about equal bytes; no memory is touched.
-    ///
-    /// - `counts` (in): elements of each tensor
-    /// - `dtypes` (in): dsc_dtype of each tensor
-    /// - `devices` (in): device of each tensor, any numbers; NULL: all the same
-    /// - `expect_sparse` (in): 0 or 1, by tensor index (not by position); NULL: none
-    /// - `order` (in): the tensor index at each position; each of 0 to n - 1 once; NULL: 0, 1, 2,
-    ///   ...
-    /// - `n` (in): number of tensors, 1 or more
-    /// - `limits` (in): bytes, 0 or more each
-    /// - `n_limits` (in): 1 or more
-    /// - `indices` (out): n tensor indices, bucket after bucket
-    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
-    ///   indices[starts[b]] to indices[starts[b + 1] - 1]
-    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
-    ///   bucket was filled by; may be NULL
-    /// - `n_buckets` (out): number of buckets
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
-    pub fn dsc_bucket_plan(
-        counts: *const usize,
-        dtypes: *const dsc_dtype_t,
-        devices: *const i32,
-        expect_sparse: *const u8,
-        order: *const usize,
-        n: usize,
-        limits: *const usize,
-        n_limits: usize,
-        indices: *mut usize,
-        starts: *mut usize,
-        bucket_limits: *mut usize,
-        n_buckets: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
-    /// modulo shards.
-    ///
-    /// - `count` (in): samples, 1 or more
-    /// - `shards` (in): number of shards, 1 or more
-    /// - `shard` (in): 0 to shards - 1
-    /// - `shuffle` (in): 1: shuffled by seed; 0: in order
-    /// - `seed` (in): for example run seed plus epoch
-    /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
-    ///   filled from the start
-    /// - `indices` (out): the samples; may be NULL with capacity 0
-    /// - `capacity` (in): entries of indices
-    /// - `n_indices` (out): number of samples of the shard
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
-    /// 0.1.
-    pub fn dsc_shard_indices(
-        count: usize,
-        shards: usize,
-        shard: usize,
-        shuffle: i32,
-        seed: u64,
-        drop_last: i32,
-        indices: *mut usize,
-        capacity: usize,
-        n_indices: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Combines count elements of all ranks; every rank gets the result.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): count elements; in place: recv == send
-    /// - `count` (in): elements, 0 or more
-    /// - `dtype` (in): element type
-    /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_all_reduce(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        op: dsc_op_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Copies the root's elements to all ranks.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements on the root; ignored elsewhere
-    /// - `recv` (out): count elements; in place on the root: recv == send
-    /// - `count` (in): elements, 0 or more
-    /// - `dtype` (in): element type
-    /// - `root` (in): rank whose elements are copied
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_broadcast(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        root: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Copies type and shape of the root's array to all ranks, which can then allocate it and
-    /// receive its elements by dsc_broadcast().
-    ///
-    /// - `comm` (in): communicator
-    /// - `root` (in): rank whose type and shape are copied
-    /// - `dtype` (inout): element type; read on the root, written elsewhere
-    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
-    ///   on the root, written elsewhere. May be NULL with capacity 0
-    /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
-    /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
-    ///
-    /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
-    /// Ownership: see the head of this file. Threads: one thread at a time per communicator
-    /// (DSC_ERR_BUSY otherwise); different communicators at once.
-    ///
-    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the
-    /// operation is over for all ranks and the communicator goes on. Since 0.1.
-    pub fn dsc_broadcast_shape(
-        comm: *mut dsc_comm_t,
-        root: i32,
-        dtype: *mut dsc_dtype_t,
-        shape: *mut i64,
-        capacity: usize,
-        ndim: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gathers count elements of every rank, in rank order, on all ranks.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): size x count elements; in place: send == recv + rank x count
-    /// - `count` (in): elements per rank, 0 or more
-    /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_all_gather(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Combines size x count elements of all ranks; rank r gets part r.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements
-    /// - `recv` (out): count elements; in place: recv == send + rank x count
-    /// - `count` (in): elements per rank, 0 or more
-    /// - `dtype` (in): element type
-    /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
-    /// left as they are. Ownership: see the head of this file. In place, the other parts of send
-    /// are left as they are. Threads: one thread at a time per communicator (DSC_ERR_BUSY
-    /// otherwise); different communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_reduce_scatter(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        op: dsc_op_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Combines count elements of all ranks; the root gets the result.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): count elements on the root; ignored elsewhere. In place on the root: recv ==
-    ///   send
-    /// - `count` (in): elements, 0 or more
-    /// - `dtype` (in): element type
-    /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `root` (in): rank that gets the result
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_reduce(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        op: dsc_op_t,
-        root: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Gathers count elements of every rank, in rank order, on the root.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `recv` (out): size x count elements on the root; ignored elsewhere. In place on the root:
-    ///   send == recv + root x count
-    /// - `count` (in): elements per rank, 0 or more
-    /// - `dtype` (in): element type
-    /// - `root` (in): rank that gets them
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_gather(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        root: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Gives part r of the root's size x count elements to rank r.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements on the root; ignored elsewhere
-    /// - `recv` (out): count elements. In place on the root: recv == send + root x count
-    /// - `count` (in): elements per rank, 0 or more
-    /// - `dtype` (in): element type
-    /// - `root` (in): rank whose elements are given away
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_scatter(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        root: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Sends part r of every rank's elements to rank r, which gets them in rank order.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): size x count elements
-    /// - `recv` (out): size x count elements; in place: recv == send
-    /// - `count` (in): elements per pair of ranks, 0 or more
-    /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_all_to_all(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Gathers elements of every rank, in rank order, on all ranks; each rank may have another
-    /// number of them.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): counts[rank] elements
-    /// - `recv` (out): the elements of all ranks one after another; in place: send is where they
-    ///   belong in recv
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
-    /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_all_gather_v(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        counts: *const usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks
-    /// before it.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): the sum of counts elements
-    /// - `recv` (out): counts[rank] elements; in place: recv is where they stand in send
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
-    /// - `dtype` (in): element type
-    /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_reduce_scatter_v(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        counts: *const usize,
-        dtype: dsc_dtype_t,
-        op: dsc_op_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Sends a block of elements to every rank and gets one from every rank, each of a length of
-    /// its own.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): the blocks for ranks 0, 1, ... one after another
-    /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
-    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
-    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] is what rank r gives as
-    ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
-    ///   returns
-    /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_all_to_all_v(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        send_counts: *const usize,
-        recv: *mut c_void,
-        recv_counts: *const usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Waits until all ranks have called it.
-    ///
-    /// - `comm` (in): communicator
-    /// - `stream` (in): NULL: the host waits; otherwise what follows on this stream of the device
-    ///   waits
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
-    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_barrier(
-        comm: *mut dsc_comm_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Waits until all ranks have called it, with a time-out of its own that names every rank that
-    /// did not.
-    ///
-    /// - `comm` (in): communicator
-    /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
-    ///
-    /// Collective: yes. Blocking: until all came, at most timeout_ms. Threads: one thread at a time
-    /// per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_monitored_barrier(
-        comm: *mut dsc_comm_t,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Sends count elements to one rank. It completes when the receiver has them (rendezvous),
-    /// whatever the size.
-    ///
-    /// - `comm` (in): communicator
-    /// - `send` (in): count elements
-    /// - `count` (in): elements, 0 or more
-    /// - `dtype` (in): element type
-    /// - `peer` (in): the receiving rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_send(
-        comm: *mut dsc_comm_t,
-        send: *const c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        peer: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Receives count elements from one rank.
-    ///
-    /// - `comm` (in): communicator
-    /// - `recv` (out): count elements
-    /// - `count` (in): elements, 0 or more
-    /// - `dtype` (in): element type
-    /// - `peer` (in): the sending rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object, see the head of this file; NULL: none
-    ///
-    /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
-    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_recv(
-        comm: *mut dsc_comm_t,
-        recv: *mut c_void,
-        count: usize,
-        dtype: dsc_dtype_t,
-        peer: i32,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
-    ///
-    /// - `comm` (in): communicator
-    ///
-    /// Collective: no; ranks may batch as they like, as long as the order of collectives is the
-    /// same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per
-    /// communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
-    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_batch_begin(comm: *mut dsc_comm_t) -> dsc_result_t;
-
-    /// Starts the operations of a batch, in the order of their calls, without waiting in between.
-    ///
-    /// - `comm` (in): communicator
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): a new work object for all of them, whose failure is that of the first
-    ///   operation that failed; NULL: none, the call is as each of them would be
-    ///
-    /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
-    /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
-    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation
-    /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
-    /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
-    ///
-    /// Returns DSC_OK or a failure. Since 0.1.
-    pub fn dsc_batch_end(
-        comm: *mut dsc_comm_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
     /// Gives the name of a result, such as "DSC_ERR_TIMEOUT".
     ///
     /// - `result` (in): any value
@@ -2949,6 +2438,549 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
+    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
+    /// broadcast_data (core/tensor_parallel/data.py).
+    ///
+    /// - `comm` (in): communicator
+    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
+    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
+    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
+    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `dtype` (in): element type that all of them must have, the same on all ranks
+    /// - `root` (in): rank that has the tensors
+    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
+    ///   than the root are; not looked at on the root, where it may be NULL
+    ///
+    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
+    /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
+    /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
+    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
+    /// without data, too large, or on another device; in these cases the communicator keeps
+    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
+    /// and the failures of an operation. Since 0.1.
+    pub fn dsc_broadcast_shapes(
+        comm: *mut dsc_comm_t,
+        tensors: *mut dsc_tensor_t,
+        n_tensors: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        shapes: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Groups tensors into buckets of about equal bytes; no memory is touched.
+    ///
+    /// - `counts` (in): elements of each tensor
+    /// - `dtypes` (in): dsc_dtype of each tensor
+    /// - `devices` (in): device of each tensor, any numbers; NULL: all the same
+    /// - `expect_sparse` (in): 0 or 1, by tensor index (not by position); NULL: none
+    /// - `order` (in): the tensor index at each position; each of 0 to n - 1 once; NULL: 0, 1, 2,
+    ///   ...
+    /// - `n` (in): number of tensors, 1 or more
+    /// - `limits` (in): bytes, 0 or more each
+    /// - `n_limits` (in): 1 or more
+    /// - `indices` (out): n tensor indices, bucket after bucket
+    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
+    ///   indices[starts[b]] to indices[starts[b + 1] - 1]
+    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
+    ///   bucket was filled by; may be NULL
+    /// - `n_buckets` (out): number of buckets
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_bucket_plan(
+        counts: *const usize,
+        dtypes: *const dsc_dtype_t,
+        devices: *const i32,
+        expect_sparse: *const u8,
+        order: *const usize,
+        n: usize,
+        limits: *const usize,
+        n_limits: usize,
+        indices: *mut usize,
+        starts: *mut usize,
+        bucket_limits: *mut usize,
+        n_buckets: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
+    /// modulo shards.
+    ///
+    /// - `count` (in): samples, 1 or more
+    /// - `shards` (in): number of shards, 1 or more
+    /// - `shard` (in): 0 to shards - 1
+    /// - `shuffle` (in): 1: shuffled by seed; 0: in order
+    /// - `seed` (in): for example run seed plus epoch
+    /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
+    ///   filled from the start
+    /// - `indices` (out): the samples; may be NULL with capacity 0
+    /// - `capacity` (in): entries of indices
+    /// - `n_indices` (out): number of samples of the shard
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
+    /// 0.1.
+    pub fn dsc_shard_indices(
+        count: usize,
+        shards: usize,
+        shard: usize,
+        shuffle: i32,
+        seed: u64,
+        drop_last: i32,
+        indices: *mut usize,
+        capacity: usize,
+        n_indices: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Combines count elements of all ranks; every rank gets the result.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): count elements; in place: recv == send
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_reduce(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Copies the root's elements to all ranks.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements on the root; ignored elsewhere
+    /// - `recv` (out): count elements; in place on the root: recv == send
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `root` (in): rank whose elements are copied
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_broadcast(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Copies type and shape of the root's array to all ranks, which can then allocate it and
+    /// receive its elements by dsc_broadcast().
+    ///
+    /// - `comm` (in): communicator
+    /// - `root` (in): rank whose type and shape are copied
+    /// - `dtype` (inout): element type; read on the root, written elsewhere
+    /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
+    ///   on the root, written elsewhere. May be NULL with capacity 0
+    /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
+    /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
+    ///
+    /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
+    /// Ownership: see the head of this file. Threads: one thread at a time per communicator
+    /// (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the
+    /// operation is over for all ranks and the communicator goes on. Since 0.1.
+    pub fn dsc_broadcast_shape(
+        comm: *mut dsc_comm_t,
+        root: i32,
+        dtype: *mut dsc_dtype_t,
+        shape: *mut i64,
+        capacity: usize,
+        ndim: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gathers count elements of every rank, in rank order, on all ranks.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): size x count elements; in place: send == recv + rank x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_gather(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Combines size x count elements of all ranks; rank r gets part r.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): size x count elements
+    /// - `recv` (out): count elements; in place: recv == send + rank x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine, as in dsc_all_reduce()
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
+    /// left as they are. Ownership: see the head of this file. In place, the other parts of send
+    /// are left as they are. Threads: one thread at a time per communicator (DSC_ERR_BUSY
+    /// otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_reduce_scatter(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Combines count elements of all ranks; the root gets the result.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): count elements on the root; ignored elsewhere. In place on the root: recv ==
+    ///   send
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine, as in dsc_all_reduce()
+    /// - `root` (in): rank that gets the result
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_reduce(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gathers count elements of every rank, in rank order, on the root.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `recv` (out): size x count elements on the root; ignored elsewhere. In place on the root:
+    ///   send == recv + root x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `root` (in): rank that gets them
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_gather(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gives part r of the root's size x count elements to rank r.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): size x count elements on the root; ignored elsewhere
+    /// - `recv` (out): count elements. In place on the root: recv == send + root x count
+    /// - `count` (in): elements per rank, 0 or more
+    /// - `dtype` (in): element type
+    /// - `root` (in): rank whose elements are given away
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_scatter(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends part r of every rank's elements to rank r, which gets them in rank order.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): size x count elements
+    /// - `recv` (out): size x count elements; in place: recv == send
+    /// - `count` (in): elements per pair of ranks, 0 or more
+    /// - `dtype` (in): element type
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_to_all(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Gathers elements of every rank, in rank order, on all ranks; each rank may have another
+    /// number of them.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): counts[rank] elements
+    /// - `recv` (out): the elements of all ranks one after another; in place: send is where they
+    ///   belong in recv
+    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
+    ///   before the call returns
+    /// - `dtype` (in): element type
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_gather_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks
+    /// before it.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): the sum of counts elements
+    /// - `recv` (out): counts[rank] elements; in place: recv is where they stand in send
+    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
+    ///   before the call returns
+    /// - `dtype` (in): element type
+    /// - `op` (in): how to combine, as in dsc_all_reduce()
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_reduce_scatter_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        op: dsc_op_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends a block of elements to every rank and gets one from every rank, each of a length of
+    /// its own.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): the blocks for ranks 0, 1, ... one after another
+    /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
+    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
+    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] is what rank r gives as
+    ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
+    ///   returns
+    /// - `dtype` (in): element type
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_all_to_all_v(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        send_counts: *const usize,
+        recv: *mut c_void,
+        recv_counts: *const usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Waits until all ranks have called it.
+    ///
+    /// - `comm` (in): communicator
+    /// - `stream` (in): NULL: the host waits; otherwise what follows on this stream of the device
+    ///   waits
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_barrier(
+        comm: *mut dsc_comm_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Waits until all ranks have called it, with a time-out of its own that names every rank that
+    /// did not.
+    ///
+    /// - `comm` (in): communicator
+    /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
+    ///
+    /// Collective: yes. Blocking: until all came, at most timeout_ms. Threads: one thread at a time
+    /// per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_monitored_barrier(
+        comm: *mut dsc_comm_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Sends count elements to one rank. It completes when the receiver has them (rendezvous),
+    /// whatever the size.
+    ///
+    /// - `comm` (in): communicator
+    /// - `send` (in): count elements
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `peer` (in): the receiving rank; not this rank
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_send(
+        comm: *mut dsc_comm_t,
+        send: *const c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        peer: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Receives count elements from one rank.
+    ///
+    /// - `comm` (in): communicator
+    /// - `recv` (out): count elements
+    /// - `count` (in): elements, 0 or more
+    /// - `dtype` (in): element type
+    /// - `peer` (in): the sending rank; not this rank
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object, see the head of this file; NULL: none
+    ///
+    /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
+    /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_recv(
+        comm: *mut dsc_comm_t,
+        recv: *mut c_void,
+        count: usize,
+        dtype: dsc_dtype_t,
+        peer: i32,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
+    ///
+    /// - `comm` (in): communicator
+    ///
+    /// Collective: no; ranks may batch as they like, as long as the order of collectives is the
+    /// same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per
+    /// communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
+    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_batch_begin(comm: *mut dsc_comm_t) -> dsc_result_t;
+
+    /// Starts the operations of a batch, in the order of their calls, without waiting in between.
+    ///
+    /// - `comm` (in): communicator
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): a new work object for all of them, whose failure is that of the first
+    ///   operation that failed; NULL: none, the call is as each of them would be
+    ///
+    /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
+    /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
+    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation
+    /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
+    /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    ///
+    /// Returns DSC_OK or a failure. Since 0.1.
+    pub fn dsc_batch_end(
+        comm: *mut dsc_comm_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
 
     /// Sets a function of the caller's as the hook of a reducer.
     ///

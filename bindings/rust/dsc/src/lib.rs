@@ -63,6 +63,7 @@ mod join;
 pub mod log;
 mod memory;
 mod mesh;
+mod named_arrays;
 mod nonfinite;
 mod numbers;
 mod operation;
@@ -111,6 +112,7 @@ pub use iteration::{Iteration, View};
 pub use join::{Join, JoinOptions};
 pub use memory::SharedBuffer;
 pub use mesh::{prime_factors, Mesh, MeshPlanOptions};
+pub use named_arrays::NamedArray;
 pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
 pub use numbers::{
     Average, Backend, BufferSync, Dtype, ErrorCode, Mapping, NonFiniteCheck, Norm, Op, Rebuild, ShardLayout,

@@ -8,6 +8,7 @@ mod groups;
 mod hooks;
 mod join;
 mod mesh;
+mod named_arrays;
 mod operations;
 mod pipe;
 mod recovery;

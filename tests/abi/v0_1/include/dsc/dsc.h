@@ -5,6 +5,7 @@
 #ifndef DSC_DSC_H
 #define DSC_DSC_H
 
+#include <dsc/broadcast_data.h>
 #include <dsc/bucket.h>
 #include <dsc/collectives.h>
 #include <dsc/comm.h>

@@ -1,0 +1,203 @@
+"""What remains to be done with gradients after the backward pass of a model that several groups of ranks share."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
+
+from libdsc import _buffers, _dtypes
+from libdsc._arguments import INT64_MOST, expect_communicator, integer, real
+from libdsc._communicator import Communicator
+from libdsc._memory import array_over, numpy_module
+from libdsc._raw import Dtype
+from libdsc._trees import FLOATS
+from libdsc._types import OpName
+
+Group = Optional[Communicator]
+
+
+class _Step(NamedTuple):
+    """Arrays that are reduced together, in place."""
+
+    group: Group
+    buffers: list[_buffers.Buffer]
+    arrays: list[Any]
+    op: OpName
+
+
+def finalize_grads(
+    grads: Sequence[Any] = (),
+    *,
+    reducers: Iterable[Any] = (),
+    pipeline: Group = None,
+    conditional_embedder: Sequence[Any] = (),
+    tensor: Group = None,
+    sequence_parallel: Sequence[Any] = (),
+    averaged: Sequence[Any] = (),
+    embedding: Group = None,
+    word_embeddings: Sequence[Any] = (),
+    position_embedding: Group = None,
+    position_embeddings: Sequence[Any] = (),
+    experts: Group = None,
+    expert_biases: Sequence[Any] = (),
+    expert_tokens: Sequence[Any] = (),
+    bias_update_rate: float = 1e-3,
+    data: Group = None,
+    num_tokens: Optional[int] = None,
+) -> Optional[int]:
+    """Completes the gradients of a step, in Megatron-LM's order (core/distributed/finalize_model_grads.py). Collective.
+
+    Every step is left out that nothing is given for. All ranks of a group give as many arrays of the same types and
+    counts, which are written in place; those of one step are reduced as one buffer. A rank outside a group gives None
+    for it, and no arrays. Arrays and groups are checked before anything is reduced.
+
+    Args:
+        grads: all gradients of this rank, which num_tokens scales.
+        reducers: 1. what reduces gradients over the data-parallel ranks: objects with finish(), such as
+            BucketReducer, or functions.
+        pipeline: all stages.
+        conditional_embedder: 2. gradients of a conditional embedder, which every stage has: summed over pipeline.
+        tensor: the tensor-parallel ranks.
+        sequence_parallel: 3. gradients of parameters that every tensor-parallel rank holds whole and sees a part of the
+            sequence or of the heads of, as those of layer norms: summed over tensor.
+        averaged: those that are averaged there.
+        embedding: the first and the last stage.
+        word_embeddings: 4. gradients of the word embeddings that these share: summed.
+        position_embedding: stages that share position embeddings.
+        position_embeddings: their gradients: summed.
+        experts: the ranks that route tokens to the same experts: tensor, data and context-parallel ones.
+        expert_biases: 5. biases of routers, one array per layer: those of experts that got fewer tokens than the mean
+            grow by bias_update_rate, those that got more shrink by it.
+        expert_tokens: tokens that each expert got in this step, one array per layer; they become the sums over experts.
+        bias_update_rate: of expert_biases.
+        data: the data-parallel ranks, and the context-parallel ones.
+        num_tokens: 6. with a loss per token, the tokens of this step, of which only the last stage need know; grads
+            are divided by their sum over data, if that is not 0. None: not scaled.
+
+    Returns:
+        The sum of num_tokens, or None.
+    """
+    steps = [
+        _step(pipeline, "pipeline", conditional_embedder, "conditional_embedder"),
+        _step(tensor, "tensor", sequence_parallel, "sequence_parallel"),
+        _step(tensor, "tensor", averaged, "averaged", "avg"),
+        _step(embedding, "embedding", word_embeddings, "word_embeddings"),
+        _step(position_embedding, "position_embedding", position_embeddings, "position_embeddings"),
+    ]
+    tokens = _step(experts, "experts", expert_tokens, "expert_tokens")
+    biases = _biases(expert_biases, tokens.buffers)
+    rate = real("bias_update_rate", bias_update_rate)
+    scaling = _scaling(num_tokens, grads, pipeline, data)
+    for reducer in reducers:
+        getattr(reducer, "finish", reducer)()
+    for step in [*steps, tokens]:
+        _reduce(step)
+    for bias, got in zip(biases, tokens.buffers):
+        _update_bias(_numpy_over(bias), _numpy_over(got), rate)
+    return scaling()
+
+
+def _step(group: Group, group_name: str, arrays: Sequence[Any], argument: str, op: OpName = "sum") -> _Step:
+    if group is not None:
+        expect_communicator(group_name, group)
+    elif len(arrays) > 0:
+        raise ValueError(f"{argument} has arrays, but {group_name} is None; expected the group that reduces them")
+    buffers = [_buffers.describe(x, f"{argument}[{i}]", None, True) for i, x in enumerate(arrays)]
+    return _Step(group, buffers, list(arrays), op)
+
+
+def _reduce(step: _Step) -> None:
+    """On the host all arrays of a type are packed into one buffer; on a GPU a batch is one launch."""
+    if step.group is None or step.group.size == 1 or not step.arrays:
+        return
+    if any(buffer.device >= 0 for buffer in step.buffers):
+        with step.group.batch():
+            for array in step.arrays:
+                step.group.all_reduce(array, step.op)
+        return
+    for code in dict.fromkeys(buffer.dtype for buffer in step.buffers):
+        _reduce_packed(step.group, [buffer for buffer in step.buffers if buffer.dtype == code], code, step.op)
+
+
+def _reduce_packed(group: Communicator, buffers: list[_buffers.Buffer], code: int, op: OpName) -> None:
+    views = [_numpy_over(buffer) for buffer in buffers]
+    packed = views[0] if len(views) == 1 else numpy_module().concatenate(views)
+    group.all_reduce(packed, op, dtype=Dtype(code))
+    if len(views) == 1:
+        return
+    start = 0
+    for view in views:
+        view[:] = packed[start : start + view.size]
+        start += view.size
+
+
+def _numpy_over(buffer: _buffers.Buffer) -> Any:
+    """The elements of an array in memory of the host, flat."""
+    return array_over(buffer.address, (buffer.count,), _dtypes.numpy_type(buffer.dtype), buffer.owner)
+
+
+def _floats(x: Any, argument: str) -> _buffers.Buffer:
+    buffer = _buffers.describe(x, argument, None, True)
+    if buffer.dtype not in FLOATS:
+        raise TypeError(f"{argument} has element type {_dtypes.long_name(buffer.dtype)}; expected floating point")
+    return buffer
+
+
+def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffers.Buffer]:
+    """The biases of routers, which are updated by numpy, one for each array of tokens."""
+    if len(arrays) != len(tokens):
+        raise ValueError(f"expert_biases has {len(arrays)} arrays; expected {len(tokens)}, as expert_tokens")
+    biases = [_floats(x, f"expert_biases[{i}]") for i, x in enumerate(arrays)]
+    for i, (bias, got) in enumerate(zip(biases, tokens)):
+        if bias.count != got.count:
+            raise ValueError(f"expert_biases[{i}] has {bias.count} elements; expected {got.count}, as expert_tokens[{i}]")
+        for name, buffer in (("expert_biases", bias), ("expert_tokens", got)):
+            if buffer.device >= 0 or _dtypes.NUMPY[Dtype(buffer.dtype)] in ("u1", "u2"):
+                raise ValueError(f"{name}[{i}] is on a GPU or of a type that numpy lacks; expected such as float32")
+    return biases
+
+
+def _update_bias(bias: Any, tokens: Any, rate: float) -> None:
+    """The rule of balancing without an auxiliary loss: only the sign of the difference counts."""
+    if tokens.size > 0:
+        bias += (numpy_module().sign(tokens.mean(dtype="f8") - tokens) * rate).astype(bias.dtype)
+
+
+def _scaling(
+    num_tokens: Optional[int], grads: Sequence[Any], pipeline: Group, data: Group
+) -> Callable[[], Optional[int]]:
+    """Checks what the last step takes, and returns it as a function."""
+    for name, group in (("pipeline", pipeline), ("data", data)):
+        if group is not None:
+            expect_communicator(name, group)
+    if num_tokens is None:
+        return lambda: None
+    count = integer("num_tokens", num_tokens, 0, INT64_MOST)
+    buffers = [_floats(x, f"grads[{i}]") for i, x in enumerate(grads)]
+
+    def scale() -> int:
+        total = _total_tokens(count, pipeline, data)
+        for buffer, array in zip(buffers, grads):
+            _scale(buffer, array, 1.0 / max(total, 1))
+        return total
+
+    return scale
+
+
+def _total_tokens(count: int, pipeline: Group, data: Group) -> int:
+    total = numpy_module().array([count], "i8")
+    if pipeline is not None:
+        pipeline.broadcast(total, pipeline.size - 1)
+    if data is not None:
+        data.all_reduce(total)
+    return int(total[0])
+
+
+def _scale(buffer: _buffers.Buffer, array: Any, factor: float) -> None:
+    """Small factors do not fit f16, so its elements are multiplied in f32. Types that numpy lacks, and arrays on a
+    GPU, are multiplied by their own library."""
+    numpy_type = _dtypes.NUMPY[Dtype(buffer.dtype)]
+    if buffer.device >= 0 or numpy_type in ("u1", "u2"):
+        array *= factor
+        return
+    view = _numpy_over(buffer)
+    numpy_module().multiply(view, factor, out=view, dtype="f8" if numpy_type == "f8" else "f4", casting="same_kind")

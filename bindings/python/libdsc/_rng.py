@@ -1,0 +1,208 @@
+"""Named states of random number generators, and the seeds of the ranks that share a model."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
+
+from libdsc._arguments import SIZE, integer
+from libdsc._memory import numpy_module
+from libdsc._partition import seed_layer, seed_region
+
+# The names that Megatron-LM gives the states of its regions (core/tensor_parallel/random.py).
+DATA_PARALLEL_RNG = "data-parallel-rng"
+MODEL_PARALLEL_RNG = "model-parallel-rng"
+EXPERT_PARALLEL_RNG = "expert-parallel-rng"
+
+
+class RngError(KeyError):
+    """A state that the tracker lacks, or has already, or a seed that it has already.
+
+    Attributes:
+        name: of the state.
+        seed: that is taken, or None.
+    """
+
+    def __init__(self, message: str, name: str, seed: Optional[int] = None) -> None:
+        super().__init__(message, name, seed)
+        self.message, self.name, self.seed = message, name, seed
+
+    def __str__(self) -> str:  # that of KeyError would show the arguments
+        return self.message
+
+
+class ModelParallelSeeds(NamedTuple):
+    """The seeds of a rank's regions."""
+
+    data: int  # the same on all ranks that share a model: of what they all hold whole
+    tensor: int  # another one on each rank of a tensor-parallel group
+    expert: int  # another one on each rank that holds other experts, or another part of them
+
+
+def model_parallel_seeds(seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank: int = 0) -> ModelParallelSeeds:
+    """The seeds of all regions on one rank, with Megatron-LM's numbers; seed_region() gives one of them.
+
+    Args:
+        seed: of the run, or of the pipeline stage.
+        tp_rank: rank in the tensor-parallel group.
+        ep_rank: rank in the expert-parallel group.
+        etp_rank: rank in the tensor-parallel group of the experts.
+    """
+    ranks = (tp_rank, ep_rank, etp_rank)
+    return ModelParallelSeeds(*(seed_region(seed, region, *ranks) for region in ("data", "tensor", "expert")))
+
+
+class RngTracker:
+    """Random number generators by name, each of which goes on where it was left: Megatron-LM's CudaRNGStatesTracker.
+
+        tracker = dsc.RngTracker()
+        tracker.add_regions(1234, tp_rank=tensor.rank)
+        with tracker.fork() as rng:                  # "model-parallel-rng", another one on each tensor-parallel rank
+            keep = rng.random(x.shape) > 0.1
+
+    Without arguments it holds numpy Generators (PCG64), and fork() gives the one of its name. With the three functions
+    of another library it holds states of that library's own generator, which fork() exchanges for its block:
+
+        dsc.RngTracker(torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.cuda.manual_seed)
+
+    It is for one thread at a time, and knows of no ranks: they differ by their seeds.
+
+    Args:
+        get_state: get_state() returns the state of the library's generator, as an object of its own.
+        set_state: set_state(state) sets it.
+        seed: seed(number) seeds it.
+    """
+
+    __slots__ = ("_get_state", "_set_state", "_seed", "_states", "_seeds", "_open")
+
+    def __init__(
+        self,
+        get_state: Optional[Callable[[], Any]] = None,
+        set_state: Optional[Callable[[Any], Any]] = None,
+        seed: Optional[Callable[[int], Any]] = None,
+    ) -> None:
+        given = {"get_state": get_state, "set_state": set_state, "seed": seed}
+        missing = [name for name, function in given.items() if function is None]
+        if missing and len(missing) < len(given):
+            raise TypeError(f"{' and '.join(missing)} is missing; expected all three of {', '.join(given)}, or none")
+        self._get_state, self._set_state, self._seed = get_state, set_state, seed
+        self.reset()
+
+    def __repr__(self) -> str:
+        return f"<libdsc.RngTracker of {', '.join(map(repr, self._states)) or 'nothing'}>"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its states, in the order in which they were added."""
+        return list(self._states)
+
+    def reset(self) -> None:
+        """Forgets all states and seeds."""
+        self._states: dict[str, Any] = {}  # numpy's generators, or the other library's states
+        self._seeds: dict[int, str] = {}
+        self._open: set[str] = set()
+
+    def seed_library(self, seed: int) -> None:
+        """Seeds the generator of the other library, outside all states; numpy's Generators have none."""
+        if self._seed is not None:
+            self._seed(integer("seed", seed, *SIZE))
+
+    def add(self, name: str, seed: int) -> None:
+        """Adds a state that starts from a seed. RngError if the name, or the seed, is taken: two generators of one
+        seed would give the same numbers."""
+        number = integer("seed", seed, *SIZE)
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}; expected a string")
+        if name in self._states:
+            raise RngError(f"there is a state {name!r} already; expected a new name", name)
+        if number in self._seeds:
+            taken = self._seeds[number]
+            raise RngError(f"seed {number} of {name!r} is that of {taken!r} already; expected another one", name, number)
+        self._states[name] = self._seeded(number)
+        self._seeds[number] = name
+
+    def add_regions(self, seed: int, tp_rank: int = 0, ep_rank: int = 0, etp_rank: int = 0) -> None:
+        """Adds "data-parallel-rng", "model-parallel-rng" and "expert-parallel-rng", with model_parallel_seeds()."""
+        seeds = model_parallel_seeds(seed, tp_rank, ep_rank, etp_rank)
+        for name, number in zip((DATA_PARALLEL_RNG, MODEL_PARALLEL_RNG, EXPERT_PARALLEL_RNG), seeds):
+            self.add(name, number)
+
+    def add_layers(self, seed: int, layers: int, method: str = "split_mix") -> None:
+        """Adds a state for each layer of a model, "layer-0" and so on, with seed_layer(): its numbers do not depend on
+        the stage that the layer is on."""
+        for layer in range(integer("layers", layers, 0)):
+            self.add(f"layer-{layer}", seed_layer(seed, layer, method))
+
+    @contextmanager
+    def fork(self, name: str = MODEL_PARALLEL_RNG) -> Iterator[Any]:
+        """Goes on with the state of a name in its block, and keeps for the next time where it has come.
+
+        Gives the numpy Generator, or None with the functions of another library, whose generator then is as it was
+        before the block. A block may be inside that of another name.
+        """
+        self._expect(name)
+        if name in self._open:
+            raise RngError(f"the state {name!r} is in use by a block around this one; expected another name", name)
+        self._open.add(name)
+        try:
+            if self._get_state is None:
+                yield self._states[name]
+            else:
+                with self._exchanged(name):
+                    yield None
+        finally:
+            self._open.discard(name)
+
+    def get_states(self) -> dict[str, Any]:
+        """Copies of all states by name, to be saved: of numpy dicts of numbers and texts, else what get_state() gave."""
+        if self._get_state is None:
+            return {name: copy.deepcopy(rng.bit_generator.state) for name, rng in self._states.items()}
+        return copy.deepcopy(self._states)
+
+    def set_states(self, states: Mapping[str, Any]) -> None:
+        """Replaces all states by those that get_states() gave, so that they give the same numbers again. The seeds that
+        were added before stay taken."""
+        if self._open:
+            raise RngError(f"the state {min(self._open)!r} is in use; expected no block of fork()", min(self._open))
+        made = {name: self._loaded(name, state) for name, state in states.items()}
+        self._states = made
+
+    def _expect(self, name: str) -> None:
+        if name not in self._states:
+            known = ", ".join(map(repr, self._states)) or "none"
+            raise RngError(f"there is no state {name!r}; expected one of those that were added: {known}", name)
+
+    def _seeded(self, number: int) -> Any:
+        if self._get_state is None:
+            numpy = numpy_module()
+            return numpy.random.Generator(numpy.random.PCG64(number))
+        assert self._set_state is not None and self._seed is not None
+        before = self._get_state()
+        try:
+            self._seed(number)
+            return self._get_state()
+        finally:
+            self._set_state(before)
+
+    def _loaded(self, name: str, state: Any) -> Any:
+        if self._get_state is not None:
+            return copy.deepcopy(state)
+        numpy = numpy_module()
+        bits = numpy.random.PCG64()
+        try:
+            bits.state = copy.deepcopy(state)
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"states[{name!r}] is not what get_states() gives: {error}") from None
+        return numpy.random.Generator(bits)
+
+    @contextmanager
+    def _exchanged(self, name: str) -> Iterator[None]:
+        assert self._get_state is not None and self._set_state is not None
+        before = self._get_state()
+        self._set_state(self._states[name])
+        try:
+            yield
+        finally:
+            self._states[name] = self._get_state()
+            self._set_state(before)

@@ -1,0 +1,28 @@
+// Tells all ranks the shapes of tensors that one rank has, so that they can allocate them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "comm/tensor.hpp"
+
+namespace dsc {
+
+// Sizes of one tensor in the form in which they travel.
+struct ShapeRow {
+  static constexpr size_t kMostDims = 16;
+
+  int64_t ndim = 0;
+  std::array<int64_t, kMostDims> sizes{};
+
+  size_t count() const noexcept;
+};
+
+// Collective, by the rules of dsc_broadcast_shapes(). Returns the shapes of the root's tensors on all ranks.
+std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root);
+
+}  // namespace dsc
