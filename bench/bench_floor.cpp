@@ -1,21 +1,63 @@
 // The floor under every all-reduce: each rank reads and writes its own buffer once, in place, and talks to
-// nobody. Plain and non-temporal stores are both timed; the faster one counts. An all-reduce needs every
-// rank's data, so this one is over when all ranks are done too: with more ranks than cores they take turns.
+// nobody. Plain and non-temporal stores are both timed; the faster one counts. The floor under a mapping
+// moves as many bytes as it does, all of them the rank's own. A rank needs every other rank's data, so a call
+// is over when all ranks are done: with more ranks than cores they take turns.
+#include <cstring>
+
 #include "floor_kernel.hpp"
 #include "harness.hpp"
 
 namespace {
 
+using bench::Matrix;
+using bench::Op;
+
+// Fills every rank's columns of the whole with the own ones.
+void gather_own(const bench::Call& c) {
+  const Matrix m(c.count, c.ranks);
+  for (size_t row = 0; row < m.rows; ++row)
+    for (size_t first = 0; first < m.columns; first += m.width)
+      std::memcpy(c.out + row * m.columns + first, c.in + row * m.width, m.width * sizeof(float));
+}
+
+// Adds up the columns that are meant for the different ranks.
+void sum_own(const bench::Call& c) {
+  const Matrix m(c.count, c.ranks);
+  for (size_t row = 0; row < m.rows; ++row) {
+    float* const to = c.out + row * m.width;
+    const float* const from = c.in + row * m.columns;
+    std::memcpy(to, from, m.width * sizeof(float));
+    for (size_t first = m.width; first < m.columns; first += m.width)
+      for (size_t i = 0; i < m.width; ++i) to[i] += from[first + i];
+  }
+}
+
 class FloorEngine : public bench::Engine {
  public:
   int rank() const override { return rank_; }
-  std::vector<std::string> variants(bench::Op) const override { return {"plain", "non-temporal"}; }
-  void call(const bench::Call& c) override { bench::scale_in_place(c.out, c.count, factor, c.variant == 1); }
+  std::vector<std::string> variants(Op op) const override {
+    if (op != Op::all_reduce) return {"plain"};
+    return {"plain", "non-temporal"};
+  }
+  void call(const bench::Call& c) override {
+    if (c.op == Op::all_reduce) return bench::scale_in_place(c.out, c.count, factor, c.variant == 1);
+    if (c.op == Op::gather_columns) return gather_own(c);
+    if (c.op == Op::reduce_scatter_columns) return sum_own(c);
+    std::memcpy(c.out, c.in, c.count * sizeof(float));
+  }
   bool ends_together() const override { return true; }
   float expected(const bench::Call& c, size_t i) const override {
-    bench::Call root = c;
-    root.op = bench::Op::broadcast;  // the fill of rank 0
-    return factor * (Engine::expected(root, i) + static_cast<float>(c.rank));
+    const Matrix m(c.count, c.ranks);
+    if (c.op == Op::all_reduce)  // the fill of rank 0
+      return factor *
+             (bench::expected(Op::broadcast, c.rank, c.ranks, c.count, i) + static_cast<float>(c.rank));
+    if (c.op == Op::gather_columns)
+      return bench::fill_value(c.rank, i / m.columns * m.width + i % m.columns % m.width);
+    if (c.op != Op::reduce_scatter_columns) return bench::fill_value(c.rank, i);
+    float sum = 0;
+    for (size_t first = 0; first < m.columns; first += m.width)
+      sum += bench::fill_value(c.rank, i / m.width * m.columns + first + i % m.width);
+    return sum;
   }
 
  private:

@@ -82,7 +82,7 @@ class GlooEngine : public bench::Engine {
         return barrier();
       case bench::Op::send_recv:
         return round_trip(c);
-      case bench::Op::reduce_scatter:
+      default:
         break;
     }
     throw std::invalid_argument("the driver of gloo does not offer this operation");

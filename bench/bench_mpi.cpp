@@ -3,7 +3,9 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <cstring>
 #include <stdexcept>
+#include <vector>
 
 #include "harness.hpp"
 
@@ -45,10 +47,43 @@ class MpiEngine : public bench::Engine {
         return ok(MPI_Barrier(world));
       case bench::Op::send_recv:
         return round_trip(c, count);
+      case bench::Op::gather_columns:
+        return ok(MPI_Allgather(c.in, count, MPI_FLOAT, c.out, 1, columns_, world));
+      case bench::Op::reduce_scatter_columns:
+        pack_columns(c);
+        return ok(MPI_Reduce_scatter_block(packed_.data(), c.out, count, MPI_FLOAT, MPI_SUM, world));
+      case bench::Op::sequence_to_hidden:
+        return ok(MPI_Alltoall(c.in, 1, columns_, c.out, count / c.ranks, MPI_FLOAT, world));
+      case bench::Op::hidden_to_sequence:
+        return ok(MPI_Alltoall(c.in, count / c.ranks, MPI_FLOAT, c.out, 1, columns_, world));
     }
   }
 
+  // One rank's columns of a matrix, as a type whose next element is the next rank's.
+  void prepare(const bench::Call& c) override {
+    const bool gathers = c.op == bench::Op::gather_columns;
+    if (c.op == bench::Op::reduce_scatter_columns) packed_.resize(c.count * static_cast<size_t>(c.ranks));
+    if (!gathers && c.op != bench::Op::sequence_to_hidden && c.op != bench::Op::hidden_to_sequence) return;
+    const bench::Matrix m(c.count, c.ranks);
+    const size_t rows = gathers ? m.rows : m.rows / static_cast<size_t>(c.ranks);
+    MPI_Datatype vector;
+    ok(MPI_Type_vector(static_cast<int>(rows), static_cast<int>(m.width), static_cast<int>(m.columns),
+                       MPI_FLOAT, &vector));
+    ok(MPI_Type_create_resized(vector, 0, static_cast<MPI_Aint>(m.width * sizeof(float)), &columns_));
+    ok(MPI_Type_commit(&columns_));
+    ok(MPI_Type_free(&vector));
+  }
+
  private:
+  // MPI's sums take no derived types, so the columns are packed first.
+  void pack_columns(const bench::Call& c) {
+    const bench::Matrix m(c.count, c.ranks);
+    float* to = packed_.data();
+    for (size_t first = 0; first < m.columns; first += m.width)
+      for (size_t row = 0; row < m.rows; ++row, to += m.width)
+        std::memcpy(to, c.in + row * m.columns + first, m.width * sizeof(float));
+  }
+
   void round_trip(const bench::Call& c, int count) {
     const int peer = rank_ ^ 1;
     if (rank_ % 2 == 0) {
@@ -61,6 +96,8 @@ class MpiEngine : public bench::Engine {
   }
 
   int rank_ = 0;
+  MPI_Datatype columns_ = MPI_DATATYPE_NULL;
+  std::vector<float> packed_;
 };
 
 void body(const bench::Job& job) {

@@ -16,6 +16,8 @@ Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
 Prepare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 Call = ctypes.CFUNCTYPE(ctypes.c_int)
 
+MOST_COLUMNS = 4096  # as of pattern.cpp
+
 tensors = {}  # address -> tensor
 operation = None
 
@@ -25,6 +27,29 @@ def allocate(count):
     tensor = torch.empty(count, dtype=torch.float32)
     tensors[tensor.data_ptr()] = tensor
     return tensor.data_ptr()
+
+
+def mapping(op, source, target, count):
+    """As Megatron-LM makes mappings of the last dimension from collectives of the first one. gloo has no reduce_scatter."""
+    ranks = dist.get_world_size()
+    columns = min(MOST_COLUMNS, count // ranks * ranks)
+    rows = count * ranks // columns
+    parts = [torch.empty(rows, columns // ranks) for _ in range(ranks)]
+    stacked = torch.empty(count)
+
+    def gather_columns():
+        dist.all_gather(parts, source.view(rows, columns // ranks))
+        torch.cat(parts, dim=-1, out=target.view(rows, columns))
+
+    def sequence_to_hidden():
+        torch.cat(source.view(rows // ranks, columns).split(columns // ranks, dim=1), out=stacked.view(rows, columns // ranks))
+        dist.all_to_all_single(target, stacked)
+
+    def hidden_to_sequence():
+        dist.all_to_all_single(stacked, source)
+        torch.cat(stacked.view(rows, columns // ranks).split(rows // ranks), dim=1, out=target.view(rows // ranks, columns))
+
+    return locals()[op.decode()]
 
 
 @Prepare
@@ -52,7 +77,7 @@ def prepare(op, in_address, out_address, count):
         b"scatter": lambda: dist.scatter(target, source_parts, 0),
         b"barrier": dist.barrier,
         b"send_recv": round_trip,
-    }[op]
+    }.get(op) or mapping(op, source, target, count)
     return 1
 
 

@@ -57,6 +57,8 @@ class WireEngine : public bench::Engine {
         return transport_->barrier(deadline());
       case bench::Op::send_recv:
         return round_trip(c);
+      default:
+        throw std::invalid_argument("the driver of wire does not offer this operation");
     }
   }
 

@@ -33,6 +33,7 @@ ALL_OPS = (
     "barrier",
     "send_recv",
 )
+MAPPINGS = ("gather_columns", "reduce_scatter_columns", "sequence_to_hidden", "hidden_to_sequence")
 ANYWHERE = ("one host", "hosts")
 WITHOUT_REDUCE_SCATTER = tuple(op for op in ALL_OPS if op != "reduce_scatter")
 
@@ -68,15 +69,15 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("floor", "bench_floor", ops=("all_reduce",)),
+        Engine("floor", "bench_floor", ops=("all_reduce", *MAPPINGS)),
         Engine("tcp", "bench_tcp", ops=("all_reduce", "broadcast"), places=("hosts",)),
-        Engine("libdsc", "bench_libdsc", places=ANYWHERE),
-        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS if op != "barrier")),
-        Engine("openmpi", "bench_openmpi", "mpirun.openmpi", packages="openmpi-bin libopenmpi-dev"),
-        Engine("mpich", "bench_mpich", "mpirun.mpich", packages="mpich libmpich-dev"),
+        Engine("libdsc", "bench_libdsc", ops=ALL_OPS + MAPPINGS, places=ANYWHERE),
+        Engine("libdsc_zero_copy", "bench_libdsc", ops=tuple(op for op in ALL_OPS + MAPPINGS if op != "barrier")),
+        Engine("openmpi", "bench_openmpi", "mpirun.openmpi", ALL_OPS + MAPPINGS, packages="openmpi-bin libopenmpi-dev"),
+        Engine("mpich", "bench_mpich", "mpirun.mpich", ALL_OPS + MAPPINGS, packages="mpich libmpich-dev"),
         Engine("gloo", "bench_gloo", ops=WITHOUT_REDUCE_SCATTER, packages="libgloo-dev", places=ANYWHERE),
         Engine("wire", "bench_transport", packages="libgloo-dev", places=ANYWHERE),
-        Engine("torch", "libbench_loop.so", "torch", WITHOUT_REDUCE_SCATTER, "python3-torch"),
+        Engine("torch", "libbench_loop.so", "torch", (*WITHOUT_REDUCE_SCATTER, *(op for op in MAPPINGS if op != "reduce_scatter_columns")), "python3-torch"),
     )
 }
 PEERS = [name for name, engine in ENGINES.items() if engine.is_peer]

@@ -63,10 +63,24 @@ class LibdscEngine : public Engine {
         return ok(dsc_barrier(world_, nullptr, nullptr));
       case Op::send_recv:
         return round_trip(c);
+      case Op::gather_columns:
+        return map(c, DSC_MAP_GATHER);
+      case Op::reduce_scatter_columns:
+        return map(c, DSC_MAP_REDUCE_SCATTER);
+      case Op::sequence_to_hidden:
+        return map(c, DSC_MAP_SEQUENCE_TO_HIDDEN);
+      case Op::hidden_to_sequence:
+        return map(c, DSC_MAP_HIDDEN_TO_SEQUENCE);
     }
   }
 
  private:
+  void map(const Call& c, dsc_tensor_mapping_t mapping) {
+    const Matrix m(c.count, c.ranks);
+    ok(dsc_tensor_map(world_, mapping, DSC_MAP_FORWARD, c.in, c.out, m.rows, m.columns, 1, DSC_DTYPE_F32,
+                      nullptr, nullptr));
+  }
+
   void round_trip(const Call& c) {
     const int32_t peer = rank_ ^ 1;
     if (rank_ % 2 == 0) {

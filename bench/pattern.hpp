@@ -16,7 +16,12 @@ enum class Op {
   gather,
   scatter,
   barrier,
-  send_recv
+  send_recv,
+  // Mappings of a matrix of which each rank has some columns, or some rows where the name says sequence.
+  gather_columns,
+  reduce_scatter_columns,
+  sequence_to_hidden,
+  hidden_to_sequence
 };
 
 inline constexpr int root = 0;  // of broadcast, reduce, gather and scatter
@@ -32,6 +37,13 @@ struct Shape {
   size_t in;     // 0: this rank has no such buffer
   size_t out;
   bool in_place;  // out is in
+};
+
+// The whole matrix of a mapping, in row-major order. Each rank has `width` columns or `rows / ranks` rows.
+struct Matrix {
+  Matrix(size_t count, int ranks);
+
+  size_t rows, columns, width;
 };
 
 // Small whole numbers: every sum is exact in f32, in any order.

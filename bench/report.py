@@ -16,11 +16,12 @@ import sys
 from pathlib import Path
 
 import machine
-from engines import ALL_OPS, ENGINES, PEERS, Failure, Runner
+from engines import ALL_OPS, ENGINES, MAPPINGS, PEERS, Failure, Runner
 
 OURS = ("libdsc", "libdsc_zero_copy")
 MEAN_FROM = 1 << 10  # the last line of a ratio table is the geometric mean over the sizes from here on
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]
+MAP_SIZES = [16 << 10, 256 << 10, 2 << 20, 16 << 20, 32 << 20]  # 1 to 2,048 rows of 4,096
 QUICK_SIZES = [1 << 10, 1 << 20]
 UNITS = {"": 1, "B": 1, "K": 1 << 10, "KIB": 1 << 10, "M": 1 << 20, "MIB": 1 << 20}
 
@@ -30,27 +31,36 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of the finally clauses
     if options.install_peers:
         install_peers(options.build)
-    chosen, missing = choose(options)
-    if not chosen:
-        print(f"bench: nothing can measure {options.op}", file=sys.stderr)
-        return 1
-    bench = Bench(options, chosen)
     context = machine.describe(options.build)
     busy = context["busy_cores_before"]
     if busy > 0.2:
         print(f"bench: others keep {busy} of the machine's cores busy: figures will be off", file=sys.stderr)
+    report: dict = {"rows": [], "machine": context, "runs": [], "missing": {}}
+    good = [measure(options, op, report) for op in (MAPPINGS if options.op == "tensor_map" else (options.op,))]
+    print(f"\n{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}")
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"written to {options.json}")
+    return 0 if all(good) else 1
+
+
+def measure(options: argparse.Namespace, op: str, report: dict) -> bool:
+    """Measures one operation, prints its tables and adds to the report; False if something could not be measured."""
+    chosen, missing = choose(options, op)
+    if not chosen:
+        print(f"bench: nothing can measure {op}", file=sys.stderr)
+        return False
+    bench = Bench(options, op, chosen)
     try:
         bench.run()
     except KeyboardInterrupt:
         print("\nbench: stopped; what was measured until now:", file=sys.stderr)
     for ranks in options.ranks:
-        print_tables(options.op, ranks, options.rounds, bench.table(ranks))
-    print(f"\n{context['cpu']}, {context['cores']} cores, {context['caches']}, {context['kernel']}; {context['build']}")
-    if options.json:
-        report = {"rows": bench.rows(), "machine": context, "runs": bench.runs, "missing": missing}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-        print(f"written to {options.json}")
-    return 1 if bench.failed or any(ours in missing for ours in OURS) else 0
+        print_tables(op, ranks, options.rounds, bench.table(ranks))
+    report["rows"] += bench.rows()
+    report["runs"] += bench.runs
+    report["missing"] |= missing
+    return not bench.failed and not any(ours in missing for ours in OURS)
 
 
 def parse() -> argparse.Namespace:
@@ -58,7 +68,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("op", choices=ALL_OPS, metavar="OP", help=", ".join(ALL_OPS) + "; and ddp, pipe_run, python_call, instructions, switches, see their --help")
+    parser.add_argument("op", choices=(*ALL_OPS, *MAPPINGS, "tensor_map"), metavar="OP", help=", ".join((*ALL_OPS, *MAPPINGS)) + "; tensor_map: all mappings" + "; and ddp, pipe_run, python_call, instructions, switches, see their --help")
     parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
     parser.add_argument("--hosts", type=positive, default=1, help="spread the ranks over so many hosts, as network namespaces; default: 1")
@@ -69,7 +79,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--install-peers", action="store_true", help="first install the packages of the chosen peers")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     options = parser.parse_args()
-    options.sizes = [0] if options.op == "barrier" else options.sizes or (QUICK_SIZES if options.quick else SIZES)
+    usual = QUICK_SIZES if options.quick else MAP_SIZES if options.op in ("tensor_map", *MAPPINGS) else SIZES
+    options.sizes = [0] if options.op == "barrier" else options.sizes or usual
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.hosts > min(options.ranks):
         parser.error(f"--hosts: expected at most as many as ranks, {min(options.ranks)}, got {options.hosts}")
@@ -109,12 +120,12 @@ def sizes(text: str) -> list[int]:
     return found
 
 
-def choose(options: argparse.Namespace) -> tuple[list, dict[str, str]]:
+def choose(options: argparse.Namespace, op: str) -> tuple[list, dict[str, str]]:
     """The engines that can run, and why the others cannot; says so."""
     wanted = PEERS if options.peers is None else options.peers
     chosen, missing = [], {}
     for engine in ENGINES.values():
-        if (engine.is_peer and engine.name not in wanted) or options.op not in engine.ops:
+        if (engine.is_peer and engine.name not in wanted) or op not in engine.ops:
             continue
         if ("hosts" if options.hosts > 1 else "one host") not in engine.places:
             continue
@@ -127,7 +138,7 @@ def choose(options: argparse.Namespace) -> tuple[list, dict[str, str]]:
     packages = " ".join(ENGINES[name].packages for name in missing if ENGINES[name].is_peer)
     if packages:
         line = f"apt-get install --no-install-recommends {packages}"
-        print(f"bench: './dev bench {options.op} --install-peers' adds peers by: {line}", file=sys.stderr)
+        print(f"bench: './dev bench {op} --install-peers' adds peers by: {line}", file=sys.stderr)
     return chosen, missing
 
 
@@ -149,9 +160,9 @@ def install_peers(build: Path) -> None:
 class Bench:
     """Runs the rounds and keeps every run."""
 
-    def __init__(self, options: argparse.Namespace, chosen: list):
-        self.options, self.chosen = options, chosen
-        self.runner = Runner(options.build / "bench", options.op, options.quick, options.hosts)
+    def __init__(self, options: argparse.Namespace, op: str, chosen: list):
+        self.options, self.op, self.chosen = options, op, chosen
+        self.runner = Runner(options.build / "bench", op, options.quick, options.hosts)
         self.runs: list[dict] = []
         self.failed: set[tuple[str, int]] = set()
 
@@ -195,7 +206,7 @@ class Bench:
 
     def rows(self) -> list[dict]:
         return [
-            {"op": self.options.op, "engine": engine, "ranks": ranks, "bytes": size, "median_us": round(median_us, 3)}
+            {"op": self.op, "engine": engine, "ranks": ranks, "bytes": size, "median_us": round(median_us, 3)}
             for ranks in self.options.ranks
             for size, engines in self.table(ranks).items()
             for engine, median_us in engines.items()
