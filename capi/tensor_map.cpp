@@ -72,27 +72,101 @@ void check_buffers(const TensorMap& map, const void* send, const void* recv, dsc
   dsc::check_overlap(send, send_bytes, recv, recv_bytes, in_place);
 }
 
-void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype, void* stream,
-         dsc_work_t** work) {
-  check_size(map, dtype);
-  check_buffers(map, send, recv, dtype);
-  dsc::check_stream(comm, stream);
+void set_sum(dsc::Comm& comm, const TensorMap& map, dsc::Call& call) {
+  if (map.step != MapStep::kAllReduce && map.step != MapStep::kReduceScatter) return;
+  dsc::set_reduction(call, DSC_OP_SUM);
+  call.nonfinite = comm.nonfinite()->check_for(call.dtype);
+}
+
+dsc::Call make_call(const void* send, void* recv, dsc_dtype_t dtype) {
+  dsc::Call call;
+  call.send = send;
+  call.recv = recv;
+  call.dtype = dtype;
+  return call;
+}
+
+// Runs a mapping whose arguments were checked.
+void run_checked(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype,
+                 void* stream, dsc_work_t** work) {
   if (map.is_local() || map.size == 1) {
     dsc::check_work_of_batch(comm, work);
     dsc::copy_locally(comm, map, send, recv, dtype, stream);
     if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
     return;
   }
-  dsc::Call call;
-  call.send = send;
-  call.recv = recv;
-  call.dtype = dtype;
+  dsc::Call call = make_call(send, recv, dtype);
   map.set_call(call);
-  if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
-    dsc::set_reduction(call, DSC_OP_SUM);
-    call.nonfinite = comm.nonfinite()->check_for(dtype);
-  }
+  set_sum(comm, map, call);
   dsc::execute(comm, call, stream, work);
+}
+
+void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+         dsc_work_t** work) {
+  check_size(map, dtype);
+  check_buffers(map, send, recv, dtype);
+  dsc::check_stream(comm, stream);
+  run_checked(comm, map, send, recv, dtype, stream, work);
+}
+
+// A chunk of a mapping is some of the rows of `outer` or, if there is one row, some elements of each part.
+struct Chunk {
+  size_t number, of;
+
+  // Returns first and number of the elements of a range.
+  std::pair<size_t, size_t> range(size_t count) const {
+    const size_t least = count / of, longer = count % of;
+    return {number * least + std::min(number, longer), least + (number < longer ? 1 : 0)};
+  }
+};
+
+void run_chunk(dsc::Comm& comm, TensorMap map, const Chunk& chunk, const void* send, void* recv,
+               dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  check_size(map, dtype);
+  check_buffers(map, send, recv, dtype);
+  dsc::check_stream(comm, stream);
+  map.chunk = chunk.number;
+  const size_t bytes = dsc::dtype_bytes(dtype);
+  const auto* from = static_cast<const std::byte*>(send);
+  auto* to = static_cast<std::byte*>(recv);
+  const size_t whole = map.dim.total() * map.inner * bytes, part = map.dim.part(map.rank) * map.inner * bytes;
+  const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
+  if (map.outer.total() > 1) {
+    const auto [first, rows] = chunk.range(map.outer.total());
+    map.outer = Division(rows, 1);
+    from += first * (map.step == MapStep::kAllGather ? part : whole);
+    to += first * (map.step == MapStep::kAllGather || keeps_size ? whole : part);
+    return run_checked(comm, map, from, to, dtype, stream, work);
+  }
+  const auto [first, length] = chunk.range(keeps_size ? map.dim.total() : map.dim.part(map.rank));
+  const size_t offset = first * map.inner * bytes;
+  if (keeps_size || map.size == 1) {
+    map.dim = Division(length, map.size == 1 ? 1 : map.size);
+    map.step = map.size == 1 ? MapStep::kIdentity : map.step;
+    return run_checked(comm, map, from + offset, to + offset, dtype, stream, work);
+  }
+  if (map.step == MapStep::kSlice) {
+    map.dim = Division(length, 1);
+    map.step = MapStep::kIdentity;
+    const size_t own = static_cast<size_t>(map.rank) * part;
+    return run_checked(comm, map, from + own + offset, to + offset, dtype, stream, work);
+  }
+  const bool gathers = map.step == MapStep::kAllGather;
+  dsc::Call call = make_call(gathers ? from + offset : from, gathers ? to : to + offset, dtype);
+  map.set_chunk(call, first, length);
+  set_sum(comm, map, call);
+  dsc::execute(comm, call, stream, work);
+}
+
+TensorMap even_map(const dsc::Comm& comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
+                   size_t outer, size_t dim, size_t inner, dsc_dtype_t dtype) {
+  const MapStep step = checked_step(mapping, direction);
+  dsc::check_dtype(dtype);
+  const int ranks = comm.size();
+  if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
+  const bool divides_outer = exchanges_dimensions(step);
+  if (divides_outer) check_divides("outer", outer, ranks);
+  return {step, comm.rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
 }
 
 Division listed(const char* name, const size_t* parts, size_t factor, int ranks, dsc_dtype_t dtype) {
@@ -130,15 +204,25 @@ dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
     dsc::OperationCall inside(comm);
-    const MapStep step = checked_step(mapping, direction);
-    dsc::check_dtype(dtype);
-    const int ranks = inside->size();
-    if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
-    const bool divides_outer = exchanges_dimensions(step);
-    if (divides_outer) check_divides("outer", outer, ranks);
-    const TensorMap map{
-        step, inside->rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
+    const TensorMap map = even_map(*inside, mapping, direction, outer, dim, inner, dtype);
     run(*inside, map, send, recv, dtype, stream, work);
+  });
+}
+
+dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
+                                  dsc_map_direction_t direction, const void* send, void* recv, size_t outer,
+                                  size_t dim, size_t inner, size_t chunk, size_t chunks, dsc_dtype_t dtype,
+                                  void* stream, dsc_work_t** work) {
+  return dsc::guard(__func__, [&] {
+    dsc::clear(work);
+    dsc::OperationCall inside(comm);
+    const TensorMap map = even_map(*inside, mapping, direction, outer, dim, inner, dtype);
+    if (!map.has_chunks())
+      dsc::fail(DSC_ERR_INVALID_ARG, "mapping %d exchanges parts between pairs of ranks and has no chunks",
+                mapping);
+    if (chunks == 0) dsc::fail(DSC_ERR_INVALID_ARG, "chunks is 0, expected 1 or more");
+    if (chunk >= chunks) dsc::fail(DSC_ERR_INVALID_ARG, "chunk is %zu, expected 0 to %zu", chunk, chunks - 1);
+    run_chunk(*inside, map, {chunk, chunks}, send, recv, dtype, stream, work);
   });
 }
 

@@ -83,7 +83,7 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
              call.prescale, false,   call.user.get()} {
   if (pattern == Pattern::kNothing) return;
-  if (sends(rank)) send_bytes = bytes_of(send_elements(rank));
+  if (sends(rank)) send_bytes = bytes_of(send_columns ? send_extent() : send_elements(rank));
   if (!receives(rank)) return;
   if (collects(pattern))
     recv_bytes = bytes_of(recv_blocks ? recv_blocks->total() : count * static_cast<size_t>(size));
@@ -95,6 +95,16 @@ size_t Transfer::send_elements(int member) const noexcept {
   const auto at = static_cast<size_t>(member);
   if (send_blocks) return recv_blocks && member != rank ? senders[at].total : send_blocks->total();
   return recv_blocks ? recv_blocks->lengths[at] : count * parts;
+}
+
+// Returns the elements up to the last one that is sent.
+size_t Transfer::send_extent() const noexcept {
+  size_t extent = 0;
+  for (int receiver = 0; receiver < size; ++receiver) {
+    const Block block = outgoing(receiver);
+    if (block.count > 0) extent = std::max(extent, block.from + block.from_rows.at(block.count - 1) + 1);
+  }
+  return extent;
 }
 
 Block Transfer::outgoing(int receiver) const noexcept {

@@ -101,6 +101,8 @@ struct Transfer {
 
   static constexpr size_t kUnknown = ~size_t{0};
 
+  size_t send_extent() const noexcept;
+
   Pattern pattern;
   int rank;
   int size;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "dsc/types.h"
@@ -57,9 +58,11 @@ inline constexpr int32_t kUserOp = 1000;  // code of user-defined operations
 // Selects the reaction to NaN or infinite inputs of a reduction.
 enum class NonFiniteCheck : uint8_t { kOff = 0, kCount = 1, kFail = 2 };
 
-// Blocks of different lengths, stored contiguously in the order of the members.
+// Blocks of different lengths in the order of the members, one after another unless their starts are given.
 struct BlockList {
   explicit BlockList(std::vector<size_t> lengths);  // lengths in elements
+  BlockList(std::vector<size_t> lengths_in, std::vector<size_t> starts_in)
+      : lengths(std::move(lengths_in)), starts(std::move(starts_in)) {}
   size_t total() const noexcept { return starts.back(); }
 
   std::vector<size_t> lengths;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,9 @@ class NoteWriter {
  public:
   explicit NoteWriter(Call& call) : at_(call.note), end_(call.note + sizeof call.note - 1) {}
 
-  void add(char c) noexcept {
-    if (at_ < end_) *at_++ = c;
+  void add(std::string_view text) noexcept {
+    for (const char c : text)
+      if (at_ < end_) *at_++ = c;
   }
   void add(size_t number) noexcept {
     const auto [to, error] = std::to_chars(at_, end_, number);
@@ -40,7 +42,7 @@ class NoteWriter {
   void add(const Division& division, int size) noexcept {
     if (!division.parts()) return add(division.total());
     for (int rank = 0; rank < size; ++rank) {
-      if (rank > 0) add('+');
+      if (rank > 0) add("+");
       add(division.part(rank));
     }
   }
@@ -141,6 +143,20 @@ void TensorMap::set_reduce_scatter(Call& call) const {
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
 
+void TensorMap::set_chunk(Call& call, size_t begin, size_t length) const {
+  set_shape(call);
+  const bool gathers = step == MapStep::kAllGather;
+  call.kind = gathers ? OpKind::kAllGatherV : OpKind::kReduceScatterV;
+  const auto blocks = list_of(size, [&](int) { return length * inner; });
+  std::vector<size_t> starts;
+  for (int r = 0; r < size; ++r) starts.push_back((dim.start(r) + begin) * inner);
+  starts.push_back(dim.total() * inner);
+  (gathers ? call.recv_blocks : call.send_blocks) = blocks;
+  (gathers ? call.recv_columns : call.send_columns).widths =
+      std::make_shared<const BlockList>(blocks->lengths, std::move(starts));
+  call.count = blocks->total();
+}
+
 // Where `outer` and `dim` change places as the divided dimension, the side on which `outer` is divided has
 // the blocks in columns.
 void TensorMap::set_all_to_all(Call& call) const {
@@ -176,19 +192,21 @@ void TensorMap::set_all_to_all(Call& call) const {
 // In an all-to-all of unequal parts these differ between ranks, and the engine compares them pair by pair.
 void TensorMap::set_shape(Call& call) const noexcept {
   NoteWriter note(call);
-  note.add('[');
+  note.add("[");
   note.add(outer, size);
-  note.add(',');
-  note.add(' ');
+  note.add(", ");
   if (!received) {
     note.add(dim, size);
-    note.add(',');
-    note.add(' ');
+    note.add(", ");
   }
   note.add(inner);
-  note.add(']');
-  const uint64_t of_outer = hash_of(outer, inner);
-  call.tag = received ? of_outer : hash_of(dim, of_outer);
+  note.add("]");
+  call.tag = hash_of(outer, inner);
+  if (!received) call.tag = hash_of(dim, call.tag);
+  if (!chunk) return;
+  note.add(", chunk ");
+  note.add(*chunk);
+  call.tag = mix_id(call.tag, *chunk);
 }
 
 }  // namespace dsc

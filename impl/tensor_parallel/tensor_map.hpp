@@ -56,14 +56,24 @@ struct TensorMap {
   Division outer, dim;
   size_t inner;
   std::optional<Division> received = std::nullopt;
+  std::optional<size_t> chunk = std::nullopt;  // number of the chunk that the call is about
 
   // Elements of this rank's buffers.
   size_t in_count() const noexcept;
   size_t out_count() const noexcept;
   bool is_local() const noexcept { return step == MapStep::kIdentity || step == MapStep::kSlice; }
+  // Returns whether the mapping can be taken in chunks: it does not exchange parts pairwise.
+  bool has_chunks() const noexcept {
+    return step != MapStep::kAllToAll && step != MapStep::kSequenceToHidden &&
+           step != MapStep::kHiddenToSequence;
+  }
   // Fills in kind, count, blocks and columns, and what ranks compare besides: the tensor's shape. Must not be
   // called if the step is local.
   void set_call(Call& call) const;
+  // The same for elements `begin` to `begin + length` - 1 of every rank's part, of an all-gather or a
+  // reduce-scatter with equal parts and `outer` 1. This rank's part starts at the buffer of the call that
+  // holds it; the other buffer is that of the whole.
+  void set_chunk(Call& call, size_t begin, size_t length) const;
 
  private:
   void set_gather(Call& call) const;

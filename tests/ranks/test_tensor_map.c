@@ -323,6 +323,72 @@ static void every_mapping_is_its_definition(void** state) {
   for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, shapes_body, NULL), 0);
 }
 
+/* ---- in chunks */
+
+enum { MOST_CHUNKS = 7 };
+
+/* All chunks are started before the first one is awaited, or one after another where they are blocking. */
+static int take_chunks(rank_t* self, const mapping_t* m, const char* in, char* out, size_t chunks) {
+  dsc_work_t* works[MOST_CHUNKS] = {NULL};
+  const shape_t* s = &m->shape;
+  for (size_t c = 0; c < chunks; ++c)
+    CHECK_OK(self, dsc_tensor_map_chunk(self->world, m->mapping, m->direction, in, out, s->first, s->dim,
+                                        s->inner, c, chunks, m->dtype, NULL, m->async ? &works[c] : NULL));
+  for (size_t c = 0; m->async && c < chunks; ++c) {
+    CHECK_OK(self, dsc_work_synchronize(works[c], RANKS_TIMEOUT_MS));
+    CHECK_OK(self, dsc_work_destroy(works[c]));
+  }
+  if (m->memory == DEVICE && !gpu_synchronize(NULL)) FAIL(self, "%s", gpu_trouble());
+  return 0;
+}
+
+static int check_chunks(rank_t* self, const mapping_t* m, const rooms_t* rooms, size_t chunks) {
+  const extent_t from = extent_of(m, false), to = extent_of(m, true);
+  const size_t in_bytes = count_of(m, &from) * element_bytes(m->dtype);
+  const size_t out_bytes = count_of(m, &to) * element_bytes(m->dtype);
+  CHECK(self, in_bytes + GUARD_BYTES <= rooms->bytes && out_bytes + GUARD_BYTES <= rooms->bytes);
+  char *in = malloc(in_bytes), *out = malloc(rooms->bytes), *wanted = malloc(rooms->bytes);
+  memset(out, GUARD, rooms->bytes);
+  memset(wanted, GUARD, rooms->bytes);
+  fill(m, in, &from, false);
+  fill(m, wanted, &to, true);
+  const bool on_device = m->memory == DEVICE;
+  if (on_device)
+    CHECK(self, gpu_upload(rooms->in, in, in_bytes) && gpu_upload(rooms->out, out, rooms->bytes));
+  if (!on_device) memcpy(rooms->in, in, in_bytes), memcpy(rooms->out, out, rooms->bytes);
+  PASS_ON(take_chunks(self, m, rooms->in, rooms->out, chunks));
+  if (on_device) CHECK(self, gpu_download(out, rooms->out, rooms->bytes));
+  if (!on_device) memcpy(out, rooms->out, rooms->bytes);
+  if (memcmp(out, wanted, out_bytes + GUARD_BYTES) != 0)
+    FAIL(self, "mapping %d, direction %d, [%zu, %zu, %zu] in %zu chunks, %s memory: other elements",
+         m->mapping, m->direction, m->shape.first, m->shape.dim, m->shape.inner, chunks, kNames[m->memory]);
+  free(in), free(out), free(wanted);
+  return 0;
+}
+
+static int chunks_body(rank_t* self) {
+  static const shape_t shapes[] = {{1, 1, 24, 5, false}, {5, 1, 12, 3, false}, {1, 1, 12000, 8, false}};
+  static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_BF16, DSC_DTYPE_F64};
+  rooms_t rooms[3];
+  PASS_ON(open_rooms(self, rooms, (size_t)1 << 20));
+  int turn = 0;
+  for (size_t s = 0; s < LENGTH(shapes); ++s)
+    for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_REDUCE_SCATTER; ++mapping)
+      for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+        for (memory_t memory = PLAIN; memory <= DEVICE; ++memory, ++turn) {
+          const mapping_t m = {self,   shapes[s],    mapping, direction, dtypes[turn % (int)LENGTH(dtypes)],
+                               memory, turn % 3 != 0};
+          static const size_t chunks[] = {1, 2, 3, MOST_CHUNKS};
+          if (rooms[memory].in != NULL) PASS_ON(check_chunks(self, &m, &rooms[memory], chunks[turn % 4]));
+        }
+  return close_rooms(self, rooms);
+}
+
+static void chunks_add_up_to_the_whole(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, chunks_body, NULL), 0);
+}
+
 /* ---- in place */
 
 static int in_place_body(rank_t* self) {
@@ -387,6 +453,12 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers",
           MAP(DSC_MAP_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_REDUCE, 1, out + 1, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "chunks is 0, expected 1 or more",
+          dsc_tensor_map_chunk(w, DSC_MAP_GATHER, 1, in, out, 1, 8, 1, 0, 0, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "chunk is 3, expected 0 to 2",
+          dsc_tensor_map_chunk(w, DSC_MAP_GATHER, 1, in, out, 1, 8, 1, 3, 3, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "mapping 7 exchanges parts between pairs of ranks and has no chunks",
+          dsc_tensor_map_chunk(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, 8, 1, 0, 2, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_OVERFLOW, "elements do not fit", MAP(DSC_MAP_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dtype is 99",
           dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));
@@ -443,8 +515,19 @@ static int parts_differ_body(rank_t* self) {
   return 0;
 }
 
+static int other_chunk_body(rank_t* self) {
+  float part[8] = {0}, whole[16];
+  memset(whole, GUARD, sizeof whole);
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[1, 16, 1], chunk 1",
+                         dsc_tensor_map_chunk(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, part, whole, 1,
+                                              16, 1, (size_t)self->rank, 2, DSC_DTYPE_F32, NULL, NULL)));
+  for (size_t i = 0; i < sizeof whole; ++i) CHECK(self, ((const char*)whole)[i] == GUARD);
+  return 0;
+}
+
 static void other_shapes_are_a_mismatch(void** state) {
   (void)state;
+  assert_int_equal(run_ranks(2, other_chunk_body, NULL), 0);
   assert_int_equal(run_ranks(2, shapes_differ_body, NULL), 0);
   assert_int_equal(run_ranks(2, parts_differ_body, NULL), 0);
 }
@@ -475,9 +558,9 @@ static void ranges_are_as_even_as_possible(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_mapping_is_its_definition), cmocka_unit_test(the_own_part_may_be_in_place),
-      cmocka_unit_test(wrong_arguments_are_named),       cmocka_unit_test(other_shapes_are_a_mismatch),
-      cmocka_unit_test(ranges_are_as_even_as_possible),
+      cmocka_unit_test(every_mapping_is_its_definition), cmocka_unit_test(chunks_add_up_to_the_whole),
+      cmocka_unit_test(the_own_part_may_be_in_place),    cmocka_unit_test(wrong_arguments_are_named),
+      cmocka_unit_test(other_shapes_are_a_mismatch),     cmocka_unit_test(ranges_are_as_even_as_possible),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,24 @@ static void tensor_map(void) {
   expect_no_effect();
 }
 
+static void tensor_map_chunk(void) {
+  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER;
+  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  start();
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   dsc_tensor_map_chunk(bad, gather, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_chunk(W, 0, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 2, 2, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 0, 0, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 7, 1, 0, 2, F32, NULL, NULL));
+  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, NULL, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_chunk(W, DSC_MAP_ALL_TO_ALL, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_chunk(W, gather, forward, data, bytes, huge, 8, 2, 0, 2, F32, NULL, &work));
+  expect_no_effect();
+}
+
 static void tensor_map_v(void) {
   static const size_t other[] = {5, 3};
   const dsc_tensor_mapping_t gather = DSC_MAP_GATHER, exchange = DSC_MAP_ALL_TO_ALL;
@@ -467,6 +485,7 @@ const walk_step_t walk_operations[] = {
     {"dsc_reduce_scatter_v", reduce_scatter_v},
     {"dsc_all_to_all_v", all_to_all_v},
     {"dsc_tensor_map", tensor_map},
+    {"dsc_tensor_map_chunk", tensor_map_chunk},
     {"dsc_tensor_map_v", tensor_map_v},
     {"dsc_monitored_barrier", monitored_barrier},
     {"dsc_batch_begin", group_begin_and_end},

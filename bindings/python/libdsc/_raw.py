@@ -2525,6 +2525,14 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
+    "dsc_tensor_map_chunk": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
     "dsc_tensor_map_v": (
         ctypes.c_int32,
         [

@@ -5183,6 +5183,46 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
+    /// One chunk of a step of a mapping, so that computation overlaps with it.
+    ///
+    /// - `comm` (in): the ranks that divide the tensor
+    /// - `mapping` (in): a dsc_tensor_mapping; not ALL_TO_ALL, SEQUENCE_TO_HIDDEN or
+    ///   HIDDEN_TO_SEQUENCE
+    /// - `direction` (in): a dsc_map_direction
+    /// - `send` (in): the whole buffer, of which this call reads its chunk; see dsc_tensor_map()
+    /// - `recv` (out): the whole buffer, of which this call writes its chunk
+    /// - `outer` (in): see dsc_tensor_map()
+    /// - `dim` (in): see dsc_tensor_map()
+    /// - `inner` (in): see dsc_tensor_map()
+    /// - `chunk` (in): 0 to chunks - 1; all ranks take the chunks in the same order, each once
+    /// - `chunks` (in): number of chunks, 1 or more; may exceed the elements, then some chunks are
+    ///   empty
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object
+    ///
+    /// Collective: yes. Blocking: as dsc_tensor_map(); a chunk's memory is final when its work is
+    /// complete, whatever happens to later chunks. Ownership: as dsc_tensor_map(); a chunk's memory
+    /// is final when its work is complete, whatever happens to later chunks. Threads: one at a time
+    /// per communicator.
+    ///
+    /// Returns as dsc_tensor_map(). Since 0.1.
+    pub fn dsc_tensor_map_chunk(
+        comm: *mut dsc_comm_t,
+        mapping: dsc_tensor_mapping_t,
+        direction: dsc_map_direction_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        outer: usize,
+        dim: usize,
+        inner: usize,
+        chunk: usize,
+        chunks: usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
     /// One step of a mapping, with parts of any sizes.
     ///
     /// - `comm` (in): the ranks that divide the tensor
