@@ -19,7 +19,7 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"comm", "transport"},
     {"engine_host", "engine_nccl", "gloo"},
     {"engine_hier"},
-    {"session", "reducer", "pipeline_run"},
+    {"session", "reducer", "pipeline_run", "tensor_parallel"},
     {"hooks", "sharded"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
