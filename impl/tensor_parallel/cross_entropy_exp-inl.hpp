@@ -49,6 +49,18 @@ struct ExpConstants<double> {
   static constexpr int kDegree = 11, kMantissaBits = 52, kBias = 1023;
 };
 
+// Returns a * b + c, rounded once. Without vector instructions f64 is rounded twice.
+template <class V>
+HWY_INLINE V fused(V a, V b, V c) {
+#if HWY_TARGET == HWY_SCALAR
+  using T = hn::TFromV<V>;
+  const double sum = static_cast<double>(hn::GetLane(a)) * hn::GetLane(b) + hn::GetLane(c);
+  return hn::Set(hn::ScalableTag<T>(), static_cast<T>(sum));
+#else
+  return hn::MulAdd(a, b, c);
+#endif
+}
+
 // Returns the polynomial from degree kFrom on, divided by r^kFrom.
 template <typename T, int kFrom, class V>
 HWY_INLINE V exp_polynomial(V r) {
@@ -56,24 +68,31 @@ HWY_INLINE V exp_polynomial(V r) {
   if constexpr (kFrom == ExpConstants<T>::kDegree) {
     return coefficient;
   } else {
-    return hn::MulAdd(exp_polynomial<T, kFrom + 1>(r), r, coefficient);
+    return fused(exp_polynomial<T, kFrom + 1>(r), r, coefficient);
   }
 }
 
-// Returns exp(x) for x <= 0: 0 below kLowest, where results would be denormal, and NaN for NaN. The rest of
-// ln 2 that its first part lacks changes f32 results by less than one unit in the last place.
+// Returns x - n * ln 2. In f32 one constant is near enough: the result is off by n * 1.9e-9. In f64 there
+// are two, of which the first one times n is exact.
+template <typename T, class V>
+HWY_INLINE V reduced(V x, V n) {
+  const hn::ScalableTag<T> d;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return fused(n, hn::Set(d, -0x1.62e43p-1f), x);
+  } else {
+    return fused(n, hn::Set(d, -0x1.a39ef35793c76p-33), fused(n, hn::Set(d, -0x1.62e42feep-1), x));
+  }
+}
+
+// Returns exp(x) for x <= 0: 0 below kLowest, where results would be denormal, and NaN for NaN.
 template <typename T, class V>
 HWY_INLINE V exp_of_negative(V x) {
   using E = ExpConstants<T>;
   using D = hn::ScalableTag<T>;
   const D d;
   const hn::RebindToUnsigned<D> u;
-  constexpr double kLog2E = 0x1.71547652b82fep0, kLn2 = 0x1.62e42fefa39efp-1,
-                   kLn2Rest = 0x1.abc9e3b39803fp-56;
-  const auto rounded = hn::MulAdd(x, hn::Set(d, static_cast<T>(kLog2E)), hn::Set(d, E::kRound));
-  const auto n = rounded - hn::Set(d, E::kRound);
-  auto r = hn::NegMulAdd(n, hn::Set(d, static_cast<T>(kLn2)), x);
-  if constexpr (sizeof(T) == sizeof(double)) r = hn::NegMulAdd(n, hn::Set(d, kLn2Rest), r);
+  const auto rounded = fused(x, hn::Set(d, static_cast<T>(0x1.71547652b82fep0)), hn::Set(d, E::kRound));
+  const auto r = reduced<T>(x, rounded - hn::Set(d, E::kRound));
   const auto power =
       hn::BitCast(d, hn::ShiftLeft<E::kMantissaBits>(hn::BitCast(u, rounded) + hn::Set(u, E::kBias)));
   return hn::IfThenZeroElse(x < hn::Set(d, E::kLowest), exp_polynomial<T, 0>(r) * power);

@@ -113,9 +113,9 @@ HWY_INLINE void write_gradient_of(const void* row, size_t count, const RowGradie
   constexpr size_t kWidth = hn::MaxLanes(typename L::Tag());
   const auto max = hn::Set(d, static_cast<Number>(gradient.max));
   const auto scale = hn::Set(d, static_cast<Number>(gradient.scale));
-  const auto shift = hn::Set(d, static_cast<Number>(gradient.shift));
+  const auto shift = hn::Set(d, static_cast<Number>(-gradient.shift));
   const auto write = [&](const Element* from, Element* to) HWY_ATTR {
-    L::store(hn::MulSub(exp_of_negative<Number>(L::load(from) - max), scale, shift), to);
+    L::store(fused(exp_of_negative<Number>(L::load(from) - max), scale, shift), to);
   };
   const auto* in = static_cast<const Element*>(row);
   auto* out = static_cast<Element*>(result);
