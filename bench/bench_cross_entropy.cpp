@@ -1,6 +1,6 @@
-// How long cross entropy over a split vocabulary takes, beside one pass that only reads the logits, and one that
-// copies them: dscrun -n RANKS bench_cross_entropy [TOKENS VOCAB ROUNDS]. Rank 0 prints milliseconds, of the slowest
-// rank, the best of all rounds.
+// How long cross entropy over a split vocabulary takes, beside one pass that only reads the logits, and one
+// that copies them: dscrun -n RANKS bench_cross_entropy [TOKENS VOCAB ROUNDS]. Rank 0 prints milliseconds, of
+// the slowest rank, the best of all rounds.
 #include <dsc/dsc.h>
 
 #include <algorithm>
@@ -101,10 +101,11 @@ void measure(const Size& size, dsc_dtype_t dtype, const char* name) {
   const double backward_ms = milliseconds(size.rounds, [&] { backward(gradient.data()); });
   const double in_place_ms = milliseconds(size.rounds, [&] { backward(logits.data()); });
   if (rank == 0)
-    std::printf("%-5s %d ranks: read %.2f, copy %.2f, forward %.2f (%.2f reads), backward %.2f (%.2f copies), "
-                "in place %.2f%s\n",
-                name, ranks, read_ms, copy_ms, forward_ms, forward_ms / read_ms, backward_ms,
-                backward_ms / copy_ms, in_place_ms, sum == 1 ? "." : "");
+    std::printf(
+        "%-5s %d ranks: read %.2f, copy %.2f, forward %.2f (%.2f reads), backward %.2f (%.2f copies), "
+        "in place %.2f%s\n",
+        name, ranks, read_ms, copy_ms, forward_ms, forward_ms / read_ms, backward_ms, backward_ms / copy_ms,
+        in_place_ms, sum == 1 ? "." : "");
 }
 
 }  // namespace

@@ -21,27 +21,31 @@ uint64_t hash_value(const T& value, uint64_t start) {
   return fnv1a({reinterpret_cast<const char*>(&value), sizeof value}, start);
 }
 
-// Ranks whose hashes differ get MISMATCH instead of a loss that means nothing.
-uint64_t hash_of(const CrossEntropy& problem) {
-  uint64_t hash =
-      fnv1a({reinterpret_cast<const char*>(problem.targets.data()), problem.targets.size_bytes()});
-  hash = hash_value(problem.vocab, hash);
-  hash = hash_value(problem.dtype, hash);
-  hash = hash_value(problem.ignore_index, hash);
-  hash = hash_value(problem.label_smoothing, hash);
-  return hash_value(problem.z_loss, hash) | 1;
+uint64_t hash_of_targets(const CrossEntropy& problem) {
+  return fnv1a({reinterpret_cast<const char*>(problem.targets.data()), problem.targets.size_bytes()});
 }
 
+uint64_t hash_of_options(const CrossEntropy& problem) {
+  uint64_t hash = hash_value(problem.dtype, kFnvStart);
+  hash = hash_value(problem.ignore_index, hash);
+  hash = hash_value(problem.label_smoothing, hash);
+  return hash_value(problem.z_loss, hash);
+}
+
+// Returns an all-reduce in place. Ranks whose targets or options differ get MISMATCH instead of a loss that
+// means nothing; the text shows some digits of both hashes, which is enough to see which of them it was.
 Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& values) {
+  constexpr uint64_t kShown = 0xfff;
+  const uint64_t targets = hash_of_targets(problem), options = hash_of_options(problem);
   Call call;
   call.kind = OpKind::kAllReduce;
   call.dtype = DSC_DTYPE_F64;
   call.op = op;
   call.send = call.recv = values.data();
   call.count = values.size();
-  call.tag = hash_of(problem);
-  std::snprintf(call.note, sizeof call.note, "vocab %zu, targets and options %08" PRIx32, problem.vocab,
-                static_cast<uint32_t>(call.tag >> 32));
+  call.tag = hash_value(problem.vocab, hash_value(options, targets)) | 1;  // 0 would stand for no tag
+  std::snprintf(call.note, sizeof call.note, "vocab %zu, targets %03" PRIx64 ", options %03" PRIx64,
+                problem.vocab, targets & kShown, options & kShown);
   return call;
 }
 

@@ -128,7 +128,7 @@ def refuses(world):
     refused(dsc.InvalidArgError, "gradient and loss_gradient overlap", entropy.backward, logits[0, :3], out=logits)
     group = world.split(0)
     targets[0] = world.rank
-    refused(dsc.MismatchError, "vocab 8, targets and options", group.vocab_cross_entropy, logits, targets)
+    refused(dsc.MismatchError, "vocab 8, targets ..., options ...", group.vocab_cross_entropy, logits, targets)
     world.barrier()
     return True
 

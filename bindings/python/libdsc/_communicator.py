@@ -15,15 +15,13 @@ from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
-from libdsc._cross_entropy import CrossEntropy, cross_entropy
-from libdsc._objects import Objects
+from libdsc._cross_entropy import Losses
 from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
 from libdsc._pipe_arrays import Shape
 from libdsc._tracebacks import shown
-from libdsc._types import Array
 from libdsc._work import IN_PROGRESS, error_of
 
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
@@ -46,7 +44,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator(Objects):
+class Communicator(Losses):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
@@ -324,48 +322,6 @@ class Communicator(Objects):
             "optimizer_step": optimizer_step,
         }
         return _pipe_run.run(self, schedule, functions, inputs, outputs, stream, variable_shapes, memory)
-
-    # ---- tensor parallelism ------------------------------------------------------------------------------------
-
-    def vocab_cross_entropy(
-        self,
-        logits: Array,
-        targets: Array,
-        vocab_size: Optional[int] = None,
-        label_smoothing: float = 0.0,
-        ignore_index: Optional[int] = None,
-        z_loss: float = 0.0,
-        *,
-        dtype: Any = None,
-    ) -> tuple[Any, CrossEntropy]:
-        """Returns the loss of each token, and an object whose backward() gives the gradients of the logits. Collective.
-
-        Each rank holds consecutive columns of the logits, in the order of the ranks. The formula, and what becomes of
-        infinite logits, are in dsc/cross_entropy.h. Only memory of the host is taken.
-
-            loss, entropy = tensor_parallel.vocab_cross_entropy(logits, targets)
-            gradient = entropy.backward(1 / targets.size, out=logits)
-
-        Args:
-            logits: this rank's columns, [..., columns], of float32, float64, bfloat16 or float16; not written, and
-                needed until backward().
-            targets: the index in the whole vocabulary of each token's word, [...], of int64, the same on all ranks.
-            vocab_size: columns of all ranks together; None: each rank has as many as this one. If it does not divide,
-                the first vocab_size % size ranks hold one more.
-            label_smoothing: probability given to the other words, 0 to below 1, over the whole vocabulary.
-            ignore_index: target of tokens that have loss 0 and gradient 0, such as -100.
-            z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
-            dtype: what the logits are, such as "bf16" for an array of uint16.
-
-        Returns:
-            The losses as an array of numpy in the shape of targets, float64 for logits of float64, otherwise float32;
-            and the CrossEntropy.
-        """
-        try:
-            options = (vocab_size, label_smoothing, ignore_index, z_loss, dtype)
-            return cross_entropy(self, logits, targets, *options)
-        except Exception as error:
-            raise self._shown(error, "vocab_cross_entropy")
 
     # ---- groups and memory -------------------------------------------------------------------------------------
 

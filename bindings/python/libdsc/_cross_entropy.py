@@ -5,18 +5,18 @@ from __future__ import annotations
 import ctypes
 import numbers
 from ctypes import POINTER, byref, c_double, c_int64
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from libdsc import _buffers, _dtypes, _raw
 from libdsc._arguments import INT64_MOST, integer, real
 from libdsc._buffers import Buffer
+from libdsc._calls import Calls
 from libdsc._library import check, last_message, lib
 from libdsc._memory import numpy_module
+from libdsc._objects import Objects
 from libdsc._raw import Dtype
 from libdsc._streams import place_of
-
-if TYPE_CHECKING:
-    from libdsc._communicator import Communicator
+from libdsc._types import Array
 
 
 class CrossEntropy:
@@ -28,7 +28,7 @@ class CrossEntropy:
     __slots__ = ("_world", "_logits", "_targets", "_arguments", "_options", "_state", "_loss_type", "__weakref__")
 
     def __init__(
-        self, world: Communicator, logits: Buffer, targets: Buffer, vocab: int, options: _raw.VocabCrossEntropyOptions
+        self, world: Calls, logits: Buffer, targets: Buffer, vocab: int, options: _raw.VocabCrossEntropyOptions
     ) -> None:
         tokens = targets.count
         self._world, self._logits, self._targets = world, logits, targets
@@ -90,33 +90,74 @@ class CrossEntropy:
         return out, found
 
 
-def cross_entropy(
-    world: Communicator,
-    logits: Any,
-    targets: Any,
-    vocab_size: Optional[int],
-    label_smoothing: float,
-    ignore_index: Optional[int],
-    z_loss: float,
-    dtype: Any,
-) -> tuple[Any, CrossEntropy]:
-    """Communicator.vocab_cross_entropy()."""
-    scores = _buffers.describe(logits, "logits", dtype, False)
-    words = _buffers.describe(targets, "targets", None, False)
-    place_of(world, (scores.owner, words.owner), None)
-    if not scores.shape:
-        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
-    _expect("targets", words, scores.shape[:-1], Dtype.I64)
-    columns = scores.shape[-1]
-    vocab = columns * world.size if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MOST)
-    _expect_columns(world, columns, vocab)
+class Losses(Objects):
+    """The losses of Communicator, over logits that are split over its ranks."""
+
+    __slots__ = ()
+
+    def vocab_cross_entropy(
+        self,
+        logits: Array,
+        targets: Array,
+        vocab_size: Optional[int] = None,
+        label_smoothing: float = 0.0,
+        ignore_index: Optional[int] = None,
+        z_loss: float = 0.0,
+        *,
+        dtype: Any = None,
+    ) -> tuple[Any, CrossEntropy]:
+        """Returns the loss of each token, and an object whose backward() gives the gradients of the logits. Collective.
+
+        Each rank holds consecutive columns of the logits, in the order of the ranks. The formula, and what becomes of
+        infinite logits, are in dsc/cross_entropy.h. Only memory of the host is taken.
+
+            loss, entropy = tensor_parallel.vocab_cross_entropy(logits, targets)
+            gradient = entropy.backward(1 / targets.size, out=logits)
+
+        Args:
+            logits: this rank's columns, [..., columns], of float32, float64, bfloat16 or float16; not written, and
+                needed until backward().
+            targets: the index in the whole vocabulary of each token's word, [...], of int64, the same on all ranks.
+            vocab_size: columns of all ranks together; None: each rank has as many as this one. If it does not divide,
+                the first vocab_size % size ranks hold one more.
+            label_smoothing: probability given to the other words, 0 to below 1, over the whole vocabulary.
+            ignore_index: target of tokens that have loss 0 and gradient 0, such as -100.
+            z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
+            dtype: what the logits are, such as "bf16" for an array of uint16.
+
+        Returns:
+            The losses as an array of numpy in the shape of targets, float64 for logits of float64, otherwise float32;
+            and the CrossEntropy.
+        """
+        try:
+            scores = _buffers.describe(logits, "logits", dtype, False)
+            words = _buffers.describe(targets, "targets", None, False)
+            options = _options(label_smoothing, ignore_index, z_loss)
+            entropy = CrossEntropy(self, scores, words, _vocabulary(self, scores, words, vocab_size), options)
+            return entropy._forward(), entropy
+        except Exception as error:
+            raise self._shown(error, "vocab_cross_entropy")
+
+
+def _options(label_smoothing: float, ignore_index: Optional[int], z_loss: float) -> _raw.VocabCrossEntropyOptions:
     options = _raw.VocabCrossEntropyOptions()
     check(lib.dsc_vocab_cross_entropy_options_init(byref(options), ctypes.sizeof(options)))
     options.label_smoothing, options.z_loss = real("label_smoothing", label_smoothing), real("z_loss", z_loss)
     if ignore_index is not None:
         options.ignore_index = integer("ignore_index", ignore_index, -INT64_MOST, INT64_MOST)
-    made = CrossEntropy(world, scores, words, vocab, options)
-    return made._forward(), made
+    return options
+
+
+def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optional[int]) -> int:
+    """The columns of all ranks, once the arrays fit them and each other."""
+    place_of(world, (logits.owner, targets.owner), None)
+    if not logits.shape:
+        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
+    _expect("targets", targets, logits.shape[:-1], Dtype.I64)
+    columns = logits.shape[-1]
+    vocab = columns * world._size if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MOST)
+    _expect_columns(world, columns, vocab)
+    return vocab
 
 
 def _expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
@@ -127,12 +168,12 @@ def _expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) ->
         raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
 
 
-def _expect_columns(world: Communicator, columns: int, vocab: int) -> None:
+def _expect_columns(world: Calls, columns: int, vocab: int) -> None:
     """Ranks hold equal parts; the first ones are one longer where the vocabulary does not divide."""
-    least, longer = divmod(vocab, world.size)
-    expected = least + (world.rank < longer)
+    least, longer = divmod(vocab, world._size)
+    expected = least + (world._rank < longer)
     if columns != expected:
-        begin = least * world.rank + min(world.rank, longer)
+        begin = least * world._rank + min(world._rank, longer)
         part = f"{begin} to {begin + expected - 1} of {vocab}" if expected else f"none of {vocab}"
-        words = f"rank {world.rank} of {world.size} holds {part}"
+        words = f"rank {world._rank} of {world._size} holds {part}"
         raise ValueError(f"logits has {columns} columns; expected {expected}, because {words}")
