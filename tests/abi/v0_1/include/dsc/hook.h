@@ -44,8 +44,9 @@ typedef struct dsc_bucket {
  * @brief Does one step of reducing a bucket.
  *
  * It may call the operations of bucket->comm. If it returns a work, it is called again with the next step
- * when that is done: before a later bucket is launched, or in dsc_bucket_reducer_finish(). All ranks must
- * make the same calls in the same order.
+ * when that is done: before a later bucket is launched, or in dsc_bucket_reducer_finish(). On a device the
+ * host does not wait for an operation there: the next step's stream comes behind it. All ranks must make the
+ * same calls in the same order.
  *
  * @param[in] context as given to dsc_bucket_reducer_set_hook()
  * @param[in] bucket the bucket
@@ -80,9 +81,11 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, 
  * @param[in] spec a name, with options in parentheses as key=value, and for fp16 and bf16 a hook inside; the
  * same on all ranks. NULL: no hook
  *
- * All but "allreduce" work on gradients of f32 in host memory. Hooks with steps after the first wait, when a
- * bucket is launched, for the operations of the buckets before. Collective: yes. Blocking: until all ranks
- * came. Threads: one at a time per reducer.
+ * All but "allreduce" work on gradients of f32. On a device "allreduce", "fp16" and "bf16" are done there, in
+ * stream order; all others compute on the host, with a copy of each bucket, and cannot be captured in a
+ * graph. Hooks with steps after the first wait, when a bucket is launched, for the operations of the buckets
+ * before, and those that compute on the host for the gradients of these. Collective: yes. Blocking: until all
+ * ranks came. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what exists is named);
  * DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that the hook cannot reduce;
  * DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
@@ -110,7 +113,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer,
 /**
  * @brief Makes the built-in hook of a reducer go on from a saved state.
  *
- * A reducer that rebuilds its buckets forgets it: load after the first iteration, or turn rebuilding off.
+ * A reducer that rebuilds its buckets later forgets it: load after the first iteration was finished, or turn
+ * rebuilding off.
  *
  * @param[in] reducer reducer, between finish and begin, with the hook of the saved state
  * @param[in] state bytes of dsc_bucket_reducer_save_hook()

@@ -64,7 +64,7 @@ typedef struct dsc_bucket_reducer_options {
                              launched first, as in PyTorch; 0 (default): of the one that is launched last */
   dsc_dtype_t grad_dtype; /**< element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16
                              bits: gradients are converted as they are taken and the result is rounded once; 0
-                             (default): the parameters' type. Host memory only */
+                             (default): the parameters' type */
   int32_t keep_sparse_rows; /**< 1: results of sparse gradients are the rows of all ranks one after another; 0
                                (default): coalesced, each index once in ascending order with the sum of its
                                rows */
@@ -260,15 +260,20 @@ DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t s
  * 1e-6)), in its view and in the memory that was marked ready, which must still be valid. As PyTorch's
  * clip_grad_norm_.
  *
+ * On a device it comes behind the work that is on the stream of dsc_bucket_reducer_finish(), which must still
+ * be valid and cannot be captured in a graph now; what comes on that stream afterwards sees the scaled
+ * gradients. The host waits for the norm, at most the time-out.
+ *
  * @param[in] reducer reducer, between finish and begin
  * @param[in] options NULL: defaults, which only compute the norm; the same on all ranks
  * @param[out] norm the norm after scale and before the limit
  *
- * Collective: yes, over the reducer's ranks and shards. Blocking: until all ranks came. Threads: one at a
- * time per reducer.
- * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration;
- * DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers, sparse gradients, and gradients on a
- * device; DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
+ * Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that leaves gradients
+ * different, each rank does it alone and nothing is compared. Blocking: until all ranks came. Threads: one at
+ * a time per reducer.
+ * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration, or in the
+ * capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and sparse gradients;
+ * DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
@@ -283,11 +288,14 @@ DSC_API dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, cons
  * @param[in] reducer reducer
  * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
- * Collective: no. Blocking: no. Threads: one at a time per reducer.
+ * Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join until all ranks
+ * came. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
- * gradient are named), or in the capture of a graph while non-finite gradients are looked for;
- * DSC_ERR_UNSUPPORTED (a stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when
- * an iteration on a device failed after it was finished; DSC_ERR_FORKED
+ * gradient are named), in the capture of a graph while non-finite gradients are looked for, or under a join
+ * with throw_on_early_end when a rank has no more batches; DSC_ERR_MISMATCH and the failures of an operation
+ * under a join; DSC_ERR_UNSUPPORTED (a stream for host memory);
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an iteration on a device failed after it was
+ * finished; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_begin(dsc_bucket_reducer_t* reducer, void* stream);
@@ -327,11 +335,12 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  * gradient stands in the view already, nothing is copied.
  * @param[in] stream for device memory, NULL: the default stream; must be NULL for host memory
  *
- * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; on a device NCCL may
- * wait for the other ranks the first time, at most the communicator's time-out. Ownership: gradient
- * must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads: any, several
- * at once.
- * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG (index, or memory that
+ * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with a hook of
+ * several steps for an earlier bucket of slower ranks; on a device NCCL may wait for the other ranks the
+ * first time, at most the communicator's time-out. Ownership: gradient must stay valid and, on a device,
+ * unchanged until finish, its stream valid as well. Threads: any, several at once.
+ * @return DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
+ * DSC_ERR_INVALID_ARG (index, or memory that
  * overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -394,8 +403,10 @@ DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reduc
  * @param[in] reducer reducer
  * @param[in] index parameter
  * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that was given.
- * The address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()); they are not
- * once a rank has asked for a view
+ * The address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()). Once a rank has
+ * asked for a view they are not rebuilt any more, except by the next dsc_bucket_reducer_begin() where the
+ * iteration that was finished before has decided it: mark_ready without memory is an error then, until the
+ * view was asked for again
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after
  * finish it holds the result until the next begin. Collective: no. Blocking: no. Ownership: the reducer's.
@@ -435,8 +446,9 @@ DSC_API dsc_result_t dsc_bucket_reducer_read_grad(const dsc_bucket_reducer_t* re
  * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient that was passed
  * in is written, the message says which buckets' views hold results already, and the iteration is over; other
  * ranks that had marked them get DSC_ERR_MISMATCH naming this rank and parameter, and then the reducer is
- * revoked; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
- * DSC_ERR_BAD_HANDLE; and the failures of an operation
+ * revoked; where all ranks miss the same ones the reducer goes on, and a hook that remembers errors keeps
+ * what it has not sent of the buckets that had started; DSC_ERR_STATE inside a forward or backward pass of
+ * dsc_pipe_run(), which changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_finish(dsc_bucket_reducer_t* reducer, void* stream);

@@ -13,7 +13,11 @@
  * | 2 | always there | of a unit until it is reduced | ZeRO 2 |
  * | 3 | of a unit from unshard to reshard | of a unit until it is reduced | ZeRO 3, FSDP |
  *
- * All of it is in host memory. `stream` arguments are for later releases and must be NULL.
+ * All of it is in host memory, or in memory of the device that the communicator is bound to, as the
+ * parameters that dsc_sharded_create() gets. On a device calls go on streams: what a call does comes behind
+ * what is on its `stream`, and what is put there later comes behind the call. Only dsc_sharded_clip() waits
+ * for the device; an operation that fails later is told by a later call. NULL is the default stream; no
+ * stream may be captured in a graph. For host memory `stream` must be NULL.
  */
 #ifndef DSC_SHARDED_H
 #define DSC_SHARDED_H
@@ -90,7 +94,8 @@ typedef struct dsc_sharded_options {
 typedef struct dsc_sharded_shard {
   size_t struct_size;     /**< size of this struct as the caller compiled it */
   void* params;           /**< parameters, in stages 1 and 2 where they stand in the full buffer */
-  void* grads;            /**< gradients, valid from dsc_sharded_finish() until the next begin */
+  void* grads;            /**< gradients, valid from dsc_sharded_finish() until the next begin; on a device in
+                             the order of their streams */
   size_t unit;            /**< unit of the bucket */
   size_t bucket;          /**< number of the bucket */
   size_t start;           /**< first element, counted in the bucket */
@@ -112,7 +117,8 @@ typedef struct dsc_sharded_range {
 /** @brief Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
  * parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch
  * + 1 units of parameters, those in a row that are largest, but of max_live_bytes at most. What is used
- * beyond takes pages of memory, which are given back, and is counted from the first call that names the unit.
+ * beyond takes pages of memory, on a device an allocation in stream order, which are given back, and is
+ * counted from the first call that names the unit.
  */
 typedef struct dsc_sharded_memory {
   size_t struct_size;       /**< size of this struct as the caller compiled it */
@@ -212,8 +218,9 @@ DSC_API dsc_result_t dsc_sharded_options_init(dsc_sharded_options_t* options, si
  * and copies the values into them.
  *
  * @param[in] comm communicator; the object uses groups of its own made from it
- * @param[in] params parameters in forward order, in host memory. data is read on rank 0, or with sync 0 on
- * all ranks, where NULL stands for zeros
+ * @param[in] params parameters in forward order, all in host memory or all on the device of comm. data is
+ * read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on a device behind what is on the
+ * default stream
  * @param[in] n_params 1 or more
  * @param[in] options NULL: defaults
  * @param[out] sharded the new object; NULL on failure
@@ -221,9 +228,9 @@ DSC_API dsc_result_t dsc_sharded_options_init(dsc_sharded_options_t* options, si
  * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is used during
  * the call only. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ in them;
- * DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for parameters on a device
- * and for types that cannot be averaged; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures
- * of an operation
+ * DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for types that cannot
+ * be averaged, and for parameters on a device where the library has no kernels; DSC_ERR_OVERFLOW;
+ * DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params,
@@ -234,12 +241,14 @@ DSC_API dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* pa
  * @param[in] sharded sharded parameters
  * @param[in] accumulate 0: the gradient shards are replaced; 1: what this iteration reduces is added to them,
  * for several micro-batches per step
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: on which the optimizer has read the gradient shards, and on
+ * which views may be written next
  *
  * Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters that miss a
  * gradient are named), when its gradients were neither used nor dropped (dsc_sharded_step_done()), or when
- * there are none to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY;
+ * there are none to add to; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream; gradients on a device while
+ * dsc_comm_set_nonfinite_check() looks for NaNs); DSC_ERR_BUSY;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -255,10 +264,10 @@ DSC_API dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulat
  * @param[in] index parameter
  * @param[in] gradient as many elements as the parameter has; not the parameter's own view
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
- * @param[in] stream must be NULL
+ * @param[in] stream as for dsc_sharded_mark_ready()
  *
- * Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: gradient is read during the
- * call only. Threads: any, different parameters at once.
+ * Collective: no. Blocking: no, except as dsc_sharded_mark_ready(). Ownership: as for
+ * dsc_sharded_mark_ready(). Threads: any, different parameters at once.
  * @return as dsc_sharded_mark_ready()
  * @since 0.1
  */
@@ -273,15 +282,16 @@ DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index
  *
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
- * @param[in] gradient as many elements as the parameter has, copied; NULL or the parameter's view: it stands
- * in the view already
+ * @param[in] gradient as many elements as the parameter has, copied, in memory of the parameters' kind; NULL
+ * or the parameter's view: it stands in the view already
  * @param[in] dtype type of its elements: the gradient type or the parameter's; 0: the gradient type
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: on which the gradient is made
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in stages 2 and 3
  * the first gradient of a unit may wait for units that were started before, at most 20 ms, and where
- * max_live_bytes would be exceeded until they are reduced. Ownership: gradient is read during the call only.
- * Threads: any, several at once.
+ * max_live_bytes would be exceeded until they are reduced; on a device the stream waits instead, and at once.
+ * Ownership: host: gradient is read during the call; device: it is read in stream order, so its memory may be
+ * used again by what is put on the stream after the call. Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -306,9 +316,10 @@ DSC_API dsc_result_t dsc_sharded_mark_unused(dsc_sharded_t* sharded, size_t inde
  * Also waits for gathers of parameters that still run, so that the optimizer may write to the shards.
  *
  * @param[in] sharded sharded parameters
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: it waits in place of the call, and the optimizer comes on it
  *
- * Collective: yes. Blocking: until all units are reduced. Threads: one at a time per sharded parameters.
+ * Collective: yes. Blocking: until all units are reduced; on a device no, except when parameters were not
+ * marked. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient shards hold
  * nothing of use, and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming
  * this rank and parameter, and then the object is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks,
@@ -323,17 +334,19 @@ DSC_API dsc_result_t dsc_sharded_finish(dsc_sharded_t* sharded, void* stream);
  * @brief Scales all gradients, gives their 2-norm, and limits it.
  *
  * Every rank sums the squares of its shards in f64, and the sums are added in the order of the ranks, so that
- * all ranks get the same bits. The gradient shards are multiplied by scale * min(1, max_norm / (norm +
- * 1e-6)), as dsc_bucket_reducer_clip() does. A norm that is NaN or infinite changes nothing, on all ranks,
- * and is given: with loss scaling, skip the step then.
+ * all ranks get the same bits. On a device the squares are added in another order than in host memory, the
+ * same at every call. The gradient shards are multiplied by scale * min(1, max_norm / (norm + 1e-6)), as
+ * dsc_bucket_reducer_clip() does. A norm that is NaN or infinite changes nothing, on all ranks, and is given:
+ * with loss scaling, skip the step then.
  *
  * @param[in] sharded sharded parameters, after dsc_sharded_finish()
  * @param[in] options max_norm and scale, the same on all ranks; shards and counted must be NULL, and norm
  * DSC_NORM_TWO. NULL: defaults, which only compute the norm
  * @param[out] norm the norm after scale and before the limit
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: gradients are read and scaled in its order
  *
- * Collective: yes. Blocking: until all ranks came. Threads: one at a time per sharded parameters.
+ * Collective: yes. Blocking: until all ranks came; on a device until the gradients are there, at most the
+ * time-out of the communicator. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream, or
  * other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BUSY;
  * DSC_ERR_BAD_HANDLE; and the failures of an operation
@@ -347,15 +360,16 @@ DSC_API dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_opt
  *
  * In stages 1 and 2 it starts to gather the parameters of all units, in forward order; dsc_sharded_wait()
  * waits for one of them, so that the next forward pass begins while later units are on their way. In stage 3
- * it gives back the units that are unsharded, and starts to gather those that come first. Ranks that say
- * different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
+ * it gives back the units that are unsharded (with changed 0 they stay), and starts to gather those that come
+ * first. Ranks that say different things get DSC_ERR_MISMATCH in the next call that gathers or reduces.
  *
  * @param[in] sharded sharded parameters, outside of an iteration
  * @param[in] changed 1: the parameter shards have new values; 0: the step was skipped; the same on all ranks
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: on which the optimizer has read and written the shards and
+ * the program has read full parameters
  *
- * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over. Threads:
- * one at a time per sharded parameters.
+ * Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are over; on a
+ * device no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream);
  * DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
@@ -385,10 +399,10 @@ DSC_API dsc_result_t dsc_sharded_unshard(dsc_sharded_t* sharded, size_t unit);
  * dsc_sharded_unshard().
  * @param[in] sharded sharded parameters
  * @param[in] unit unit
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: it waits in place of the call
  *
- * Collective: no, but it waits for what all ranks have started. Blocking: until the parameters are there.
- * Threads: one at a time per sharded parameters.
+ * Collective: no, but it waits for what all ranks have started. Blocking: until the parameters are there; on
+ * a device no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
  * DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation
  * @since 0.1
@@ -398,14 +412,15 @@ DSC_API dsc_result_t dsc_sharded_wait(dsc_sharded_t* sharded, size_t unit, void*
 /**
  * @brief Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
  *
- * Any later access to their views faults (SIGSEGV) until the unit is unsharded again.
+ * Any later access to their views faults (SIGSEGV) until the unit is unsharded again. On a device nothing
+ * faults: the memory is used for other units, in the order of the stream.
  *
  * @param[in] sharded sharded parameters
  * @param[in] unit unit
- * @param[in] stream must be NULL
+ * @param[in] stream host memory: NULL; a device: on which the parameters were read
  *
  * Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a gather of the unit
- * is over. Threads: one at a time per sharded parameters.
+ * is over; on a device no. Threads: one at a time per sharded parameters.
  * @return DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
@@ -416,10 +431,12 @@ DSC_API dsc_result_t dsc_sharded_reshard(dsc_sharded_t* sharded, size_t unit, vo
  * @brief Gives the place of a parameter in its bucket.
  * @param[in] sharded sharded parameters
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, contiguous; the same address on every call
+ * @param[out] view as many elements as the parameter has, contiguous; the same address on every call, except
+ * in stage 3 on a device, where it may be another one after each dsc_sharded_unshard()
  *
  * The values may be read from dsc_sharded_wait() until the next dsc_sharded_step_done(), in stage 3 until
- * dsc_sharded_reshard(). Collective: no. Blocking: no. Ownership: the object's. Threads: any.
+ * dsc_sharded_reshard(), on a device by what is put on their streams meanwhile. Collective: no. Blocking: no.
+ * Ownership: the object's. Threads: any.
  * @return DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
@@ -435,9 +452,11 @@ DSC_API dsc_result_t dsc_sharded_param_view(dsc_sharded_t* sharded, size_t index
  *
  * A gradient that is computed there is not copied; in stages 2 and 3 its unit then takes pages of its own in
  * place of the pool's, which costs more than the copy. From begin until it is marked ready it is the
- * caller's; it holds zeros at first, to which a framework may add, and again once its unit is reduced.
- * Collective: no. Blocking: no. Ownership: the object's. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
+ * caller's; it holds zeros at first, to which a framework may add, and again once its unit is reduced. On a
+ * device gradients have a lasting place in stage 1 only. Collective: no. Blocking: no. Ownership: the
+ * object's. Threads: any.
+ * @return DSC_OK; DSC_ERR_UNSUPPORTED on a device in stages 2 and 3; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+ * DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** view);
@@ -535,7 +554,8 @@ DSC_API dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded);
  * @brief Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
  * @param[in] sharded sharded parameters; NULL does nothing
  *
- * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards. Threads: any.
+ * Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards,
+ * also for what is still on streams. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
