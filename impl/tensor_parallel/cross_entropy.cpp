@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "dtype/dtype.hpp"
+#include "dtype/fp_mode.hpp"
 #include "tensor_parallel/cross_entropy_rows.hpp"
 
 namespace dsc {
@@ -167,6 +168,7 @@ void check_cross_entropy(const CrossEntropy& problem) {
 
 void cross_entropy_forward(Comm& comm, const CrossEntropy& problem, const void* logits, void* loss,
                            std::span<TokenState> states) {
+  const FpMode mode;  // the caller's must not change the bits of a loss
   const size_t tokens = problem.targets.size();
   const bool with_sum = problem.label_smoothing != 0;
   std::vector<RowSums> own(tokens);
@@ -192,6 +194,7 @@ void cross_entropy_forward(Comm& comm, const CrossEntropy& problem, const void* 
 
 void cross_entropy_backward(const CrossEntropy& problem, const void* logits,
                             std::span<const TokenState> states, const void* loss_gradient, void* gradient) {
+  const FpMode mode;
   for (size_t token = 0; token < problem.targets.size(); ++token) {
     void* out = row_of(problem, gradient, token);
     if (is_ignored(problem, token)) {
