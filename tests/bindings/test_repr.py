@@ -45,6 +45,7 @@ MAKE = {
     "BucketReducer": lambda w: dsc.BucketReducer(w, [np.zeros(3)]),
     "Communicator": lambda w: w,
     "FoundSchedule": lambda w: dsc.find_schedule(2, 2),
+    "CrossEntropy": lambda w: w.vocab_cross_entropy(np.zeros((1, 2)), np.array([0]))[1],
     "Join": lambda w: dsc.Join(dsc.BucketReducer(w, [np.zeros(3)])),
     "Mesh": lambda w: dsc.Mesh({"dp": 1}),
     "MeshGroup": lambda w: dsc.Mesh({"dp": 2}, "dp").plan()[0],

@@ -57,6 +57,32 @@ def test_parts_of_several_tensors_are_averaged_together(n):
     assert tensors > 0 and dsc.spawn(average_parts, n, args=(n,), timeout=SECONDS) == [tensors] * n
 
 
+# ---- Megatron-LM: vocab_parallel_cross_entropy() ------------------------------------------------------------------
+
+
+def lose_words(rank, n):
+    world, done = start(rank, n), 0
+    for row in rows("mg_vocab_ce", n=n):
+        whole = np.array(row["logits_full"], np.float32).reshape(row["T"], row["V"])
+        logits = np.ascontiguousarray(np.split(whole, n, -1)[rank])
+        targets, grads = np.array(row["target"]), np.array(row["grad_output"], np.float32)
+        loss, entropy = world.vocab_cross_entropy(logits, targets, label_smoothing=row["label_smoothing"])
+        np.testing.assert_allclose(loss, row["loss"], 1e-6, 1e-6)
+        expected = np.array(row["grad"][rank]).reshape(logits.shape)
+        np.testing.assert_allclose(entropy.backward(grads), expected, 1e-5, 2e-7)
+        if row["label_smoothing"] == 0:
+            np.testing.assert_allclose(loss, row["dense_loss"], 1e-6, 1e-6)
+        done += 1
+    dsc.finalize()
+    return done
+
+
+@pytest.mark.parametrize("n, count", [(1, 4), (2, 2), (4, 2)])
+def test_cross_entropy_of_a_split_vocabulary(n, count):
+    """With smoothing on one rank only: Megatron-LM smooths over the part of the vocabulary that a rank has."""
+    assert dsc.spawn(lose_words, n, args=(n,), timeout=SECONDS) == [count] * n
+
+
 # ---- Megatron-LM: the mappings of tensor parallelism --------------------------------------------------------------
 
 

@@ -339,9 +339,38 @@ static void a_first_message_is_not_captured(void** state) {
   assert_int_equal(run_ranks(2, first_message_body, NULL), 0);
 }
 
+/* Cross entropy is computed on the host, and says so before other ranks can notice the call. */
+static int cross_entropy_body(rank_t* self) {
+  float logits[4] = {0}, loss[2] = {0};
+  const int64_t targets[2] = {0, 1};
+  double state[4] = {0};
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL);
+  const size_t vocab = 2 * (size_t)self->size;
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_vocab_cross_entropy_forward(self->world, data, targets, 2, vocab, DSC_DTYPE_F32, NULL,
+                                               loss, state));
+  CHECK(self, strstr(dsc_last_error_message(), "logits is memory of device ") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), ", expected memory of the host") != NULL);
+  CHECK_OK(self, dsc_vocab_cross_entropy_forward(self->world, logits, targets, 2, vocab, DSC_DTYPE_F32, NULL,
+                                                 loss, state));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
+               dsc_vocab_cross_entropy_backward(self->world, logits, targets, 2, vocab, DSC_DTYPE_F32, NULL,
+                                                state, NULL, data));
+  CHECK(self, strstr(dsc_last_error_message(), "gradient is memory of device ") != NULL);
+  gpu_free(data);
+  return 0;
+}
+
+static void cross_entropy_is_for_the_host(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, cross_entropy_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),
+      cmocka_unit_test(cross_entropy_is_for_the_host),
       cmocka_unit_test(buffers_that_do_not_go_together),
       cmocka_unit_test(reductions_want_aligned_elements),
       cmocka_unit_test(streams_keep_their_order),

@@ -278,9 +278,10 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {
-    walk_pure, walk_init, walk_comm, walk_operations, walk_recovery, walk_reducer,  walk_features,
-    walk_tied, walk_pipe, walk_mesh, walk_store,      walk_trace,    walk_simulate, walk_sharded};
+static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm,         walk_operations,
+                                           walk_recovery, walk_reducer, walk_features,     walk_tied,
+                                           walk_pipe,     walk_mesh,    walk_store,        walk_trace,
+                                           walk_simulate, walk_sharded, walk_cross_entropy};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -329,6 +330,11 @@ static void sharded_parameters(void** state) {
 static void tied_layers(void** state) {
   (void)state;
   walk_all(walk_tied);
+}
+
+static void cross_entropy(void** state) {
+  (void)state;
+  walk_all(walk_cross_entropy);
 }
 
 static void pipeline_schedules(void** state) {
@@ -418,6 +424,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(reducers),
       cmocka_unit_test(sharded_parameters),
       cmocka_unit_test(tied_layers),
+      cmocka_unit_test(cross_entropy),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(simulations),
       cmocka_unit_test(meshes),

@@ -16,6 +16,7 @@ from libdsc._log import log_to_logging, read_log, set_log  # first, so that its 
 from libdsc._batch import Batch
 from libdsc._raw import Backend, Dtype, Op, Result, Source
 from libdsc._communicator import Communicator, OpStats
+from libdsc._cross_entropy import CrossEntropy
 from libdsc.errors import (
     AddrInUseError,
     AuthError,
@@ -92,6 +93,7 @@ __all__ = [
     "CallbackError",
     "Communicator",
     "ConfigError",
+    "CrossEntropy",
     "DscError",
     "Dtype",
     "Error",

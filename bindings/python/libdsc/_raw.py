@@ -469,6 +469,22 @@ class ClipOptions(ctypes.Structure):
     ]
 
 
+class VocabCrossEntropyOptions(ctypes.Structure):
+    """Options of cross entropy, the same on all ranks. Fill with dsc_vocab_cross_entropy_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value, -100 in PyTorch; INT64_MIN (default): none
+    label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
+    z_loss: float  # factor of the z-loss, 0 (default) or more, finite
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("ignore_index", ctypes.c_int64),
+        ("label_smoothing", ctypes.c_double),
+        ("z_loss", ctypes.c_double),
+    ]
+
+
 class Bucket(ctypes.Structure):
     """A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer until
     dsc_bucket_reducer_finish() has returned."""
@@ -1762,6 +1778,28 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_vocab_cross_entropy_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_vocab_cross_entropy_forward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_vocab_cross_entropy_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions),
+            ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_void_p
         ],
     ),
     "dsc_bucket_reducer_set_hook": (

@@ -706,6 +706,22 @@ pub struct dsc_clip_options_t {
     pub reserved: i32,
 }
 
+/// Options of cross entropy, the same on all ranks. Fill with
+/// dsc_vocab_cross_entropy_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_vocab_cross_entropy_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any
+    /// value, -100 in PyTorch; INT64_MIN (default): none
+    pub ignore_index: i64,
+    /// probability given to the other words, from 0 (default) to below 1
+    pub label_smoothing: f64,
+    /// factor of the z-loss, 0 (default) or more, finite
+    pub z_loss: f64,
+}
+
 /// A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer
 /// until dsc_bucket_reducer_finish() has returned.
 #[repr(C)]
@@ -2980,6 +2996,89 @@ extern "C" {
         comm: *mut dsc_comm_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_vocab_cross_entropy_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_options_init(
+        options: *mut dsc_vocab_cross_entropy_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Computes the loss of each token.
+    ///
+    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in the order of the
+    ///   ranks
+    /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
+    /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
+    ///   ranks
+    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
+    /// - `vocab` (in): columns on all ranks together, 1 or more, 2 or more with label smoothing;
+    ///   may be less than the number of ranks
+    /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
+    /// - `options` (in): NULL: defaults
+    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; on all ranks
+    ///   the same bits, if their C libraries compute the same logarithms
+    /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
+    ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
+    ///   vocabulary; NULL if not needed
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs
+    /// overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
+    /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
+    /// a device; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if
+    /// ranks differ in targets, tokens, vocab, dtype or options; and the failures of an operation.
+    /// On failure the outputs are as before.. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_forward(
+        comm: *mut dsc_comm_t,
+        logits: *const c_void,
+        targets: *const i64,
+        tokens: usize,
+        vocab: usize,
+        dtype: dsc_dtype_t,
+        options: *const dsc_vocab_cross_entropy_options_t,
+        loss: *mut c_void,
+        state: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of this rank's logits from the logits themselves; no rank is asked.
+    ///
+    /// - `comm` (in): communicator of the forward call, also after it has failed
+    /// - `logits` (in): as given to dsc_vocab_cross_entropy_forward(), unchanged
+    /// - `targets` (in): likewise
+    /// - `tokens` (in): likewise
+    /// - `vocab` (in): likewise
+    /// - `dtype` (in): likewise
+    /// - `options` (in): likewise
+    /// - `state` (in): 2 * tokens entries, as dsc_vocab_cross_entropy_forward() wrote them
+    /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
+    ///   loss; NULL: 1 for all
+    /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
+    ///   otherwise it overlaps no input
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for memory of a
+    /// device; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_backward(
+        comm: *const dsc_comm_t,
+        logits: *const c_void,
+        targets: *const i64,
+        tokens: usize,
+        vocab: usize,
+        dtype: dsc_dtype_t,
+        options: *const dsc_vocab_cross_entropy_options_t,
+        state: *const f64,
+        loss_gradient: *const c_void,
+        gradient: *mut c_void,
     ) -> dsc_result_t;
 
     /// Sets a function of the caller's as the hook of a reducer.

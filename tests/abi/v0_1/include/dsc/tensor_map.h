@@ -84,6 +84,39 @@ DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mappi
                                     dsc_work_t** work);
 
 /**
+ * @brief One chunk of a step of a mapping, so that computation overlaps with it.
+ *
+ * A gather of several chunks is started at once, with a work object for each; the caller multiplies a chunk
+ * as soon as its work is complete, while the next ones travel. A reduce-scatter starts each chunk when it has
+ * been computed. Together the chunks do what dsc_tensor_map() does. With outer above 1, chunk c is rows of
+ * outer and contiguous in both buffers. With outer 1 it is a range of every rank's part: in the whole, one
+ * piece of each rank's part. Ranges are those of dsc_split_range().
+ *
+ * @param[in] comm the ranks that divide the tensor
+ * @param[in] mapping a ::dsc_tensor_mapping; not ALL_TO_ALL, SEQUENCE_TO_HIDDEN or HIDDEN_TO_SEQUENCE
+ * @param[in] direction a ::dsc_map_direction
+ * @param[in] send the whole buffer, of which this call reads its chunk; see dsc_tensor_map()
+ * @param[out] recv the whole buffer, of which this call writes its chunk
+ * @param[in] outer see dsc_tensor_map()
+ * @param[in] dim see dsc_tensor_map()
+ * @param[in] inner see dsc_tensor_map()
+ * @param[in] chunk 0 to chunks - 1; all ranks take the chunks in the same order, each once
+ * @param[in] chunks number of chunks, 1 or more; may exceed the elements, then some chunks are empty
+ * @param[in] dtype a ::dsc_dtype
+ * @param[in] stream see collectives.h
+ * @param[out] work NULL to block, else the new work object
+ *
+ * Collective: yes. Blocking, ownership: as dsc_tensor_map(); a chunk's memory is final when its work is
+ * complete, whatever happens to later chunks. Threads: one at a time per communicator.
+ * @return as dsc_tensor_map()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
+                                          dsc_map_direction_t direction, const void* send, void* recv,
+                                          size_t outer, size_t dim, size_t inner, size_t chunk, size_t chunks,
+                                          dsc_dtype_t dtype, void* stream, dsc_work_t** work);
+
+/**
  * @brief One step of a mapping, with parts of any sizes.
  *
  * Like dsc_tensor_map(), but part r of dim has parts[r] elements, which may be 0.

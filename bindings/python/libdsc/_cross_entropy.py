@@ -1,0 +1,179 @@
+"""Cross entropy of logits whose vocabulary is split over ranks."""
+
+from __future__ import annotations
+
+import ctypes
+import numbers
+from ctypes import POINTER, byref, c_double, c_int64
+from typing import Any, Optional
+
+from libdsc import _buffers, _dtypes, _raw
+from libdsc._arguments import INT64_MOST, integer, real
+from libdsc._buffers import Buffer
+from libdsc._calls import Calls
+from libdsc._library import check, last_message, lib
+from libdsc._memory import numpy_module
+from libdsc._raw import Dtype
+from libdsc._streams import place_of
+from libdsc._tensor_map import TensorMaps
+from libdsc._types import Array
+
+
+class CrossEntropy:
+    """What backward() needs of a cross entropy: the logits, the targets, and two numbers per token.
+
+    Made by Communicator.vocab_cross_entropy(). Logits and targets must stay as they are until backward().
+    """
+
+    __slots__ = ("_world", "_logits", "_targets", "_arguments", "_options", "_state", "_loss_type", "__weakref__")
+
+    def __init__(
+        self, world: Calls, logits: Buffer, targets: Buffer, vocab: int, options: _raw.VocabCrossEntropyOptions
+    ) -> None:
+        tokens = targets.count
+        self._world, self._logits, self._targets = world, logits, targets
+        self._options = options
+        places = ctypes.cast(targets.address, POINTER(c_int64))
+        self._arguments = (logits.address, places, tokens, vocab, logits.dtype, byref(options))
+        self._state = (c_double * max(1, 2 * tokens))()
+        self._loss_type = Dtype.F64 if logits.dtype == Dtype.F64 else Dtype.F32
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{extent}" for extent in self._logits.shape)
+        return f"<libdsc.CrossEntropy on {self._world.name!r}: logits [{names}], {_dtypes.long_name(self._logits.dtype)}>"
+
+    def _forward(self) -> Any:
+        numpy = numpy_module()
+        loss = numpy.empty(self._targets.shape, _dtypes.numpy_type(self._loss_type))
+        self._world._call(lib.dsc_vocab_cross_entropy_forward, *self._arguments, loss.ctypes.data, self._state)
+        return loss
+
+    def backward(self, grad_loss: Any = None, out: Any = None) -> Any:
+        """Returns the gradients of this rank's logits. Not collective; may be called several times.
+
+        Args:
+            grad_loss: the gradients of the losses, an array of their shape and type, or one number for all, such as
+                1 / tokens for a mean; None: 1.
+            out: where the gradients go, an array as the logits, or the logits themselves, which are lost then and
+                with them further calls; None: a new array of numpy, of uint16 for bf16.
+        """
+        weights = self._weights(grad_loss)
+        result, place = self._result(out)
+        place_of(self._world, place.owner, None)
+        arguments = (*self._arguments, self._state, None if weights is None else weights.address, place.address)
+        code = lib.dsc_vocab_cross_entropy_backward(self._world._handle, *arguments)
+        if code < 0:
+            self._world._fail(code, last_message(), "vocab_cross_entropy_backward")
+        return result
+
+    def _weights(self, grad_loss: Any) -> Optional[Buffer]:
+        if grad_loss is None:
+            return None
+        if isinstance(grad_loss, numbers.Real):
+            numpy = numpy_module()
+            kind = _dtypes.numpy_type(self._loss_type)
+            grad_loss = numpy.full(self._targets.shape, real("grad_loss", grad_loss), kind)
+        found = _buffers.describe(grad_loss, "grad_loss", None, False)
+        _expect("grad_loss", found, self._targets.shape, self._loss_type)
+        place_of(self._world, found.owner, None)
+        return found
+
+    def _result(self, out: Any) -> tuple[Any, Buffer]:
+        logits = self._logits
+        code = Dtype(logits.dtype)
+        if out is None:
+            result = numpy_module().empty(logits.shape, _dtypes.view_type(code))
+            return result, _buffers.describe(result, "out", code, True)
+        same_size = Dtype.BF16 if code == Dtype.BF16 else None
+        found = _buffers.describe(out, "out", same_size, True)
+        _expect("out", found, logits.shape, code)
+        return out, found
+
+
+class Losses(TensorMaps):
+    """The losses of Communicator, over logits that are split over its ranks."""
+
+    __slots__ = ()
+
+    def vocab_cross_entropy(
+        self,
+        logits: Array,
+        targets: Array,
+        vocab_size: Optional[int] = None,
+        label_smoothing: float = 0.0,
+        ignore_index: Optional[int] = None,
+        z_loss: float = 0.0,
+        *,
+        dtype: Any = None,
+    ) -> tuple[Any, CrossEntropy]:
+        """Returns the loss of each token, and an object whose backward() gives the gradients of the logits. Collective.
+
+        Each rank holds consecutive columns of the logits, in the order of the ranks. The formula, and what becomes of
+        infinite logits, are in dsc/cross_entropy.h. Only memory of the host is taken.
+
+            loss, entropy = tensor_parallel.vocab_cross_entropy(logits, targets)
+            gradient = entropy.backward(1 / targets.size, out=logits)
+
+        Args:
+            logits: this rank's columns, [..., columns], of float32, float64, bfloat16 or float16; not written, and
+                needed until backward().
+            targets: the index in the whole vocabulary of each token's word, [...], of int64, the same on all ranks.
+            vocab_size: columns of all ranks together; None: each rank has as many as this one. If it does not divide,
+                the first vocab_size % size ranks hold one more.
+            label_smoothing: probability given to the other words, 0 to below 1, over the whole vocabulary.
+            ignore_index: target of tokens that have loss 0 and gradient 0, such as -100.
+            z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
+            dtype: what the logits are, such as "bf16" for an array of uint16.
+
+        Returns:
+            The losses as an array of numpy in the shape of targets, float64 for logits of float64, otherwise float32;
+            and the CrossEntropy.
+        """
+        try:
+            scores = _buffers.describe(logits, "logits", dtype, False)
+            words = _buffers.describe(targets, "targets", None, False)
+            options = _options(label_smoothing, ignore_index, z_loss)
+            entropy = CrossEntropy(self, scores, words, _vocabulary(self, scores, words, vocab_size), options)
+            return entropy._forward(), entropy
+        except Exception as error:
+            raise self._shown(error, "vocab_cross_entropy")
+
+
+def _options(label_smoothing: float, ignore_index: Optional[int], z_loss: float) -> _raw.VocabCrossEntropyOptions:
+    options = _raw.VocabCrossEntropyOptions()
+    check(lib.dsc_vocab_cross_entropy_options_init(byref(options), ctypes.sizeof(options)))
+    options.label_smoothing, options.z_loss = real("label_smoothing", label_smoothing), real("z_loss", z_loss)
+    if ignore_index is not None:
+        options.ignore_index = integer("ignore_index", ignore_index, -INT64_MOST, INT64_MOST)
+    return options
+
+
+def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optional[int]) -> int:
+    """The columns of all ranks, once the arrays fit them and each other."""
+    place_of(world, (logits.owner, targets.owner), None)
+    if not logits.shape:
+        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
+    _expect("targets", targets, logits.shape[:-1], Dtype.I64)
+    columns = logits.shape[-1]
+    vocab = columns * world._size if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MOST)
+    _expect_columns(world, columns, vocab)
+    return vocab
+
+
+def _expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
+    if found.shape != tuple(shape):
+        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
+    if found.dtype != dtype:
+        names = [_dtypes.long_name(code) for code in (found.dtype, dtype)]
+        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
+
+
+def _expect_columns(world: Calls, columns: int, vocab: int) -> None:
+    """Ranks hold equal parts; the first ones are one longer where the vocabulary does not divide."""
+    least, longer = divmod(vocab, world._size)
+    expected = least + (world._rank < longer)
+    if columns != expected:
+        begin = least * world._rank + min(world._rank, longer)
+        part = f"{begin} to {begin + expected - 1} of {vocab}" if expected else f"none of {vocab}"
+        words = f"rank {world._rank} of {world._size} holds {part}"
+        raise ValueError(f"logits has {columns} columns; expected {expected}, because {words}")

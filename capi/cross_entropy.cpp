@@ -1,0 +1,133 @@
+#include "dsc/cross_entropy.h"
+
+#include "base/guard.hpp"
+#include "base/options.hpp"
+#include "checks.hpp"
+#include "comm_call.hpp"
+#include "device/context.hpp"
+#include "tensor_parallel/cross_entropy.hpp"
+
+namespace {
+
+static_assert(sizeof(dsc::TokenState) == 2 * sizeof(double), "state is an array of pairs of f64");
+
+dsc_vocab_cross_entropy_options_t default_options() {
+  dsc_vocab_cross_entropy_options_t options{};
+  options.struct_size = sizeof options;
+  options.ignore_index = INT64_MIN;
+  return options;
+}
+
+// An argument that is an array.
+struct Array {
+  const char* name;
+  const void* data;
+  size_t bytes;
+};
+
+void check_array(const dsc::Comm& comm, const Array& array, size_t element_bytes) {
+  dsc::check_buffer(array.name, array.data, array.bytes);
+  if (reinterpret_cast<uintptr_t>(array.data) % element_bytes != 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is at %p, expected an address that is a multiple of %zu", array.name,
+              array.data, element_bytes);
+  if (!array.data || !comm.device_context()) return;
+  const int found = dsc::device_of_memory(*comm.device_context()->device, array.data);
+  if (found != dsc::kHostMemory)
+    dsc::fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name,
+              found);
+}
+
+void check_apart(const Array& one, const Array& other) {
+  const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
+  if (one.data && other.data && a < b + other.bytes && b < a + one.bytes)
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s and %s overlap, expected separate memory", one.name, other.name);
+}
+
+void check_logit_type(int32_t dtype) {
+  dsc::check_dtype(dtype);
+  if (dtype != DSC_DTYPE_F32 && dtype != DSC_DTYPE_F64 && dtype != DSC_DTYPE_BF16 && dtype != DSC_DTYPE_F16)
+    dsc::fail(DSC_ERR_UNSUPPORTED, "dtype is %s, expected f32, f64, bf16 or f16", dsc::dtype_name(dtype));
+}
+
+// What both calls are given, checked.
+struct Given {
+  Given(const dsc::Comm& comm, const void* logits_in, const int64_t* targets_in, size_t tokens, size_t vocab,
+        int32_t dtype, const dsc_vocab_cross_entropy_options_t* options_in)
+      : tokens(tokens) {
+    check_logit_type(dtype);
+    const auto options = dsc::read_sized(options_in, default_options(), "options");
+    problem.dtype = dtype;
+    problem.vocab = vocab;
+    problem.own = dsc::vocab_range(vocab, comm.size(), comm.rank());
+    problem.ignore_index = options.ignore_index;
+    problem.label_smoothing = options.label_smoothing;
+    problem.z_loss = options.z_loss;
+    dsc::checked_bytes(tokens, DSC_DTYPE_F64, 3);  // the sums of each token, which take most
+    targets = {"targets", targets_in, tokens * sizeof(int64_t)};
+    check_array(comm, targets, sizeof(int64_t));
+    problem.targets = {targets_in, tokens};
+    dsc::check_cross_entropy(problem);
+    logits = {"logits", logits_in, dsc::checked_bytes(tokens, dtype, problem.own.count)};
+    check_array(comm, logits, dsc::dtype_bytes(dtype));
+  }
+
+  int32_t loss_type() const { return problem.dtype == DSC_DTYPE_F64 ? DSC_DTYPE_F64 : DSC_DTYPE_F32; }
+  Array losses(const char* name, const void* data) const {
+    return {name, data, tokens * dsc::dtype_bytes(loss_type())};
+  }
+  Array states(const void* data) const { return {"state", data, tokens * sizeof(dsc::TokenState)}; }
+
+  size_t tokens;
+  dsc::CrossEntropy problem;
+  Array logits{};
+  Array targets{};
+};
+
+}  // namespace
+
+dsc_result_t dsc_vocab_cross_entropy_options_init(dsc_vocab_cross_entropy_options_t* options,
+                                                  size_t struct_size) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_options(), "options"); });
+}
+
+dsc_result_t dsc_vocab_cross_entropy_forward(dsc_comm_t* comm, const void* logits, const int64_t* targets,
+                                             size_t tokens, size_t vocab, dsc_dtype_t dtype,
+                                             const dsc_vocab_cross_entropy_options_t* options, void* loss,
+                                             double* state) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    const Given given(*inside, logits, targets, tokens, vocab, dtype, options);
+    const Array losses = given.losses("loss", loss), states = given.states(state);
+    check_array(*inside, losses, dsc::dtype_bytes(given.loss_type()));
+    if (state) check_array(*inside, states, sizeof(double));
+    for (const Array& input : {given.logits, given.targets}) {
+      check_apart(losses, input);
+      check_apart(states, input);
+    }
+    check_apart(losses, states);
+    const auto kept = reinterpret_cast<dsc::TokenState*>(state);
+    dsc::cross_entropy_forward(*inside, given.problem, logits, loss, {kept, kept ? tokens : 0});
+  });
+}
+
+dsc_result_t dsc_vocab_cross_entropy_backward(const dsc_comm_t* comm, const void* logits,
+                                              const int64_t* targets, size_t tokens, size_t vocab,
+                                              dsc_dtype_t dtype,
+                                              const dsc_vocab_cross_entropy_options_t* options,
+                                              const double* state, const void* loss_gradient,
+                                              void* gradient) {
+  return dsc::guard(__func__, [&] {
+    const auto inside = dsc::pin_comm(comm);
+    const Given given(*inside, logits, targets, tokens, vocab, dtype, options);
+    const Array states = given.states(state), losses = given.losses("loss_gradient", loss_gradient);
+    const Array result{"gradient", gradient, given.logits.bytes};
+    check_array(*inside, states, sizeof(double));
+    if (loss_gradient) check_array(*inside, losses, dsc::dtype_bytes(given.loss_type()));
+    check_array(*inside, result, dsc::dtype_bytes(dtype));
+    for (const Array& input : {given.targets, states, losses}) check_apart(result, input);
+    if (gradient != logits) check_apart(result, given.logits);
+    const std::span kept(reinterpret_cast<const dsc::TokenState*>(state), tokens);
+    dsc::cross_entropy_backward(given.problem, logits, kept, loss_gradient, gradient);
+  });
+}

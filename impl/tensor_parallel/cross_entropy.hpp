@@ -1,0 +1,53 @@
+// Cross entropy of logits whose vocabulary is split over the ranks of a communicator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "comm/comm.hpp"
+
+namespace dsc {
+
+// The part of the vocabulary that a rank holds.
+struct VocabRange {
+  size_t begin;
+  size_t count;
+};
+
+// Ranks have consecutive parts; the first vocab % ranks parts are one longer.
+VocabRange vocab_range(size_t vocab, int ranks, int rank) noexcept;
+
+// What is the same on all ranks, but for `own`.
+struct CrossEntropy {
+  int32_t dtype = 0;                   // of the logits
+  size_t vocab = 0;                    // on all ranks together
+  VocabRange own{};                    // of this rank
+  std::span<const int64_t> targets{};  // one for each token
+  int64_t ignore_index = INT64_MIN;    // target of tokens that have no loss
+  double label_smoothing = 0;          // probability that goes to other words than the target
+  double z_loss = 0;                   // factor of the square of log(sum(exp(logits)))
+};
+
+// Throws INVALID_ARG for settings out of range, and for a target that is neither in the vocabulary nor
+// ignored.
+void check_cross_entropy(const CrossEntropy& problem);
+
+// What backward needs of each token: the largest logit, and the sum of exp(logit - largest), over the
+// whole vocabulary.
+struct TokenState {
+  double max;
+  double exp_sum;
+};
+
+// Collective. Writes one loss per token, the same on all ranks: f64 if the logits are f64, otherwise f32.
+// `states` is empty or has an entry for each token.
+void cross_entropy_forward(Comm& comm, const CrossEntropy& problem, const void* logits, void* loss,
+                           std::span<TokenState> states);
+
+// Writes the gradients of the logits, which may take the place of the logits. `loss_gradient` has one number
+// per token, of the type of the loss; null stands for 1 everywhere.
+void cross_entropy_backward(const CrossEntropy& problem, const void* logits,
+                            std::span<const TokenState> states, const void* loss_gradient, void* gradient);
+
+}  // namespace dsc
