@@ -1,11 +1,13 @@
 /*
- * Tensor parallelism: two layers, y = relu(x W1) W2, whose weights the ranks divide. Each rank has some columns
- * of W1 and the same rows of W2, so it computes a part of the hidden layer and a part of each sum in y.
+ * Tensor parallelism: two layers, y = relu(x W1) W2, whose weights the ranks divide. Each rank has some
+ * columns of W1 and the same rows of W2, so it computes a part of the hidden layer and a part of each sum in
+ * y.
  *
  * What the ranks exchange are two mappings, one where activations enter the layers and one where they leave:
  *
  *   COPY, REDUCE                  all ranks have all tokens in x and y
- *   GATHER_REDUCE, REDUCE_SCATTER each rank has a part of them (sequence parallelism), which takes less memory
+ *   GATHER_REDUCE, REDUCE_SCATTER each rank has a part of them (sequence parallelism), which takes less
+ * memory
  *
  *   dscrun -n 4 -- ./17_tensor_parallel
  */

@@ -41,13 +41,25 @@ impl Matrix {
     }
 
     fn times(&self, other: &Matrix) -> Self {
-        let sum = |i: usize, j| self.0[i].iter().zip(&other.0).map(|(a, row): (&f64, &Vec<f64>)| a * row[j]).sum();
+        let sum = |i: usize, j| {
+            self.0[i]
+                .iter()
+                .zip(&other.0)
+                .map(|(a, row): (&f64, &Vec<f64>)| a * row[j])
+                .sum()
+        };
         Matrix::new(self.0.len(), other.0[0].len(), sum)
     }
 
     /// The elements where those of another matrix are positive, else 0.
     fn where_positive(&self, other: &Matrix) -> Self {
-        let keep = |i: usize, j: usize| if other.0[i][j] > 0.0 { self.0[i][j] } else { 0.0 };
+        let keep = |i: usize, j: usize| {
+            if other.0[i][j] > 0.0 {
+                self.0[i][j]
+            } else {
+                0.0
+            }
+        };
         Matrix::new(self.0.len(), self.0[0].len(), keep)
     }
 
@@ -70,7 +82,13 @@ struct Passes {
 }
 
 /// Both passes, with this rank's parts of the weights, where each rank has all tokens or a part of them.
-fn train_step(group: &Comm, x: &Matrix, w1: &Matrix, w2: &Matrix, divides_tokens: bool) -> dsc::Result<Passes> {
+fn train_step(
+    group: &Comm,
+    x: &Matrix,
+    w1: &Matrix,
+    w2: &Matrix,
+    divides_tokens: bool,
+) -> dsc::Result<Passes> {
     let names = if divides_tokens {
         (Mapping::GatherReduce, Mapping::ReduceScatter)
     } else {
@@ -100,29 +118,53 @@ fn train_step(group: &Comm, x: &Matrix, w1: &Matrix, w2: &Matrix, divides_tokens
         } else {
             request::all_reduce_into(&partial, &mut grad_x, Op::Sum)
         })?;
-        let gradients = (whole.transposed().times(&grad_hidden), hidden.transposed().times(&grad_y));
+        let gradients = (
+            whole.transposed().times(&grad_hidden),
+            hidden.transposed().times(&grad_y),
+        );
         work.wait()?;
         Ok(gradients)
     })?;
-    Ok(Passes { y: Matrix::from_flat(&y, WIDTH), grad_x: Matrix::from_flat(&grad_x, WIDTH), grad_w1, grad_w2 })
+    Ok(Passes {
+        y: Matrix::from_flat(&y, WIDTH),
+        grad_x: Matrix::from_flat(&grad_x, WIDTH),
+        grad_w1,
+        grad_w2,
+    })
 }
 
 fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let (rank, size) = (world.rank(), world.size());
-    assert_eq!(TOKENS % size, 0, "expected a number of ranks that divides the tokens");
+    assert_eq!(
+        TOKENS % size,
+        0,
+        "expected a number of ranks that divides the tokens"
+    );
     let x = Matrix::pattern(TOKENS, WIDTH, 2);
-    let (w1, w2) = (Matrix::pattern(WIDTH, HIDDEN, 5), Matrix::pattern(HIDDEN, WIDTH, 4));
+    let (w1, w2) = (
+        Matrix::pattern(WIDTH, HIDDEN, 5),
+        Matrix::pattern(HIDDEN, WIDTH, 4),
+    );
 
     // A mapping between one rank does nothing, so this is the whole computation.
     let alone = world.split(Some(rank), 0)?.expect("every rank has a color");
     let whole = train_step(&alone, &x, &w1, &w2, false)?;
 
     let (neurons, tokens) = (HIDDEN / size, TOKENS / size);
-    let columns = |matrix: &Matrix| matrix.transposed().rows(rank * neurons, neurons).transposed();
+    let columns = |matrix: &Matrix| {
+        matrix
+            .transposed()
+            .rows(rank * neurons, neurons)
+            .transposed()
+    };
     let (my_w1, my_w2) = (columns(&w1), w2.rows(rank * neurons, neurons));
     let parts = train_step(&world, &x, &my_w1, &my_w2, false)?;
-    let mut expected = Passes { grad_w1: columns(&whole.grad_w1), grad_w2: whole.grad_w2.rows(rank * neurons, neurons), ..whole };
+    let mut expected = Passes {
+        grad_w1: columns(&whole.grad_w1),
+        grad_w2: whole.grad_w2.rows(rank * neurons, neurons),
+        ..whole
+    };
     assert_eq!(parts, expected);
 
     let of_sequence = train_step(&world, &x.rows(rank * tokens, tokens), &my_w1, &my_w2, true)?;
@@ -134,7 +176,10 @@ fn main() -> dsc::Result<()> {
     let mut weights = parts.grad_w1.sum() + parts.grad_w2.sum();
     world.all_reduce(&mut weights, Op::Sum)?;
     let gradients = parts.grad_x.sum() + weights;
-    println!("rank {}: loss {}, gradients sum to {}, also with {} tokens per rank", rank, loss, gradients, tokens);
+    println!(
+        "rank {}: loss {}, gradients sum to {}, also with {} tokens per rank",
+        rank, loss, gradients, tokens
+    );
     drop(alone);
     world.finalize()
 }
