@@ -1,5 +1,6 @@
 """The Python that stands in the documents runs."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -33,7 +34,23 @@ def test_operations(n):
 
 
 def test_tensor_parallelism():
-    assert min(dsc.spawn(_runs, 4, ("tensor_parallel.md",), timeout=60)) == 5
+    assert min(dsc.spawn(_runs, 4, ("tensor_parallel.md",), timeout=60)) == 7
+
+
+def runs_recipe(world, framework):
+    (recipe,) = (block for block in python_in("frameworks.md") if re.search(rf"^(import|from) {framework}\b", block, re.MULTILINE))
+    exec(recipe, {"np": np, "dsc": dsc, "world": world})
+    return True
+
+
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("framework", ["torch", "jax", "autograd", "tinygrad"])
+def test_recipes_for_frameworks(framework, n, monkeypatch):
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # on the host alone
+    monkeypatch.setenv("DEV", "CPU")
+    assert ranks(n, runs_recipe, framework) == [True] * n
 
 
 @pytest.mark.parametrize("n", [1, 2])

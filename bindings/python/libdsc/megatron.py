@@ -6,6 +6,7 @@
     dsc.init_distributed()
     mpu.initialize_model_parallel(tensor_model_parallel_size=2, pipeline_model_parallel_size=2)
     batch = mpu.broadcast_data(["text"], data, "int64")
+    y = mpu.reduce_from_tensor_model_parallel_region(x @ weight)
     mpu.get_data_parallel_group().all_reduce(x)
 
 The names are those of megatron.core.parallel_state and megatron.core.tensor_parallel, at commit d98e8a6. A group is a
@@ -21,6 +22,20 @@ from libdsc import errors
 from libdsc._arguments import integer
 from libdsc._broadcast_data import Empty
 from libdsc._communicator import Communicator
+from libdsc._megatron_mappings import (
+    all_gather_last_dim_from_tensor_parallel_region as all_gather_last_dim_from_tensor_parallel_region,
+    all_to_all as all_to_all,
+    all_to_all_hp2sp as all_to_all_hp2sp,
+    all_to_all_sp2hp as all_to_all_sp2hp,
+    copy_to_tensor_model_parallel_region as copy_to_tensor_model_parallel_region,
+    gather_from_sequence_parallel_region as gather_from_sequence_parallel_region,
+    gather_from_tensor_model_parallel_region as gather_from_tensor_model_parallel_region,
+    reduce_from_tensor_model_parallel_region as reduce_from_tensor_model_parallel_region,
+    reduce_scatter_last_dim_to_tensor_parallel_region as reduce_scatter_last_dim_to_tensor_parallel_region,
+    reduce_scatter_to_sequence_parallel_region as reduce_scatter_to_sequence_parallel_region,
+    scatter_to_sequence_parallel_region as scatter_to_sequence_parallel_region,
+    scatter_to_tensor_model_parallel_region as scatter_to_tensor_model_parallel_region,
+)
 from libdsc._memory import numpy_module
 from libdsc._model_parallel import Layout, ModelParallel
 from libdsc._rng import RngTracker, model_parallel_seeds
@@ -508,8 +523,3 @@ def model_parallel_cuda_manual_seed(
     _tracker.reset()
     _tracker.seed_library(model_parallel_seeds(seed, tp, ep, etp).data)
     _tracker.add_regions(seed, tp, ep, etp)
-
-
-# ---- mappings between layouts of tensors ---------------------------------------------------------------------------
-#
-# copy_to_tensor_model_parallel_region() and the other mappings of megatron.core.tensor_parallel.mappings belong here.

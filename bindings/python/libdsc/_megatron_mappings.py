@@ -1,0 +1,150 @@
+"""The mappings of megatron.core.tensor_parallel, each one a step of Communicator.tensor_map() that torch can differentiate.
+
+libdsc.megatron has these names. An array gives an array, by the forward step; a tensor of torch gives a tensor, whose
+gradient takes the backward step. torch is never imported here: a program that has a tensor has imported it.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Optional, Sequence
+
+from libdsc._communicator import Communicator
+
+_FIRST, _LAST = 0, -1
+_REVERSE = {"forward": "backward", "backward": "forward"}
+_Sizes = Optional[Sequence[int]]
+
+
+def copy_to_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """The input itself; the gradient is summed over the ranks."""
+    return _mapped(input_, group, "copy", _LAST)
+
+
+def reduce_from_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """The sum over the ranks, in a new array; the gradient is passed on."""
+    return _mapped(input_, group, "reduce", _LAST)
+
+
+def scatter_to_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """This rank's part of the last dimension; the gradient is gathered."""
+    return _mapped(input_, group, "scatter", _LAST)
+
+
+def gather_from_tensor_model_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """The parts of the last dimension of all ranks; the gradient is this rank's part, as it is equal on all ranks."""
+    return _mapped(input_, group, "gather", _LAST)
+
+
+def scatter_to_sequence_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """This rank's part of the first dimension; the gradient is gathered."""
+    return _mapped(input_, group, "scatter", _FIRST)
+
+
+def gather_from_sequence_parallel_region(
+    input_: Any,
+    tensor_parallel_output_grad: bool = True,
+    group: Optional[Communicator] = None,
+    output_split_sizes: _Sizes = None,
+) -> Any:
+    """The parts of the first dimension of all ranks.
+
+    Args:
+        input_: this rank's part.
+        tensor_parallel_output_grad: whether gradients differ between the ranks and are summed; else this rank's part of
+            them is taken.
+        group: the ranks; None: the tensor-parallel group.
+        output_split_sizes: the size of each rank's part, if they differ; equal on all ranks.
+    """
+    mapping = "gather_reduce" if tensor_parallel_output_grad else "gather"
+    return _mapped(input_, group, mapping, _FIRST, output_split_sizes)
+
+
+def reduce_scatter_to_sequence_parallel_region(
+    input_: Any, group: Optional[Communicator] = None, input_split_sizes: _Sizes = None
+) -> Any:
+    """This rank's part of the sum, along the first dimension; the gradient is gathered.
+
+    Args:
+        input_: a whole tensor of this rank.
+        group: the ranks; None: the tensor-parallel group.
+        input_split_sizes: the size of each rank's part, if they differ; equal on all ranks.
+    """
+    return _mapped(input_, group, "reduce_scatter", _FIRST, input_split_sizes)
+
+
+def all_gather_last_dim_from_tensor_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """The parts of the last dimension of all ranks; gradients are summed, and this rank's part is taken."""
+    return _mapped(input_, group, "gather_reduce", _LAST)
+
+
+def reduce_scatter_last_dim_to_tensor_parallel_region(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """This rank's part of the sum, along the last dimension; the gradient is gathered."""
+    return _mapped(input_, group, "reduce_scatter", _LAST)
+
+
+def all_to_all(
+    group: Optional[Communicator],
+    input_: Any,
+    output_split_sizes_: _Sizes = None,
+    input_split_sizes: _Sizes = None,
+) -> Any:
+    """Part r of the first dimension goes to rank r, and parts that come are put together in the order of the ranks.
+
+    Args:
+        group: the ranks, before the tensor as Megatron-LM has it; None: the tensor-parallel group.
+        input_: what this rank sends.
+        output_split_sizes_: what this rank receives from each rank, if sizes differ.
+        input_split_sizes: what this rank sends to each rank, given together with output_split_sizes_.
+    """
+    if (output_split_sizes_ is None) != (input_split_sizes is None):
+        missing = "output_split_sizes_" if output_split_sizes_ is None else "input_split_sizes"
+        raise ValueError(f"{missing} is None; expected both split sizes or none of them")
+    return _mapped(input_, group, "all_to_all", _FIRST, input_split_sizes, output_split_sizes_)
+
+
+def all_to_all_sp2hp(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """[tokens / n, hidden] to [tokens, hidden / n]; dimensions before the last one are taken as one."""
+    return _mapped(input_.reshape(-1, input_.shape[-1]), group, "sequence_to_hidden", _LAST)
+
+
+def all_to_all_hp2sp(input_: Any, group: Optional[Communicator] = None) -> Any:
+    """[tokens, hidden / n] to [tokens / n, hidden]; dimensions before the last one are taken as one."""
+    return _mapped(input_.reshape(-1, input_.shape[-1]), group, "hidden_to_sequence", _LAST)
+
+
+def _mapped(
+    x: Any, group: Optional[Communicator], mapping: Any, dim: int, parts: _Sizes = None, other_parts: _Sizes = None
+) -> Any:
+    """The forward step, of an array or of a tensor that torch may differentiate."""
+    if group is None:
+        from libdsc.megatron import get_tensor_model_parallel_group  # here, as that module imports this one
+
+        group = get_tensor_model_parallel_group()
+    if isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ())):
+        return _torch_step().apply(x, "forward", group, mapping, dim, parts, other_parts)
+    return group.tensor_map(x, mapping, dim, parts=parts, other_parts=other_parts)
+
+
+@functools.lru_cache(maxsize=None)
+def _torch_step() -> Any:
+    """The class of steps that torch differentiates; made at its first use, when torch is there."""
+    torch: Any = sys.modules["torch"]
+
+    class MappingStep(torch.autograd.Function):  # type: ignore[misc]
+        """One step of a mapping. Its gradient is the step in the other direction, which therefore has a gradient too."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, direction: Any, group: Communicator, *how: Any) -> Any:
+            ctx.others = (_REVERSE[direction], group, *how)
+            mapping, dim, parts, other_parts = how
+            given = x.detach().contiguous()  # the library takes neither tensors with a gradient nor gaps
+            made = group.tensor_map(given, mapping, dim, direction=direction, parts=parts, other_parts=other_parts)
+            return x.view_as(x) if made is given else made
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return (MappingStep.apply(gradient, *ctx.others), *[None] * len(ctx.others))
+
+    return MappingStep
