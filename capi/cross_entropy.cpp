@@ -58,7 +58,7 @@ struct Given {
     const auto options = dsc::read_sized(options_in, default_options(), "options");
     problem.dtype = dtype;
     problem.vocab = vocab;
-    problem.own = dsc::vocab_range(vocab, comm.size(), comm.rank());
+    problem.own = dsc::split_range(vocab, static_cast<size_t>(comm.size()), static_cast<size_t>(comm.rank()));
     problem.ignore_index = options.ignore_index;
     problem.label_smoothing = options.label_smoothing;
     problem.z_loss = options.z_loss;

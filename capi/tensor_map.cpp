@@ -9,6 +9,7 @@
 #include "comm_call.hpp"
 #include "execute.hpp"
 #include "tensor_parallel/local_copy.hpp"
+#include "tensor_parallel/split_range.hpp"
 #include "tensor_parallel/tensor_map.hpp"
 
 namespace {
@@ -113,11 +114,7 @@ void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, ds
 struct Chunk {
   size_t number, of;
 
-  // Returns first and number of the elements of a range.
-  std::pair<size_t, size_t> range(size_t count) const {
-    const size_t least = count / of, longer = count % of;
-    return {number * least + std::min(number, longer), least + (number < longer ? 1 : 0)};
-  }
+  dsc::Range range(size_t count) const { return dsc::split_range(count, of, number); }
 };
 
 void run_chunk(dsc::Comm& comm, TensorMap map, const Chunk& chunk, const void* send, void* recv,
@@ -255,8 +252,8 @@ dsc_result_t dsc_split_range(size_t count, size_t parts, size_t part, size_t* be
     if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);
     dsc::require(begin, "begin");
     dsc::require(length, "length");
-    const size_t least = count / parts, longer = count % parts;
-    *begin = part * least + std::min(part, longer);
-    *length = least + (part < longer ? 1 : 0);
+    const auto [first, count_of_part] = dsc::split_range(count, parts, part);
+    *begin = first;
+    *length = count_of_part;
   });
 }

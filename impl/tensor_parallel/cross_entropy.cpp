@@ -139,12 +139,6 @@ void write_gradient(const CrossEntropy& problem, const void* row, size_t token, 
 
 }  // namespace
 
-VocabRange vocab_range(size_t vocab, int ranks, int rank) noexcept {
-  const auto parts = static_cast<size_t>(ranks), part = static_cast<size_t>(rank);
-  const size_t longer = vocab % parts;
-  return {vocab / parts * part + std::min(part, longer), vocab / parts + (part < longer ? 1 : 0)};
-}
-
 void check_cross_entropy(const CrossEntropy& problem) {
   if (problem.vocab == 0) fail(DSC_ERR_INVALID_ARG, "vocab is 0, expected 1 or more");
   if (!(problem.label_smoothing >= 0 && problem.label_smoothing < 1))

@@ -6,23 +6,15 @@
 #include <span>
 
 #include "comm/comm.hpp"
+#include "tensor_parallel/split_range.hpp"
 
 namespace dsc {
-
-// The part of the vocabulary that a rank holds.
-struct VocabRange {
-  size_t begin;
-  size_t count;
-};
-
-// Ranks have consecutive parts; the first vocab % ranks parts are one longer.
-VocabRange vocab_range(size_t vocab, int ranks, int rank) noexcept;
 
 // What is the same on all ranks, but for `own`.
 struct CrossEntropy {
   int32_t dtype = 0;                   // of the logits
   size_t vocab = 0;                    // on all ranks together
-  VocabRange own{};                    // of this rank
+  Range own{};                         // part of the vocabulary that this rank holds
   std::span<const int64_t> targets{};  // one for each token
   int64_t ignore_index = INT64_MIN;    // target of tokens that have no loss
   double label_smoothing = 0;          // probability that goes to other words than the target

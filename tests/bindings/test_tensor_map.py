@@ -105,6 +105,31 @@ def exchange_unevenly(rank, n):
     dsc.finalize()
 
 
+def take_chunks(rank, n):
+    world = start(rank, n)
+    for mapping in ("copy", "reduce", "scatter", "gather", "gather_reduce", "reduce_scatter"):
+        for dim, direction in ((0, "forward"), (1, "backward"), (0, "backward"), (1, "forward")):
+            takes_part = mapping in IN_OF_PART if direction == "forward" else mapping in ("scatter", "reduce_scatter")
+            shape = [4 * n, 6 * n]
+            shape[dim] //= n if takes_part else 1
+            x = draw(world, shape, False, 7)
+            whole = world.tensor_map(x, mapping, dim, direction=direction)
+            out = np.full(whole.shape, np.nan)
+            works = [
+                world.tensor_map(x, mapping, dim, direction=direction, out=out, chunk=(chunk, 3), async_op=True)
+                for chunk in range(3)
+            ]
+            for work in works:
+                work.wait()
+            assert np.array_equal(out, whole), (mapping, dim, direction)
+    dsc.finalize()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_chunks_add_up_to_the_whole(n):
+    dsc.spawn(take_chunks, n, args=(n,), timeout=SECONDS)
+
+
 def test_an_exchange_of_unequal_parts_and_back():
     dsc.spawn(exchange_unevenly, 3, args=(3,), timeout=SECONDS)
 
@@ -154,6 +179,9 @@ WRONG = [
     (ValueError, "dim is 0, which is the sequence", ("sequence_to_hidden", 0), {}),
     (ValueError, "out is None; expected an array with async_op", ("gather",), {"async_op": True}),
     (ValueError, r"out has the shape \(2, 8\); expected \(4, 4\)", ("gather",), {"out": np.empty((2, 8), np.float32)}),
+    (ValueError, "out is None; expected an array with chunk", ("gather",), {"chunk": (0, 2)}),
+    (TypeError, "chunk is 3; expected a pair", ("gather",), {"chunk": 3, "out": np.empty((4, 4), np.float32)}),
+    (dsc.InvalidArgError, "chunk is 2, expected 0 to 1", ("gather",), {"chunk": (2, 2), "out": np.empty((4, 4), np.float32)}),
     (ValueError, "out has 8 elements; expected 16", ("gather",), {"out": np.empty((2, 4), np.float32)}),
     (ValueError, "out has element type f64; expected f32", ("gather",), {"out": np.empty((4, 4), np.float64)}),
 ]

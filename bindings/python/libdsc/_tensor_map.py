@@ -103,7 +103,7 @@ class TensorMaps(Objects):
     def tensor_map(
         self, x: Array, mapping: Union[MappingName, TensorMapping], dim: int = ..., *, direction: DirectionName = ...,
         parts: Optional[Sequence[int]] = ..., other_parts: Optional[Sequence[int]] = ..., out: Any = ...,
-        empty: Optional[Callable[[tuple[int, ...], str], Any]] = ..., async_op: Literal[False] = ..., dtype: Any = ...,
+        chunk: Optional[tuple[int, int]] = ..., empty: Optional[Callable[[tuple[int, ...], str], Any]] = ..., async_op: Literal[False] = ..., dtype: Any = ...,
         stream: Any = ...
     ) -> Any: ...
 
@@ -111,7 +111,7 @@ class TensorMaps(Objects):
     def tensor_map(
         self, x: Array, mapping: Union[MappingName, TensorMapping], dim: int = ..., *, direction: DirectionName = ...,
         parts: Optional[Sequence[int]] = ..., other_parts: Optional[Sequence[int]] = ..., out: Any,
-        empty: Optional[Callable[[tuple[int, ...], str], Any]] = ..., async_op: bool, dtype: Any = ...,
+        chunk: Optional[tuple[int, int]] = ..., empty: Optional[Callable[[tuple[int, ...], str], Any]] = ..., async_op: bool, dtype: Any = ...,
         stream: Any = ...
     ) -> Any: ...
 
@@ -125,6 +125,7 @@ class TensorMaps(Objects):
         parts: Optional[Sequence[int]] = None,
         other_parts: Optional[Sequence[int]] = None,
         out: Any = None,
+        chunk: Optional[tuple[int, int]] = None,
         empty: Optional[Callable[[tuple[int, ...], str], Any]] = None,
         async_op: bool = False,
         dtype: Any = None,
@@ -148,6 +149,9 @@ class TensorMaps(Objects):
             other_parts: the size of each rank's part of the sequence, for the last two mappings with parts; for
                 "all_to_all" what this rank receives from each rank in the forward direction.
             out: where the result goes. Needed with async_op, and for arrays on a GPU that have no new_empty().
+            chunk: (number, of): only this chunk of the step, so that computation overlaps with the others; x and out are
+                the whole arrays. It is a range of the rows before dim or, if dim is the first dimension, of every rank's
+                part, as split_range() divides them. Equal parts only, and not for exchanges.
             empty: empty(shape, dtype) makes out, with a dtype such as "float32"; None: x.new_empty() if there is one, as
                 torch has it, else numpy.empty().
             dtype: what the elements are, such as "bf16" for an array of uint16.
@@ -156,6 +160,16 @@ class TensorMaps(Objects):
             kind, way = _named("mapping", TensorMapping, mapping), _named("direction", MapDirection, direction)
             found = _buffers.describe(x, "x", dtype, False)
             outer, size, inner, shape, lists = self._map_shape(found, kind, way, dim, parts, other_parts)
+            if chunk is not None:
+                if out is None or lists is not None:
+                    what = "out is None; expected an array" if out is None else "parts is given; expected None"
+                    raise ValueError(f"{what} with chunk")
+                number, of = integers("chunk", _pair(chunk), *SIZE)
+                function, sizes = lib.dsc_tensor_map_chunk, [outer, size, inner, number, of]
+            elif lists is None:
+                function, sizes = lib.dsc_tensor_map, [outer, size, inner]
+            else:
+                function, sizes = lib.dsc_tensor_map_v, [outer, *lists, inner]
             if out is None and not async_op and (self._size == 1 or (kind, way) in _IDENTITIES):
                 return x
             if out is None:
@@ -166,9 +180,7 @@ class TensorMaps(Objects):
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
                 raise ValueError(f"out has the shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
-            function = lib.dsc_tensor_map if lists is None else lib.dsc_tensor_map_v
-            sizes = [size] if lists is None else lists
-            arguments = (kind, way, found.address, target, outer, *sizes, inner, found.dtype)
+            arguments = (kind, way, found.address, target, *sizes, found.dtype)
             work = self._run(function, arguments, (owner, out, lists), async_op, stream)
             return out if work is None else work
         except Exception as error:
@@ -228,6 +240,12 @@ class TensorMaps(Objects):
         if len(values) != self._size:
             raise ValueError(f"{name} has {len(values)} sizes; expected {self._size}, one per rank")
         return integers(name, values, *SIZE)
+
+
+def _pair(chunk: Any) -> Any:
+    if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
+        raise TypeError(f"chunk is {chunk!r}; expected a pair (number, of)")
+    return chunk
 
 
 def _c_sizes(values: Optional[list[int]]) -> Any:
