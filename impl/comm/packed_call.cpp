@@ -6,7 +6,7 @@ namespace dsc {
 
 Call without_columns(const Call& call) {
   Call packed = call;
-  packed.send_columns = packed.recv_columns = {};
+  packed.columns = nullptr;
   return packed;
 }
 
@@ -17,11 +17,11 @@ size_t packed_start(const BlockList* blocks, size_t count, int member) noexcept 
 
 PackedCall::PackedCall(const Call& call, int rank, int size)
     : transfer_(call, rank, size), call_(without_columns(call)) {
-  if (call.recv_columns) {
+  if (transfer_.recv_columns) {
     recv_.reset(new std::byte[transfer_.recv_bytes]);
     call_.recv = recv_.get();
   }
-  if (!call.send_columns) return;
+  if (!transfer_.send_columns) return;
   send_.reset(new std::byte[transfer_.send_bytes]);
   call_.send = send_.get();
   for (int receiver = 0; receiver < size; ++receiver) {

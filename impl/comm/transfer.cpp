@@ -22,9 +22,8 @@ bool collects(Pattern pattern) noexcept {
   return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
 }
 
-// Puts one end of a block into a member's columns, if the buffer has columns.
+// Puts one end of a block into a member's columns.
 void place_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
-  if (!columns) return;
   start = columns.start_of(member);
   rows = {columns.width_of(member), columns.all(members)};
 }
@@ -78,8 +77,8 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       recv(static_cast<std::byte*>(call.recv)),
       send_blocks(call.send_blocks.get()),
       recv_blocks(call.recv_blocks.get()),
-      send_columns(call.send_columns),
-      recv_columns(call.recv_columns),
+      send_columns(call.columns && call.columns->send ? &call.columns->send : nullptr),
+      recv_columns(call.columns && call.columns->recv ? &call.columns->recv : nullptr),
       reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
              call.prescale, false,   call.user.get()} {
   if (pattern == Pattern::kNothing) return;
@@ -114,7 +113,7 @@ Block Transfer::outgoing(int receiver) const noexcept {
   if (divides(pattern)) {
     block.from = send_blocks ? send_blocks->starts[at] : at * count;
     block.count = send_blocks ? send_blocks->lengths[at] : count;
-    place_in(send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
+    if (send_columns) place_in(*send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
   } else {
     block.count = recv_blocks ? recv_blocks->lengths[own] : count;
   }
@@ -127,7 +126,7 @@ Block Transfer::received_from(int sender) const noexcept {
   if (collects(pattern)) {
     block.to = recv_blocks ? recv_blocks->starts[at] : at * count;
     block.count = recv_blocks ? recv_blocks->lengths[at] : count;
-    place_in(recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
+    if (recv_columns) place_in(*recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
   } else {
     block.count = send_blocks ? send_blocks->lengths[static_cast<size_t>(rank)] : count;
   }
@@ -143,7 +142,7 @@ Block Transfer::incoming(int sender) const noexcept {
   else
     block.from =
         recv_blocks && sender != rank ? senders[static_cast<size_t>(sender)].from : send_blocks->starts[own];
-  place_in(send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+  if (send_columns) place_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
   return block;
 }
 

@@ -117,8 +117,8 @@ struct Transfer {
   std::byte* recv;
   const BlockList* send_blocks;  // from the call; null if all have `count` elements
   const BlockList* recv_blocks;
-  const Columns& send_columns;  // of the call, which outlives this
-  const Columns& recv_columns;
+  const Columns* send_columns;  // from the call; null if the blocks are contiguous
+  const Columns* recv_columns;
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };

@@ -83,6 +83,11 @@ struct Columns {
   size_t all(size_t members) const noexcept { return widths ? widths->total() : members * width; }
 };
 
+// Which buffers of a call have their blocks in columns.
+struct ColumnBlocks {
+  Columns send, recv;
+};
+
 // One operation of one rank, with all of its arguments.
 struct Call {
   OpKind kind = OpKind::kNone;
@@ -101,11 +106,8 @@ struct Call {
   uint64_t op_id = 0;                            // identifies the user-defined operation; given by the caller
   std::shared_ptr<const BlockList> send_blocks;  // set by operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
-  Columns send_columns;  // set if the blocks are columns, also if their lengths are listed
-  Columns recv_columns;
-  char note[40] = {};  // shown in the text of a mismatch but not compared
-
-  bool has_columns() const noexcept { return send_columns || recv_columns; }
+  std::shared_ptr<const ColumnBlocks> columns;  // set if blocks are columns, also if their lengths are listed
+  char note[40] = {};                           // shown in the text of a mismatch but not compared
 };
 
 // Returns a call that moves bytes, without a type.

@@ -132,7 +132,7 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
 }
 
 void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
-  if (!call.has_columns()) return perform_packed(call, number, record);
+  if (!call.columns) return perform_packed(call, number, record);
   const PackedCall packed(call, rank(), size());
   perform_packed(packed.call(), number, record);
   packed.unpack();

@@ -19,7 +19,7 @@ void DeviceCollectives::copy_locally(const Call& call, CudaStream* stream) const
 }
 
 bool DeviceCollectives::is_plain(const Call& call) noexcept {
-  return call.kind != OpKind::kBarrier && !call.has_columns() &&
+  return call.kind != OpKind::kBarrier && !call.columns &&
          (call.kind != OpKind::kAllToAll || call.send != call.recv);
 }
 

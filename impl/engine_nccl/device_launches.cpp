@@ -31,7 +31,7 @@ void DeviceLaunches::check_usable(const Call& call) {
          reason->c_str());
   const Transfer transfer(call, host.rank(), host.size());
   check_aligned(call, transfer.send_bytes, transfer.recv_bytes);
-  if (call.has_columns() && group_.communicator) load_kernels(call);
+  if (call.columns && group_.communicator) load_kernels(call);
 }
 
 // Kernels pack columns. They are loaded before other ranks learn of the call, because loading may fail.

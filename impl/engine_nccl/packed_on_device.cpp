@@ -13,9 +13,9 @@ PackedOnDevice::PackedOnDevice(const Device& device, const Kernels& kernels, con
       kernels_(kernels),
       stream_(stream),
       call_(without_columns(call)) {
-  if (call.recv_columns && transfer_.recv_bytes > 0)
+  if (transfer_.recv_columns && transfer_.recv_bytes > 0)
     call_.recv = recv_.emplace(device, transfer_.recv_bytes, stream).data();
-  if (!call.send_columns || transfer_.send_bytes == 0) return;
+  if (!transfer_.send_columns || transfer_.send_bytes == 0) return;
   call_.send = send_.emplace(device, transfer_.send_bytes, stream).data();
   for (int receiver = 0; receiver < size; ++receiver) {
     const Block block = transfer_.outgoing(receiver);

@@ -26,6 +26,10 @@ Columns columns_of(const Division& dim, size_t inner, int size) {
   return {0, list_of(size, [&](int rank) { return dim.part(rank) * inner; })};
 }
 
+void set_columns(Call& call, const Columns& send, const Columns& recv) {
+  call.columns = std::make_shared<const ColumnBlocks>(ColumnBlocks{send, recv});
+}
+
 // Appends texts to a note as long as they fit.
 class NoteWriter {
  public:
@@ -130,7 +134,7 @@ void TensorMap::set_call(Call& call) const {
 void TensorMap::set_gather(Call& call) const {
   call.kind = dim.parts() ? OpKind::kAllGatherV : OpKind::kAllGather;
   call.count = dim.parts() ? out_count() : in_count();
-  if (outer.total() > 1) call.recv_columns = columns_of(dim, inner, size);
+  if (outer.total() > 1) set_columns(call, {}, columns_of(dim, inner, size));
   if (!dim.parts()) return;
   call.recv_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
@@ -138,7 +142,7 @@ void TensorMap::set_gather(Call& call) const {
 void TensorMap::set_reduce_scatter(Call& call) const {
   call.kind = dim.parts() ? OpKind::kReduceScatterV : OpKind::kReduceScatter;
   call.count = dim.parts() ? in_count() : out_count();
-  if (outer.total() > 1) call.send_columns = columns_of(dim, inner, size);
+  if (outer.total() > 1) set_columns(call, columns_of(dim, inner, size), {});
   if (!dim.parts()) return;
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
@@ -152,8 +156,8 @@ void TensorMap::set_chunk(Call& call, size_t begin, size_t length) const {
   for (int r = 0; r < size; ++r) starts.push_back((dim.start(r) + begin) * inner);
   starts.push_back(dim.total() * inner);
   (gathers ? call.recv_blocks : call.send_blocks) = blocks;
-  (gathers ? call.recv_columns : call.send_columns).widths =
-      std::make_shared<const BlockList>(blocks->lengths, std::move(starts));
+  const Columns pieces{0, std::make_shared<const BlockList>(blocks->lengths, std::move(starts))};
+  set_columns(call, gathers ? Columns{} : pieces, gathers ? pieces : Columns{});
   call.count = blocks->total();
 }
 
@@ -166,10 +170,7 @@ void TensorMap::set_all_to_all(Call& call) const {
   call.kind = is_even ? OpKind::kAllToAll : OpKind::kAllToAllV;
   if (step == MapStep::kAllToAll) {
     const Division& back = received ? *received : dim;
-    if (outer.total() > 1) {
-      call.send_columns = columns_of(dim, inner, size);
-      call.recv_columns = columns_of(back, inner, size);
-    }
+    if (outer.total() > 1) set_columns(call, columns_of(dim, inner, size), columns_of(back, inner, size));
     const auto elements = [&](const Division& parts) {
       return list_of(size, [&](int r) { return outer.total() * parts.part(r) * inner; });
     };
@@ -180,7 +181,8 @@ void TensorMap::set_all_to_all(Call& call) const {
     return;
   }
   const bool spreads = step == MapStep::kSequenceToHidden;
-  (spreads ? call.send_columns : call.recv_columns) = columns_of(dim, inner, size);
+  const Columns columns = columns_of(dim, inner, size);
+  set_columns(call, spreads ? columns : Columns{}, spreads ? Columns{} : columns);
   if (is_even) {
     call.count = to_hidden(rank);
     return;
