@@ -303,10 +303,10 @@ static int close_rooms(rank_t* self, rooms_t rooms[3]) {
 /* Sizes are multiples of 12, which 1 to 4 ranks divide. The large ones go through several stages, or are read
  * where they lie. */
 static int shapes_body(rank_t* self) {
-  static const shape_t shapes[] = {{12, 1, 12, 1, false},  {1, 1, 12, 5, false},     {12, 3, 24, 7, false},
-                                   {16, 1, 12, 1, true},   {1, 1, 13, 3, true},      {13, 2, 17, 4, true},
-                                   {0, 1, 12, 3, false},   {12, 1, 240, 64, false},  {24, 2, 600, 6, false},
-                                   {25, 2, 151, 20, true}, {1, 1, 12000, 24, false}, {600, 1, 12, 24, false}};
+  static const shape_t shapes[] = {{12, 1, 12, 1, false},  {1, 1, 12, 5, false},    {12, 3, 24, 7, false},
+                                   {16, 1, 12, 1, true},   {1, 1, 13, 3, true},     {13, 2, 17, 4, true},
+                                   {0, 1, 12, 3, false},   {12, 1, 240, 16, false}, {24, 2, 600, 6, false},
+                                   {25, 2, 151, 20, true}, {12, 1, 2400, 10, false}};
   const size_t bytes = (size_t)3 << 20;
   rooms_t rooms[3];
   PASS_ON(open_rooms(self, rooms, bytes));
