@@ -20,7 +20,7 @@ import transformer_training as alone
 from transformer_model import BYTES
 from transformer_parallel import SCHEDULES, Trainer, schedule_of
 
-ALLOWED_DIFFERENCE = {"float64": 1e-9, "float32": 1e-3}  # of losses
+ALLOWED_DIFFERENCE = {"float64": 1e-9, "float32": 1e-4}  # of losses
 
 
 def train_together(world, trainer, text, options):
@@ -59,8 +59,8 @@ def parse_options():
     """Reads the command line."""
     parser = transformer.option_parser(__doc__.split("\n")[0])
     count = training.whole_number(1)
-    parser.add_argument("--tp", type=count, help="ranks that divide each layer (what the others leave, or 1)")
-    parser.add_argument("--pp", type=count, help="stages of the pipeline (1)")
+    parser.add_argument("--tp", type=count, help="ranks that divide each layer (1, or what --dp leaves)")
+    parser.add_argument("--pp", type=count, help="stages of the pipeline (1, or what the others leave)")
     parser.add_argument("--dp", type=count, help="replicas that divide each batch (what the others leave)")
     parser.add_argument("--sequence-parallel", action="store_true", help="divide norms and sums along the context, too")
     parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b", help="of the pipeline (%(default)s)")
@@ -72,7 +72,7 @@ def parse_options():
 
 
 def derive_sizes(options, ranks):
-    """Fills in the sizes that were not given: one takes what the others leave, dp before tp before pp."""
+    """Fills in the sizes that were not given: the first of dp, tp and pp among them takes what the others leave."""
     rest = ranks // ((options.tp or 1) * (options.pp or 1) * (options.dp or 1))
     for name in ("dp", "tp", "pp"):
         if getattr(options, name) is None:

@@ -274,8 +274,9 @@ def block_layers(params, name, sizes):
     group, width = params.group, sizes.width
     gain = 1.0 / math.sqrt(2.0 * sizes.blocks)  # the sum of all blocks then has the size of one
     attention = Attention(params, name + ".attention", sizes, gain)
-    up, down = Linear(params, name + ".up", width, 4 * width, 1), Linear(params, name + ".down", 4 * width, width, 0, gain)
-    up_bias, down_bias = Bias(params, name + ".up", 4 * width, axis=0), Bias(params, name + ".down", width)
+    up, up_bias = Linear(params, name + ".up", width, 4 * width, axis=1), Bias(params, name + ".up", 4 * width, axis=0)
+    down = Linear(params, name + ".down", 4 * width, width, axis=0, gain=gain)
+    down_bias = Bias(params, name + ".down", width)
     norms = [Norm(params, f"{name}.norm{number}", width) for number in (1, 2)]
     return [
         Residual(norms[0], *group.enter(), attention, *group.leave()),
@@ -316,7 +317,7 @@ class Transformer(Part):
         super().__init__(params, Sizes(context, width, heads, blocks, symbols), range(blocks))
 
     def loss(self, windows):
-        """Returns the mean cross entropy of each symbol after those before it, and keeps its gradient for gradients()."""
+        """Returns the mean cross entropy of each symbol after those before it, and keeps what gradients() needs."""
         loss, self.delta = self.group.cross_entropy(self.forward(windows[:, :-1]), windows[:, 1:])
         return float(loss)
 

@@ -180,6 +180,7 @@ class Trainer:
 
     def counted(self):
         """The parameters that this rank counts in the norm of the whole model: each is counted once."""
-        indices = [i for i, is_divided in enumerate(self.params.is_divided) if is_divided or self.groups.tensor.rank == 0]
+        is_first = self.groups.tensor.rank == 0
+        indices = [index for index, is_divided in enumerate(self.params.is_divided) if is_divided or is_first]
         is_copy = self.groups.pipeline.rank > 0  # of the first stage's table
         return [index for index in indices if not (is_copy and index == self.table())]
