@@ -59,7 +59,7 @@ class Trainer:
         self.reducer.begin()
         loss = self.model.loss(windows)
         grads = {}
-        for index, grads[index] in self.model.backward():
+        for index, grads[index] in self.model.gradients():
             self.reducer.mark_ready(index, grads[index])  # a full bucket starts by itself
         self.reducer.finish()
         return loss, [grads[index] for index in range(len(grads))]
@@ -152,7 +152,7 @@ def sharded(world, text, options):
             shards.wait(unit)  # parameters are gathered while other things are done
         loss = model.loss(alone.batch_of(text, step, options)[world.rank :: world.size])
         shards.begin()
-        for index, grad in model.backward():
+        for index, grad in model.gradients():
             shards.mark_ready(index, grad)
         shards.finish()
         shards.clip(options.clip)
@@ -198,12 +198,10 @@ MODES = {mode.__name__: mode for mode in (plain, bf16, sharded, uneven)}
 # ---- command line ------------------------------------------------------------------------------------------------
 
 
-def parse_options():
-    """Reads the command line."""
-    parser = training.OptionParser(description=__doc__.split("\n")[0], formatter_class=argparse.RawTextHelpFormatter)
-    modes = "\n".join(f"{name}: {mode.__doc__}" for name, mode in MODES.items())
+def option_parser(description):
+    """Returns a parser with the options of every training of the model."""
+    parser = training.OptionParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     count, above_zero = training.whole_number(1), training.learning_rate
-    parser.add_argument("--mode", choices=MODES, default="plain", help=modes)
     parser.add_argument("--steps", type=count, default=40, help="batches to train on (%(default)s)")
     parser.add_argument("--batch", type=count, default=8, help="windows of text per step, all ranks (%(default)s)")
     parser.add_argument("--context", type=count, default=32, help="bytes in a window (%(default)s)")
@@ -214,28 +212,42 @@ def parse_options():
     parser.add_argument("--clip", type=above_zero, default=1.0, help="largest norm of gradients (%(default)s)")
     parser.add_argument("--seed", type=training.whole_number(0), default=0, help="of weights and batches (%(default)s)")
     parser.add_argument("--bucket-kib", type=count, default=64, help="size of a gradient bucket (%(default)s)")
+    return parser
+
+
+def parse_options():
+    """Reads the command line."""
+    parser = option_parser(__doc__.split("\n")[0])
+    modes = "\n".join(f"{name}: {mode.__doc__}" for name, mode in MODES.items())
+    parser.add_argument("--mode", choices=MODES, default="plain", help=modes)
     parser.add_argument("--svg", type=writable_file, metavar="FILE", help="draw rank 0's last iteration")
     parser.add_argument(
         "--check-gradients", action="store_true", help="compare the backward pass with finite differences, and end"
     )
+    parser.set_defaults(dtype="float32")
     return parser.parse_args()
 
 
-def problem_of(options, ranks, size):
-    """Says what does not fit together, or returns None; size is that of the text."""
-    if options.check_gradients and ranks > 1:
-        return f"--check-gradients is for one process; this job has {ranks} ranks"
+def model_problem(options, size):
+    """Says what of the model does not fit together, or returns None; size is that of the text."""
     if options.width % options.heads:
         return f"--width {options.width} cannot be divided among {options.heads} heads"
-    if options.batch % ranks:
-        return f"--batch {options.batch} cannot be divided among {ranks} ranks"
     if options.context >= size:
         return f"--context {options.context} is too long: the text has {size} bytes, and each window is followed by one"
+    return None
+
+
+def problem_of(options, ranks, size):
+    """The same for all options."""
+    if options.check_gradients and ranks > 1:
+        return f"--check-gradients is for one process; this job has {ranks} ranks"
+    if options.batch % ranks:
+        return f"--batch {options.batch} cannot be divided among {ranks} ranks"
     if options.svg and options.mode == "sharded":
         return "--svg draws the iteration of a bucket reducer, which --mode sharded does not have"
     if options.mode == "uneven" and options.steps < ranks:
         return f"--steps {options.steps} is too few for --mode uneven: rank {ranks - 1} leaves {ranks - 1} steps early"
-    return None
+    return model_problem(options, size)
 
 
 def run(world, options):

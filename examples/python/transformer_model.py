@@ -3,9 +3,14 @@
 Every layer has forward(), which keeps what the backward pass needs, and backward(delta), a generator: it takes the
 gradient of its output, yields (parameter index, gradient) from the last parameter to the first, each as soon as it is
 known, and returns the gradient of its input.
+
+Layers can be divided among a group of ranks that each hold a part of the large weights. What such ranks do together is
+in the methods of Alone, which stands for a group of one; transformer_parallel.py has a class for more.
 """
 
 import math
+import zlib
+from collections import namedtuple
 
 import numpy as np
 
@@ -14,44 +19,90 @@ import digits
 BYTES = 256
 NOT_SEEN = -1e9  # the score of a position that comes later
 
+TABLE = "symbols"  # the name of the table that embedding and output share
+
+Sizes = namedtuple("Sizes", "context width heads blocks symbols")
+
+
+class Alone:
+    """A group of one rank, which holds all layers whole."""
+
+    rank, size = 0, 1
+
+    def enter(self):
+        """Layers before a weight whose columns are divided."""
+        return []
+
+    def leave(self):
+        """Layers behind a weight whose rows are divided: each rank has a part of a sum."""
+        return []
+
+    def positions(self, context):
+        """The positions of a sequence that are here between leave() and enter()."""
+        return slice(0, context)
+
+    def cross_entropy(self, scores, symbols):
+        """The mean cross entropy of softmax, and its gradient by the scores; their last dimension is divided."""
+        loss, delta = digits.cross_entropy(scores.reshape(-1, scores.shape[-1]), symbols.reshape(-1))
+        return loss, delta.reshape(scores.shape)
+
 
 class Parameters:
-    """The arrays of a model in forward order, with names, filled from one stream of random numbers."""
+    """The arrays of a model in forward order, with names.
 
-    def __init__(self, seed, dtype):
-        self.random, self.dtype = np.random.default_rng(seed), dtype
-        self.arrays, self.names = [], []
+    A name stands for the same first values in every model of a seed, whatever other parameters there are. Layers that
+    ask for a name again share the array.
+    """
 
-    def add(self, name, array):
-        """Takes a parameter and returns its index."""
+    def __init__(self, seed, dtype, group=Alone()):
+        self.seed, self.dtype, self.group = seed, dtype, group
+        self.arrays, self.names, self.is_divided = [], [], []
+
+    def add(self, name, make, axis=None):
+        """Makes a parameter by make(random), takes this rank's part of it along an axis, and returns its index."""
+        if name in self.names:
+            return self.names.index(name)
+        whole = make(np.random.default_rng([self.seed, zlib.crc32(name.encode())]))
+        array = whole if axis is None else np.array_split(whole, self.group.size, axis)[self.group.rank]
         self.names.append(name)
-        self.arrays.append(array.astype(self.dtype))
+        self.arrays.append(array.astype(self.dtype, order="C"))
+        self.is_divided.append(axis is not None)
         return len(self.arrays) - 1
 
-    def normal(self, name, shape, deviation):
+    def normal(self, name, shape, deviation, axis=None):
         """The same, for a parameter of random numbers."""
-        return self.add(name, deviation * self.random.standard_normal(shape))
+        return self.add(name, lambda random: deviation * random.standard_normal(shape), axis)
 
 
 class Linear:
-    """Multiplies the last axis by a weight, and adds a bias if it has one."""
+    """Multiplies the last axis by a weight, whose columns (axis 1) or rows (axis 0) are divided."""
 
-    def __init__(self, params, name, inputs, outputs, has_bias=True, gain=1.0):
+    def __init__(self, params, name, inputs, outputs, axis, gain=1.0):
         self.arrays = params.arrays
-        self.weight = params.normal(name + ".weight", (inputs, outputs), gain / math.sqrt(inputs))
-        self.bias = params.add(name + ".bias", np.zeros(outputs)) if has_bias else None
+        self.weight = params.normal(name + ".weight", (inputs, outputs), gain / math.sqrt(inputs), axis)
 
     def forward(self, x):
         self.x = x
-        y = x @ self.arrays[self.weight]
-        return y if self.bias is None else y + self.arrays[self.bias]
+        return x @ self.arrays[self.weight]
 
     def backward(self, delta):
-        rows = delta.reshape(-1, delta.shape[-1])
-        if self.bias is not None:
-            yield self.bias, rows.sum(axis=0)
-        yield self.weight, self.x.reshape(-1, self.x.shape[-1]).T @ rows
+        yield self.weight, rows(self.x).T @ rows(delta)
         return delta @ self.arrays[self.weight].T
+
+
+class Bias:
+    """Adds a vector to the last axis."""
+
+    def __init__(self, params, name, width, axis=None):
+        self.arrays = params.arrays
+        self.bias = params.add(name + ".bias", lambda random: np.zeros(width), axis)
+
+    def forward(self, x):
+        return x + self.arrays[self.bias]
+
+    def backward(self, delta):
+        yield self.bias, rows(delta).sum(axis=0)
+        return delta
 
 
 class Norm:
@@ -59,8 +110,8 @@ class Norm:
 
     def __init__(self, params, name, width):
         self.arrays = params.arrays
-        self.gain = params.add(name + ".gain", np.ones(width))
-        self.bias = params.add(name + ".bias", np.zeros(width))
+        self.gain = params.add(name + ".gain", lambda random: np.ones(width))
+        self.bias = params.add(name + ".bias", lambda random: np.zeros(width))
 
     def forward(self, x):
         centered = x - x.mean(axis=-1, keepdims=True)
@@ -95,43 +146,43 @@ class Gelu:
 
 
 class Attention:
-    """Causal attention with several heads.
+    """Causal attention with several heads, which are divided: what is here are those of one rank.
 
     Queries, keys and values have no bias: that of the keys would change no output, and its gradient would be nothing
-    but rounding, which Adam turns into steps of full size.
+    but rounding, which Adam turns into steps of full size. They come from one weight, whose columns are in the order
+    (head, query or key or value), so that neighbouring columns belong to whole heads.
     """
 
-    def __init__(self, params, name, width, heads, gain):
-        self.heads, self.scale = heads, 1.0 / math.sqrt(width // heads)
-        self.inner = Linear(params, name + ".inner", width, 3 * width, has_bias=False)
-        self.outer = Linear(params, name + ".outer", width, width, gain=gain)
+    def __init__(self, params, name, sizes, gain):
+        self.size = sizes.width // sizes.heads  # of a head
+        self.inner = Linear(params, name + ".inner", sizes.width, 3 * sizes.width, axis=1)
+        self.outer = Linear(params, name + ".outer", sizes.width, sizes.width, axis=0, gain=gain)
 
-    def split(self, x):
-        """(batch, context, width) becomes (batch, head, context, width of a head)."""
-        return x.reshape(*x.shape[:2], self.heads, -1).swapaxes(1, 2)
+    def split(self, x, count):
+        """(batch, context, heads * count * size) becomes count arrays (batch, head, context, size)."""
+        return x.reshape(*x.shape[:2], -1, count, self.size).transpose(3, 0, 2, 1, 4)
 
     @staticmethod
-    def merge(x):
+    def merge(*parts):
         """The reverse."""
-        x = x.swapaxes(1, 2)
+        x = np.stack(parts).transpose(1, 3, 2, 0, 4)
         return x.reshape(*x.shape[:2], -1)
 
     def forward(self, x):
-        self.queries, self.keys, self.values = map(self.split, np.split(self.inner.forward(x), 3, axis=-1))
-        scores = self.scale * (self.queries @ self.keys.swapaxes(-1, -2))
+        self.queries, self.keys, self.values = self.split(self.inner.forward(x), 3)
+        scores = self.queries @ self.keys.swapaxes(-1, -2) / math.sqrt(self.size)
         scores[..., ~np.tri(x.shape[1], dtype=bool)] = NOT_SEEN
         shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
         self.shares = shares / shares.sum(axis=-1, keepdims=True)
         return self.outer.forward(self.merge(self.shares @ self.values))
 
     def backward(self, delta):
-        delta = self.split((yield from self.outer.backward(delta)))
+        (delta,) = self.split((yield from self.outer.backward(delta)), 1)
         values = self.shares.swapaxes(-1, -2) @ delta
         shares = delta @ self.values.swapaxes(-1, -2)
-        scores = self.scale * self.shares * (shares - (shares * self.shares).sum(axis=-1, keepdims=True))
+        scores = self.shares * (shares - (shares * self.shares).sum(axis=-1, keepdims=True)) / math.sqrt(self.size)
         queries, keys = scores @ self.keys, scores.swapaxes(-1, -2) @ self.queries
-        delta = np.concatenate([self.merge(part) for part in (queries, keys, values)], axis=-1)
-        return (yield from self.inner.backward(delta))
+        return (yield from self.inner.backward(self.merge(queries, keys, values)))
 
 
 class Residual:
@@ -153,53 +204,130 @@ class Residual:
         return delta + inner
 
 
-class Embedding:
-    """A vector for each symbol plus a vector for each position; has no gradient of its input."""
+class Tokens:
+    """A vector for each symbol; has no gradient of its input. The rows of the table are divided."""
 
-    def __init__(self, params, symbols, context, width):
-        self.arrays = params.arrays
-        self.token = params.normal("token", (symbols, width), 0.1)
-        self.position = params.normal("position", (context, width), 0.1)
+    def __init__(self, params, sizes):
+        self.arrays, group = params.arrays, params.group
+        self.table = table_of(params, sizes)
+        self.first = sum(len(rows) for rows in np.array_split(range(sizes.symbols), group.size)[: group.rank])
 
     def forward(self, tokens):
-        self.tokens = tokens
-        return self.arrays[self.token][tokens] + self.arrays[self.position]
+        table = self.arrays[self.table]
+        here = tokens - self.first
+        self.is_here = (here >= 0) & (here < len(table))
+        self.tokens = here[self.is_here]
+        x = np.zeros((*tokens.shape, table.shape[1]), table.dtype)
+        x[self.is_here] = table[self.tokens]
+        return x
 
     def backward(self, delta):
-        yield self.position, delta.sum(axis=0)
-        grad = np.zeros_like(self.arrays[self.token])
-        np.add.at(grad, self.tokens, delta)
-        yield self.token, grad
+        grad = np.zeros_like(self.arrays[self.table])
+        np.add.at(grad, self.tokens, delta[self.is_here])
+        yield self.table, grad
 
 
-class Transformer:
-    """Embedding, blocks of attention and a perceptron, a last norm, and a head that is not tied to the embedding."""
+class Positions:
+    """Adds a vector for each position."""
+
+    def __init__(self, params, sizes):
+        self.arrays, self.here = params.arrays, params.group.positions(sizes.context)
+        self.table = params.normal("positions", (sizes.context, sizes.width), 0.1)
+
+    def forward(self, x):
+        return x + self.arrays[self.table][self.here]
+
+    def backward(self, delta):
+        grad = np.zeros_like(self.arrays[self.table])
+        grad[self.here] = delta.sum(axis=0)
+        yield self.table, grad
+        return delta
+
+
+class Scores:
+    """A score for each symbol: the product with its vector in the table of Tokens. The symbols are divided."""
+
+    def __init__(self, params, sizes):
+        self.arrays, self.table = params.arrays, table_of(params, sizes)
+
+    def forward(self, x):
+        self.x = x
+        return x @ self.arrays[self.table].T
+
+    def backward(self, delta):
+        yield self.table, rows(delta).T @ rows(self.x)
+        return delta @ self.arrays[self.table]
+
+
+def table_of(params, sizes):
+    """The table of symbols, which is tied: Tokens and Scores share it."""
+    return params.normal(TABLE, (sizes.symbols, sizes.width), 0.1, axis=0)
+
+
+def rows(x):
+    """All vectors along the last axis, one under the other."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def block_layers(params, name, sizes):
+    """The layers of a block: attention, then a perceptron."""
+    group, width = params.group, sizes.width
+    gain = 1.0 / math.sqrt(2.0 * sizes.blocks)  # the sum of all blocks then has the size of one
+    attention = Attention(params, name + ".attention", sizes, gain)
+    up, up_bias = Linear(params, name + ".up", width, 4 * width, axis=1), Bias(params, name + ".up", 4 * width, axis=0)
+    down = Linear(params, name + ".down", 4 * width, width, axis=0, gain=gain)
+    down_bias = Bias(params, name + ".down", width)
+    norms = [Norm(params, f"{name}.norm{number}", width) for number in (1, 2)]
+    return [
+        Residual(norms[0], *group.enter(), attention, *group.leave()),
+        Residual(norms[1], *group.enter(), up, up_bias, Gelu(), down, *group.leave(), down_bias),
+    ]
+
+
+class Part:
+    """Some blocks of the model; the first part begins with the embedding, the last one ends with a norm and scores."""
+
+    def __init__(self, params, sizes, blocks):
+        self.group, self.layers = params.group, []
+        self.is_first, self.is_last = blocks.start == 0, blocks.stop == sizes.blocks
+        if self.is_first:
+            self.layers += [Tokens(params, sizes), *self.group.leave(), Positions(params, sizes)]
+        for block in blocks:
+            self.layers += block_layers(params, f"block{block}", sizes)
+        if self.is_last:
+            self.layers += [Norm(params, "norm", sizes.width), *self.group.enter(), Scores(params, sizes)]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer.forward(x)
+        return x
+
+    def backward(self, delta):
+        for layer in reversed(self.layers):
+            delta = yield from layer.backward(delta)
+        return delta
+
+
+class Transformer(Part):
+    """The whole model."""
 
     def __init__(self, context, width, heads, blocks, seed, dtype=np.float32, symbols=BYTES):
         params = Parameters(seed, dtype)
         self.params, self.names = params.arrays, params.names
-        self.layers = [Embedding(params, symbols, context, width)]
-        gain = 1.0 / math.sqrt(2.0 * blocks)  # the sum of all blocks then has the size of one
-        for block in range(blocks):
-            name = f"block{block}"
-            norm = Norm(params, name + ".norm1", width)
-            self.layers.append(Residual(norm, Attention(params, name + ".attention", width, heads, gain)))
-            norm, up = Norm(params, name + ".norm2", width), Linear(params, name + ".up", width, 4 * width)
-            self.layers.append(Residual(norm, up, Gelu(), Linear(params, name + ".down", 4 * width, width, gain=gain)))
-        self.layers.append(Norm(params, "norm", width))
-        self.layers.append(Linear(params, "head", width, symbols, has_bias=False, gain=0.5))
+        super().__init__(params, Sizes(context, width, heads, blocks, symbols), range(blocks))
 
     def loss(self, windows):
-        """Returns the mean cross entropy of each symbol after those before it, and keeps its gradient for backward()."""
-        x = windows[:, :-1]
-        for layer in self.layers:
-            x = layer.forward(x)
-        loss, delta = digits.cross_entropy(x.reshape(-1, x.shape[-1]), windows[:, 1:].reshape(-1))
-        self.delta = delta.reshape(x.shape)
+        """Returns the mean cross entropy of each symbol after those before it, and keeps what gradients() needs."""
+        loss, self.delta = self.group.cross_entropy(self.forward(windows[:, :-1]), windows[:, 1:])
         return float(loss)
 
-    def backward(self):
-        """Yields (parameter index, gradient) from the last parameter to the first, each as soon as it is known."""
-        delta = self.delta
-        for layer in reversed(self.layers):
-            delta = yield from layer.backward(delta)
+    def gradients(self):
+        """Yields (parameter index, gradient) as backward() does, but the two gradients of the tied table as one."""
+        table, of_scores = self.names.index(TABLE), None
+        for index, grad in self.backward(self.delta):
+            if index != table:
+                yield index, grad
+            elif of_scores is None:
+                of_scores = grad
+            else:
+                yield index, grad + of_scores

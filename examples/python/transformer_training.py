@@ -35,7 +35,7 @@ def text_windows(text, context):
 
 def model_of(options, seed):
     """The model that the command line asks for."""
-    return Transformer(options.context, options.width, options.heads, options.blocks, seed)
+    return Transformer(options.context, options.width, options.heads, options.blocks, seed, options.dtype)
 
 
 class Adam:
@@ -63,9 +63,17 @@ class Adam:
             param -= rate * mean / (correction * np.sqrt(square) + self.epsilon)
 
 
-def clip(grads, max_norm):
-    """Scales gradients down to a norm, as BucketReducer.clip() does, and returns the norm that they had."""
-    norm = math.sqrt(sum(float(np.square(grad, dtype=np.float64).sum()) for grad in grads))
+def squares_of(grads):
+    """The sum of the squares of all elements."""
+    return sum(float(np.square(grad, dtype=np.float64).sum()) for grad in grads)
+
+
+def clip(grads, max_norm, squares=None):
+    """Scales gradients down to a norm, as BucketReducer.clip() does, and returns the norm that they had.
+
+    squares is that of all gradients, if grads are a part of them.
+    """
+    norm = math.sqrt(squares_of(grads) if squares is None else squares)
     factor = min(1.0, max_norm / (norm + 1e-6))
     for grad in grads:
         grad *= factor
@@ -79,7 +87,7 @@ def train_alone(text, options):
     losses = []
     for step in range(options.steps):
         losses.append(model.loss(batch_of(text, step, options)))
-        grads = dict(model.backward())
+        grads = dict(model.gradients())
         grads = [grads[index] for index in range(len(grads))]
         clip(grads, options.clip)
         optimizer.step(grads)
@@ -108,7 +116,7 @@ def check_gradients(text, seed):
         array += 0.3 * random.standard_normal(array.shape)
     windows = windows_at(text, [0, 50], CHECKED["context"]) % CHECKED["symbols"]
     model.loss(windows)
-    grads = dict(model.backward())
+    grads = dict(model.gradients())
     return max(
         np.abs(grads[index] - by_differences(model, array, windows)).max() for index, array in enumerate(model.params)
     )
