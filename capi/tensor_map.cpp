@@ -57,18 +57,17 @@ void check_buffers(const TensorMap& map, const void* send, const void* recv, dsc
   dsc::check_buffer("send", send, send_bytes);
   dsc::check_buffer("recv", recv, recv_bytes);
   const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
-  const bool is_contiguous =
-      map.outer.total() == 1 && !exchanges_dimensions(map.step) && map.step != MapStep::kAllToAll;
+  const bool has_own_part = map.outer.total() == 1 && map.has_chunks() && !keeps_size;
   const char* in_place = keeps_size                        ? "recv == send"
-                         : !is_contiguous                  ? nullptr
+                         : !has_own_part                   ? nullptr
                          : map.step == MapStep::kAllGather ? "send == recv + own part"
                                                            : "recv == send + own part";
   const size_t start = map.dim.start(map.rank) * map.inner * bytes;
   const auto is_own_part = [&](const void* part, const void* whole) {
     return part == static_cast<const std::byte*>(whole) + start;
   };
-  if (keeps_size && send == recv) return;
-  if (is_contiguous && (map.step == MapStep::kAllGather ? is_own_part(send, recv) : is_own_part(recv, send)))
+  if (send == recv && (keeps_size || map.size == 1)) return;
+  if (has_own_part && (map.step == MapStep::kAllGather ? is_own_part(send, recv) : is_own_part(recv, send)))
     return;
   dsc::check_overlap(send, send_bytes, recv, recv_bytes, in_place);
 }
@@ -87,19 +86,42 @@ dsc::Call make_call(const void* send, void* recv, dsc_dtype_t dtype) {
   return call;
 }
 
+// A step that needs no other rank is not an operation: nobody could wait for it in a batch, nor on a device
+// for its end.
+void copy(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype,
+          void* stream, dsc_work_t** work) {
+  dsc::check_work_of_batch(comm, work);
+  if (comm.coalesced)
+    dsc::fail(DSC_ERR_STATE, "a batch is open, and this step only copies: call it outside of the batch");
+  const bool waits = work != nullptr;
+  if (!dsc::copy_locally(comm, map, send, recv, dtype, stream, waits))
+    dsc::fail(DSC_ERR_UNSUPPORTED,
+              "work is not NULL for a step that only copies on a device: expected NULL, and the order of the "
+              "stream");
+  if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
+}
+
 // Runs a mapping whose arguments were checked.
 void run_checked(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype,
                  void* stream, dsc_work_t** work) {
-  if (map.is_local() || map.size == 1) {
-    dsc::check_work_of_batch(comm, work);
-    dsc::copy_locally(comm, map, send, recv, dtype, stream);
-    if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
-    return;
-  }
+  if (map.is_local()) return copy(comm, map, send, recv, dtype, stream, work);
   dsc::Call call = make_call(send, recv, dtype);
   map.set_call(call);
   set_sum(comm, map, call);
   dsc::execute(comm, call, stream, work);
+}
+
+struct Buffers {
+  const std::byte* send;
+  std::byte* recv;
+};
+
+// If one buffer is empty, the other one says where the memory is: an empty part in place lies at the end of
+// the whole, behind which may be memory of another kind.
+Buffers placed(const TensorMap& map, const void* send, void* recv) {
+  const bool sends = map.in_count() > 0, receives = map.out_count() > 0;
+  return {sends || !receives ? static_cast<const std::byte*>(send) : nullptr,
+          receives || !sends ? static_cast<std::byte*>(recv) : nullptr};
 }
 
 void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, dsc_dtype_t dtype, void* stream,
@@ -107,7 +129,8 @@ void run(dsc::Comm& comm, const TensorMap& map, const void* send, void* recv, ds
   check_size(map, dtype);
   check_buffers(map, send, recv, dtype);
   dsc::check_stream(comm, stream);
-  run_checked(comm, map, send, recv, dtype, stream, work);
+  const Buffers buffers = placed(map, send, recv);
+  run_checked(comm, map, buffers.send, buffers.recv, dtype, stream, work);
 }
 
 // A chunk of a mapping is some of the rows of `outer` or, if there is one row, some elements of each part.
@@ -117,42 +140,58 @@ struct Chunk {
   dsc::Range range(size_t count) const { return dsc::split_range(count, of, number); }
 };
 
+// A buffer from an offset on. An empty chunk has its whole buffer's address, because what lies behind the end
+// of a buffer may be memory of another kind.
+template <typename Byte>
+Byte* from_offset(Byte* buffer, size_t offset, bool is_empty) {
+  return is_empty ? buffer : buffer + offset;
+}
+
+// Rows of `outer` are contiguous in both buffers.
+void run_rows(dsc::Comm& comm, TensorMap map, const dsc::Range& rows, const std::byte* send, std::byte* recv,
+              dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  const size_t row = map.inner * dsc::dtype_bytes(dtype), part = map.dim.part(map.rank) * row;
+  const size_t whole = map.dim.total() * row;
+  const bool is_empty = rows.count == 0 || whole == 0;
+  const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
+  const bool gathers = map.step == MapStep::kAllGather;
+  map.outer = Division(rows.count, 1);
+  run_checked(comm, map, from_offset(send, rows.begin * (gathers ? part : whole), is_empty),
+              from_offset(recv, rows.begin * (gathers || keeps_size ? whole : part), is_empty), dtype, stream,
+              work);
+}
+
+// Elements of every rank's part, or of the whole if the step does not divide it or there is one rank.
+void run_elements(dsc::Comm& comm, TensorMap map, const Chunk& chunk, const std::byte* send, std::byte* recv,
+                  dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
+  const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce || map.size == 1;
+  const size_t row = map.inner * dsc::dtype_bytes(dtype), start = map.dim.start(map.rank) * row;
+  const dsc::Range range = chunk.range(keeps_size ? map.dim.total() : map.dim.part(map.rank));
+  const size_t offset = range.begin * row;
+  const bool is_empty = range.count * row == 0;
+  if (keeps_size || map.step == MapStep::kSlice) {
+    if (map.step == MapStep::kSlice) map.step = MapStep::kIdentity;
+    map.dim = Division(range.count, 1);
+    return run_checked(comm, map, from_offset(send, offset + (keeps_size ? 0 : start), is_empty),
+                       from_offset(recv, offset, is_empty), dtype, stream, work);
+  }
+  const bool gathers = map.step == MapStep::kAllGather;
+  dsc::Call call = make_call(from_offset(send, offset, is_empty || !gathers),
+                             from_offset(recv, offset, is_empty || gathers), dtype);
+  map.set_chunk(call, range.begin, range.count);
+  set_sum(comm, map, call);
+  dsc::execute(comm, call, stream, work);
+}
+
 void run_chunk(dsc::Comm& comm, TensorMap map, const Chunk& chunk, const void* send, void* recv,
                dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
   check_size(map, dtype);
   check_buffers(map, send, recv, dtype);
   dsc::check_stream(comm, stream);
-  map.chunk = chunk.number;
-  const size_t bytes = dsc::dtype_bytes(dtype);
-  const auto* from = static_cast<const std::byte*>(send);
-  auto* to = static_cast<std::byte*>(recv);
-  const size_t whole = map.dim.total() * map.inner * bytes, part = map.dim.part(map.rank) * map.inner * bytes;
-  const bool keeps_size = map.step == MapStep::kIdentity || map.step == MapStep::kAllReduce;
-  if (map.outer.total() > 1) {
-    const auto [first, rows] = chunk.range(map.outer.total());
-    map.outer = Division(rows, 1);
-    from += first * (map.step == MapStep::kAllGather ? part : whole);
-    to += first * (map.step == MapStep::kAllGather || keeps_size ? whole : part);
-    return run_checked(comm, map, from, to, dtype, stream, work);
-  }
-  const auto [first, length] = chunk.range(keeps_size ? map.dim.total() : map.dim.part(map.rank));
-  const size_t offset = first * map.inner * bytes;
-  if (keeps_size || map.size == 1) {
-    map.dim = Division(length, map.size == 1 ? 1 : map.size);
-    map.step = map.size == 1 ? MapStep::kIdentity : map.step;
-    return run_checked(comm, map, from + offset, to + offset, dtype, stream, work);
-  }
-  if (map.step == MapStep::kSlice) {
-    map.dim = Division(length, 1);
-    map.step = MapStep::kIdentity;
-    const size_t own = static_cast<size_t>(map.rank) * part;
-    return run_checked(comm, map, from + own + offset, to + offset, dtype, stream, work);
-  }
-  const bool gathers = map.step == MapStep::kAllGather;
-  dsc::Call call = make_call(gathers ? from + offset : from, gathers ? to : to + offset, dtype);
-  map.set_chunk(call, first, length);
-  set_sum(comm, map, call);
-  dsc::execute(comm, call, stream, work);
+  map.chunk = {chunk.number, chunk.of, map.outer.total()};
+  const auto [from, to] = placed(map, send, recv);
+  if (map.outer.total() == 1) return run_elements(comm, map, chunk, from, to, dtype, stream, work);
+  run_rows(comm, map, chunk.range(map.outer.total()), from, to, dtype, stream, work);
 }
 
 TensorMap even_map(const dsc::Comm& comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,

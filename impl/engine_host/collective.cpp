@@ -149,7 +149,11 @@ bool Collective::verify() {
   std::vector<int32_t> others;
   for (int member = 0; member < group_.size(); ++member)
     if (group_.slot(member, group_.epoch()).fingerprint != most->first) others.push_back(member);
-  revoke(DSC_ERR_MISMATCH, others, "ranks called different operations: " + describe_difference(calls));
+  std::string text = "ranks called different operations: " + describe_difference(calls);
+  if (std::ranges::all_of(calls, [&](const std::string& call) { return call == calls.front(); }))
+    text += "; " + list_ranks(group_.shown_ranks(others)) + (others.size() == 1 ? " has" : " have") +
+            " other sizes";
+  revoke(DSC_ERR_MISMATCH, others, text);
   return false;
 }
 
@@ -179,7 +183,9 @@ bool Collective::verify_blocks() {
       }
       longest = std::max<size_t>(longest, sent);
       if (receiver == own) senders[sender].from = senders[sender].total;
-      senders[sender].total += sent;
+      if (__builtin_add_overflow(senders[sender].total, sent, &senders[sender].total))
+        fail(DSC_ERR_PROTOCOL, "%s sends lengths that overflow",
+             group_.describe_member(static_cast<int>(sender)).c_str());
     }
   transfer_.learn(std::move(senders), longest);
   return true;

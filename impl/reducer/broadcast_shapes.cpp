@@ -90,6 +90,10 @@ void check_rows(std::span<const ShapeRow> rows) {
     if (row.ndim < 0 || row.ndim > static_cast<int64_t>(ShapeRow::kMostDims))
       fail(DSC_ERR_PROTOCOL, "the root sent %lld dimensions, expected at most %zu",
            static_cast<long long>(row.ndim), ShapeRow::kMostDims);
+    size_t count = 1;
+    for (size_t i = 0; i < static_cast<size_t>(row.ndim); ++i)
+      if (row.sizes[i] < 0 || __builtin_mul_overflow(count, static_cast<size_t>(row.sizes[i]), &count))
+        fail(DSC_ERR_PROTOCOL, "the root sent sizes that are negative or too large");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "comm/tensor.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"

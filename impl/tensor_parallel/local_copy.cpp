@@ -50,16 +50,22 @@ void copy_on_device(const DeviceContext& context, const RowCopy& copy, void* out
 
 }  // namespace
 
-void copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream) {
+bool copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream,
+                  bool waits) {
   const RowCopy copy(map, in, dtype_bytes(dtype));
   Call buffers = call_of_bytes(OpKind::kAllGather, -1, in, out, copy.row_bytes);
   buffers.stream = stream;
   const bool on_device = comm.is_on_device(buffers);
-  if (copy.from == out || copy.rows == 0 || copy.row_bytes == 0) return;
-  if (on_device) return copy_on_device(*comm.device_context(), copy, out, stream);
+  if (on_device && waits) return false;
+  if (copy.from == out || copy.rows == 0 || copy.row_bytes == 0) return true;
+  if (on_device) {
+    copy_on_device(*comm.device_context(), copy, out, stream);
+    return true;
+  }
   auto* to = static_cast<std::byte*>(out);
   for (size_t row = 0; row < copy.rows; ++row)
     std::memcpy(to + row * copy.row_bytes, copy.from + row * copy.from_row, copy.row_bytes);
+  return true;
 }
 
 }  // namespace dsc

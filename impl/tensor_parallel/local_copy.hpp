@@ -8,8 +8,9 @@
 
 namespace dsc {
 
-// Writes the result of a local step, or of any step in a group of one rank, to `out`, unless it is there
-// already. On a device the copy is put on the stream.
-void copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream);
+// Writes the result of a local step to `out`, unless it is there already. On a device the copy is put on the
+// stream; nothing is done and the result is false there if the caller `waits` for it by a work.
+bool copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream,
+                  bool waits);
 
 }  // namespace dsc

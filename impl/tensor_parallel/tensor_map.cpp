@@ -30,18 +30,23 @@ void set_columns(Call& call, const Columns& send, const Columns& recv) {
   call.columns = std::make_shared<const ColumnBlocks>(ColumnBlocks{send, recv});
 }
 
-// Appends texts to a note as long as they fit.
+// Appends texts to a note. What does not fit is shown as "...".
 class NoteWriter {
  public:
   explicit NoteWriter(Call& call) : at_(call.note), end_(call.note + sizeof call.note - 1) {}
 
   void add(std::string_view text) noexcept {
-    for (const char c : text)
-      if (at_ < end_) *at_++ = c;
+    if (is_full_) return;
+    if (text.size() + kMore.size() > static_cast<size_t>(end_ - at_)) {
+      is_full_ = true;
+      text = kMore;
+    }
+    at_ = std::copy(text.begin(), text.end(), at_);
   }
   void add(size_t number) noexcept {
-    const auto [to, error] = std::to_chars(at_, end_, number);
-    if (error == std::errc{}) at_ = to;
+    char digits[24];
+    const auto [to, error] = std::to_chars(digits, digits + sizeof digits, number);
+    add(std::string_view(digits, static_cast<size_t>(to - digits)));
   }
   void add(const Division& division, int size) noexcept {
     if (!division.parts()) return add(division.total());
@@ -52,8 +57,11 @@ class NoteWriter {
   }
 
  private:
+  static constexpr std::string_view kMore = "...";
+
   char* at_;
   char* const end_;
+  bool is_full_ = false;
 };
 
 uint64_t hash_of(const Division& division, uint64_t start) noexcept {
@@ -153,6 +161,7 @@ void TensorMap::set_chunk(Call& call, size_t begin, size_t length) const {
   call.kind = gathers ? OpKind::kAllGatherV : OpKind::kReduceScatterV;
   const auto blocks = list_of(size, [&](int) { return length * inner; });
   std::vector<size_t> starts;
+  starts.reserve(static_cast<size_t>(size) + 1);
   for (int r = 0; r < size; ++r) starts.push_back((dim.start(r) + begin) * inner);
   starts.push_back(dim.total() * inner);
   (gathers ? call.recv_blocks : call.send_blocks) = blocks;
@@ -203,12 +212,16 @@ void TensorMap::set_shape(Call& call) const noexcept {
   }
   note.add(inner);
   note.add("]");
-  call.tag = hash_of(outer, inner);
+  if (step == MapStep::kSequenceToHidden) note.add(", to hidden");
+  if (step == MapStep::kHiddenToSequence) note.add(", to sequence");
+  call.tag = hash_of(outer, mix_id(static_cast<uint64_t>(step), inner));
   if (!received) call.tag = hash_of(dim, call.tag);
-  if (!chunk) return;
+  if (chunk.of == 0) return;
   note.add(", chunk ");
-  note.add(*chunk);
-  call.tag = mix_id(call.tag, *chunk);
+  note.add(chunk.number);
+  note.add(" of ");
+  note.add(chunk.of);
+  call.tag = mix_id(mix_id(mix_id(call.tag, chunk.number), chunk.of), chunk.outer);
 }
 
 }  // namespace dsc

@@ -56,7 +56,11 @@ struct TensorMap {
   Division outer, dim;
   size_t inner;
   std::optional<Division> received = std::nullopt;
-  std::optional<size_t> chunk = std::nullopt;  // number of the chunk that the call is about
+  // The chunk that the call is about; `of` is 0 if it is about the whole. `outer` is the tensor's.
+  struct Chunk {
+    size_t number = 0, of = 0, outer = 0;
+  };
+  Chunk chunk = {};
 
   // Elements of this rank's buffers.
   size_t in_count() const noexcept;

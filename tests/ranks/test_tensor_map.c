@@ -259,6 +259,11 @@ static bool is_possible(const mapping_t* m) {
   return step_of(m) < TO_HIDDEN || (m->shape.uneven ? first >= n * n : first % n == 0);
 }
 
+/* On a device a step that only copies has no work. */
+static bool may_be_async(const mapping_t* m) {
+  return m->memory != DEVICE || (step_of(m) != IDENTITY && step_of(m) != SLICE);
+}
+
 static bool goes_between_hosts(const mapping_t* m) {
   const step_t step = step_of(m);
   return !m->shape.uneven || step < EXCHANGE;
@@ -272,7 +277,8 @@ static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3
       for (memory_t memory = PLAIN; memory <= DEVICE; ++memory) {
         if (rooms[memory].in == NULL) continue;
         const dsc_dtype_t dtype = dtypes[(size_t)*turn % LENGTH(dtypes)];
-        const mapping_t m = {self, *shape, mapping, direction, dtype, memory, *turn % 3 == 1};
+        mapping_t m = {self, *shape, mapping, direction, dtype, memory, *turn % 3 == 1};
+        m.async = m.async && may_be_async(&m);
         ++*turn;
         if (!is_possible(&m)) continue;
         if (ranks_are_on_several_hosts() && !goes_between_hosts(&m)) continue;
@@ -376,8 +382,9 @@ static int chunks_body(rank_t* self) {
     for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_REDUCE_SCATTER; ++mapping)
       for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
         for (memory_t memory = PLAIN; memory <= DEVICE; ++memory, ++turn) {
-          const mapping_t m = {self,   shapes[s],    mapping, direction, dtypes[turn % (int)LENGTH(dtypes)],
-                               memory, turn % 3 != 0};
+          mapping_t m = {self,   shapes[s],    mapping, direction, dtypes[turn % (int)LENGTH(dtypes)],
+                         memory, turn % 3 != 0};
+          m.async = m.async && may_be_async(&m);
           static const size_t chunks[] = {1, 2, 3, MOST_CHUNKS};
           if (rooms[memory].in != NULL) PASS_ON(check_chunks(self, &m, &rooms[memory], chunks[turn % 4]));
         }
@@ -473,7 +480,12 @@ static int refusals_body(rank_t* self) {
           dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 2, parts, parts, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "expected the same: it is this rank's part for itself",
           dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 2, in, in + 1, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 1, in, in + 4, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_REDUCE, 1, in, in + 4, 1, 8, 1));
   CHECK_OK(self, dsc_batch_begin(w));
+  REFUSED(DSC_ERR_STATE, "a batch is open, and this step only copies",
+          MAP(DSC_MAP_SCATTER, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL in a batch",
           dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
   CHECK_OK(self, MAP(DSC_MAP_GATHER, 1, in, out, 2, 8, 1));
@@ -518,16 +530,70 @@ static int parts_differ_body(rank_t* self) {
 static int other_chunk_body(rank_t* self) {
   float part[8] = {0}, whole[16];
   memset(whole, GUARD, sizeof whole);
-  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[1, 16, 1], chunk 1",
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[1, 16, 1], chunk 1 of 2",
                          dsc_tensor_map_chunk(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, part, whole, 1,
                                               16, 1, (size_t)self->rank, 2, DSC_DTYPE_F32, NULL, NULL)));
   for (size_t i = 0; i < sizeof whole; ++i) CHECK(self, ((const char*)whole)[i] == GUARD);
   return 0;
 }
 
+/* Exchanges of equal size in opposite directions, and chunks of one length at different places. */
+static int other_step_body(rank_t* self) {
+  float in[8] = {0}, out[8];
+  memset(out, GUARD, sizeof out);
+  const dsc_map_direction_t direction = self->rank == 1 ? DSC_MAP_BACKWARD : DSC_MAP_FORWARD;
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[4, 4, 1], to hidden",
+                         dsc_tensor_map(self->world, DSC_MAP_SEQUENCE_TO_HIDDEN, direction, in, out, 4, 4, 1,
+                                        DSC_DTYPE_F32, NULL, NULL)));
+  for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
+  return 0;
+}
+
+static int other_chunks_body(rank_t* self) {
+  float in[8] = {0}, out[16];
+  memset(out, GUARD, sizeof out);
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "chunk 1 of 4",
+                         dsc_tensor_map_chunk(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 1, 8, 1,
+                                              1, self->rank == 1 ? 4 : 3, DSC_DTYPE_F32, NULL, NULL)));
+  for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
+  return 0;
+}
+
+/* Lists that do not fit the text are cut, and the rank that differs is named nevertheless. */
+static int long_lists_body(rank_t* self) {
+  enum { PART = 10000000 };
+  const size_t shift = self->rank == 2 ? 1 : 0,
+               parts[] = {PART, PART, PART, PART, PART + shift, PART - shift};
+  char* in = calloc(1, PART + 1);
+  char* out = calloc(6, PART);
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "10000000+...); rank 2 has other sizes",
+                         dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 1, parts,
+                                          NULL, 1, DSC_DTYPE_U8, NULL, NULL)));
+  free(in), free(out);
+  return 0;
+}
+
+/* A batch of no rows, with the null pointers that frameworks have for it. */
+static int no_rows_body(rank_t* self) {
+  for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_REDUCE_SCATTER; ++mapping)
+    for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+      for (size_t chunk = 0; chunk < 2; ++chunk)
+        CHECK_OK(self, dsc_tensor_map_chunk(self->world, mapping, direction, NULL, NULL, 0, (size_t)12 << 20,
+                                            1, chunk, 2, DSC_DTYPE_F32, NULL, NULL));
+  return 0;
+}
+
+static void nothing_has_chunks(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, no_rows_body, NULL), 0);
+}
+
 static void other_shapes_are_a_mismatch(void** state) {
   (void)state;
   assert_int_equal(run_ranks(2, other_chunk_body, NULL), 0);
+  assert_int_equal(run_ranks(2, other_step_body, NULL), 0);
+  assert_int_equal(run_ranks(2, other_chunks_body, NULL), 0);
+  if (!ranks_are_on_several_hosts()) assert_int_equal(run_ranks(6, long_lists_body, NULL), 0);
   assert_int_equal(run_ranks(2, shapes_differ_body, NULL), 0);
   assert_int_equal(run_ranks(2, parts_differ_body, NULL), 0);
 }
@@ -558,9 +624,13 @@ static void ranges_are_as_even_as_possible(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_mapping_is_its_definition), cmocka_unit_test(chunks_add_up_to_the_whole),
-      cmocka_unit_test(the_own_part_may_be_in_place),    cmocka_unit_test(wrong_arguments_are_named),
-      cmocka_unit_test(other_shapes_are_a_mismatch),     cmocka_unit_test(ranges_are_as_even_as_possible),
+      cmocka_unit_test(every_mapping_is_its_definition),
+      cmocka_unit_test(chunks_add_up_to_the_whole),
+      cmocka_unit_test(the_own_part_may_be_in_place),
+      cmocka_unit_test(wrong_arguments_are_named),
+      cmocka_unit_test(other_shapes_are_a_mismatch),
+      cmocka_unit_test(ranges_are_as_even_as_possible),
+      cmocka_unit_test(nothing_has_chunks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,8 +70,8 @@ def finalize_grads(
         expert_tokens: tokens that each expert got in this step, one array per layer; they become the sums over experts.
         bias_update_rate: of expert_biases.
         data: the data-parallel ranks, and the context-parallel ones.
-        num_tokens: 6. with a loss per token, the tokens of this step, of which only the last stage need know; grads
-            are divided by their sum over data, if that is not 0. None: not scaled.
+        num_tokens: 6. with a loss per token, the tokens of this step, of which those of the last stage count, and the other
+            stages give 0; grads are divided by their sum over data, if that is not 0. None on all ranks: not scaled.
 
     Returns:
         The sum of num_tokens, or None.

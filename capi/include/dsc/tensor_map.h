@@ -48,12 +48,13 @@ extern "C" {
  * @brief One step of a mapping, with equal parts.
  *
  * Sums are taken in rank order as in collectives.h. Memory of dsc_mem_alloc() is read and written in place on
- * one host. Between hosts, parts that are columns (outer above 1) are packed in memory of the library: as
- * much as the whole tensor for its time. On devices kernels pack them in the order of the stream.
+ * one host. Between hosts, parts that are columns (outer above 1) are packed in memory of the library: up to
+ * the size of send and recv together, for its time. On devices kernels pack them in the order of the stream.
  *
- * A group of one rank, and a step that is an identity or a slice, do not communicate: they copy, or do
- * nothing if recv is send. On a device such a copy is put on the stream itself, and its work is complete at
- * once.
+ * A step that is an identity or a slice does not communicate: it copies, or does nothing if the result is
+ * there already. It is no operation of the communicator: it is refused in a batch (DSC_ERR_STATE), and on a
+ * device, where it is put on the stream itself, with work (DSC_ERR_UNSUPPORTED). In a group of one rank recv
+ * may always be send.
  *
  * @param[in] comm the ranks that divide the tensor
  * @param[in] mapping a ::dsc_tensor_mapping
