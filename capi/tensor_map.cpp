@@ -64,7 +64,7 @@ void check_buffers(const TensorMap& map, const void* send, const void* recv, dsc
                                                            : "recv == send + own part";
   const size_t start = map.dim.start(map.rank) * map.inner * bytes;
   const auto is_own_part = [&](const void* part, const void* whole) {
-    return part == static_cast<const std::byte*>(whole) + start;
+    return reinterpret_cast<uintptr_t>(part) == reinterpret_cast<uintptr_t>(whole) + start;
   };
   if (send == recv && (keeps_size || map.size == 1)) return;
   if (has_own_part && (map.step == MapStep::kAllGather ? is_own_part(send, recv) : is_own_part(recv, send)))

@@ -16,6 +16,7 @@ struct RowCopy {
         row_bytes(map.step == MapStep::kSlice ? map.dim.part(map.rank) * map.inner * element_bytes
                                               : from_row),
         from(static_cast<const std::byte*>(in)) {
+    if (rows == 0 || row_bytes == 0) return;  // then `in` may be null
     if (map.step == MapStep::kSlice) from += map.dim.start(map.rank) * map.inner * element_bytes;
     if (row_bytes != from_row) return;
     row_bytes *= rows;  // the slice is everything
