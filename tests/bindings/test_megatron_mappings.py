@@ -88,6 +88,43 @@ def test_tensors_and_their_gradients(n):
     assert gradients > 20 and dsc.spawn(map_tensors, n, args=(n,), timeout=SECONDS) == [gradients] * n
 
 
+def plain_losses(n):
+    return rows("mg_vocab_ce", n=n, label_smoothing=0.0)
+
+
+def losses(rank, n, with_torch):
+    start(rank, n)
+    mpu.initialize_model_parallel(n)
+    for row in plain_losses(n):
+        tokens, columns = row["T"], row["V"] // n
+        logits = np.array(row["logits_full"], np.float32).reshape(tokens, n, columns)[:, rank].copy()
+        expected = np.array(row["grad"][rank]).reshape(tokens, columns)
+        if with_torch:
+            import torch
+
+            x = torch.from_numpy(logits).requires_grad_()
+            loss = mpu.vocab_parallel_cross_entropy(x, torch.tensor(row["target"]))
+            loss.backward(torch.tensor(row["grad_output"]))
+            np.testing.assert_allclose(x.grad, expected, rtol=1e-5, atol=1e-6)
+            loss = loss.detach()
+        else:
+            loss = mpu.vocab_parallel_cross_entropy(logits, np.array(row["target"]))
+        np.testing.assert_allclose(loss, row["loss"], rtol=1e-5)
+    dsc.finalize()
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_losses(n):
+    assert plain_losses(n)
+    dsc.spawn(losses, n, args=(n, False), timeout=SECONDS)
+
+
+@needs_torch
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_losses_of_tensors_and_their_gradients(n):
+    dsc.spawn(losses, n, args=(n, True), timeout=SECONDS)
+
+
 def differentiates_twice(world):
     """Gaps, a subclass, and the gradient of a gradient, which is the forward step again."""
     import torch

@@ -1,4 +1,5 @@
-"""The mappings of megatron.core.tensor_parallel, each one a step of Communicator.tensor_map() that torch can differentiate.
+"""The mappings of megatron.core.tensor_parallel, each one a step of Communicator.tensor_map(), and its loss; torch can
+differentiate them.
 
 libdsc.megatron has these names. An array gives an array, by the forward step; a tensor of torch gives a tensor, whose
 gradient takes the backward step. torch is never imported here: a program that has a tensor has imported it.
@@ -114,15 +115,43 @@ def all_to_all_hp2sp(input_: Any, group: Optional[Communicator] = None) -> Any:
     return _mapped(input_.reshape(-1, input_.shape[-1]), group, "hidden_to_sequence", _LAST)
 
 
+def vocab_parallel_cross_entropy(
+    vocab_parallel_logits: Any, target: Any, label_smoothing: float = 0.0, tp_group: Optional[Communicator] = None
+) -> Any:
+    """The loss of each token, over logits whose last dimension, the vocabulary, is divided among the ranks.
+
+    Label smoothing is over the whole vocabulary, and the logits are not overwritten, unlike in Megatron-LM.
+
+    Args:
+        vocab_parallel_logits: this rank's columns, of equal number on all ranks.
+        target: the index in the whole vocabulary of each token's word, of int64, the same on all ranks.
+        label_smoothing: probability given to the other words.
+        tp_group: the ranks; None: the tensor-parallel group.
+    """
+    group = _group(tp_group)
+    if _is_tensor(vocab_parallel_logits):
+        return _torch_loss().apply(vocab_parallel_logits, target.contiguous(), label_smoothing, group)
+    return group.vocab_cross_entropy(vocab_parallel_logits, target, label_smoothing=label_smoothing)[0]
+
+
+def _group(given: Optional[Communicator]) -> Communicator:
+    if given is not None:
+        return given
+    from libdsc.megatron import get_tensor_model_parallel_group  # here, as that module imports this one
+
+    return get_tensor_model_parallel_group()
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
 def _mapped(
     x: Any, group: Optional[Communicator], mapping: Any, dim: int, parts: _Sizes = None, other_parts: _Sizes = None
 ) -> Any:
     """The forward step, of an array or of a tensor that torch may differentiate."""
-    if group is None:
-        from libdsc.megatron import get_tensor_model_parallel_group  # here, as that module imports this one
-
-        group = get_tensor_model_parallel_group()
-    if isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ())):
+    group = _group(group)
+    if _is_tensor(x):
         return _torch_step().apply(x, "forward", group, mapping, dim, parts, other_parts)
     return group.tensor_map(x, mapping, dim, parts=parts, other_parts=other_parts)
 
@@ -148,3 +177,25 @@ def _torch_step() -> Any:
             return (MappingStep.apply(gradient, *ctx.others), *[None] * len(ctx.others))
 
     return MappingStep
+
+
+@functools.lru_cache(maxsize=None)
+def _torch_loss() -> Any:
+    """The class of losses that torch differentiates."""
+    torch: Any = sys.modules["torch"]
+
+    class VocabParallelLoss(torch.autograd.Function):  # type: ignore[misc]
+        """The gradients are computed again from the logits, which must not change before."""
+
+        @staticmethod
+        def forward(ctx: Any, logits: Any, target: Any, label_smoothing: float, group: Communicator) -> Any:
+            ctx.logits = logits.detach().contiguous()
+            loss, ctx.entropy = group.vocab_cross_entropy(ctx.logits, target, label_smoothing=label_smoothing)
+            return torch.from_numpy(loss)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable  # type: ignore[misc]
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return ctx.entropy.backward(gradient.contiguous(), out=torch.empty_like(ctx.logits)), None, None, None
+
+    return VocabParallelLoss

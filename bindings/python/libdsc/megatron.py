@@ -35,6 +35,7 @@ from libdsc._megatron_mappings import (
     reduce_scatter_to_sequence_parallel_region as reduce_scatter_to_sequence_parallel_region,
     scatter_to_sequence_parallel_region as scatter_to_sequence_parallel_region,
     scatter_to_tensor_model_parallel_region as scatter_to_tensor_model_parallel_region,
+    vocab_parallel_cross_entropy as vocab_parallel_cross_entropy,
 )
 from libdsc._memory import numpy_module
 from libdsc._model_parallel import Layout, ModelParallel
