@@ -41,6 +41,7 @@ pub struct TensorMap {
     inner: usize,
     parts: Option<Vec<usize>>,
     other_parts: Option<Vec<usize>>,
+    chunk: Option<(usize, usize)>,
 }
 
 /// What a buffer holds.
@@ -56,7 +57,7 @@ enum Holds {
 impl TensorMap {
     /// A mapping with equal parts; the number of ranks divides `dim`, and `outer` too where a sequence is divided.
     pub fn new(mapping: Mapping, outer: usize, dim: usize, inner: usize) -> Self {
-        TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None }
+        TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None, chunk: None }
     }
 
     /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends to
@@ -64,7 +65,7 @@ impl TensorMap {
     #[doc(alias = "dsc_tensor_map_v")]
     pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
         let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
-        TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None }
+        TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
     }
 
     /// Of an uneven mapping: how the sequence, the first dimension, is divided; `outer` is then what lies between it and
@@ -72,6 +73,16 @@ impl TensorMap {
     #[must_use]
     pub fn other_parts(mut self, parts: &[usize]) -> Self {
         self.other_parts = Some(parts.to_vec());
+        self
+    }
+
+    /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as
+    /// [`split_range`] divides them. The buffers are the whole ones, of which only the chunk is read and written. Equal
+    /// parts only, and not for exchanges.
+    #[doc(alias = "dsc_tensor_map_chunk")]
+    #[must_use]
+    pub fn chunk(mut self, number: usize, of: usize) -> Self {
+        self.chunk = Some((number, of));
         self
     }
 
@@ -108,8 +119,23 @@ impl TensorMap {
             // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
             // per rank.
             unsafe {
-                match &self.parts {
-                    None => sys::dsc_tensor_map(
+                match (&self.parts, self.chunk) {
+                    (None, Some((chunk, chunks))) => sys::dsc_tensor_map_chunk(
+                        comm.raw(),
+                        mapping,
+                        direction,
+                        from.ptr,
+                        to.ptr,
+                        self.outer,
+                        self.dim,
+                        self.inner,
+                        chunk,
+                        chunks,
+                        dtype,
+                        stream,
+                        work,
+                    ),
+                    (None, None) => sys::dsc_tensor_map(
                         comm.raw(),
                         mapping,
                         direction,
@@ -122,7 +148,7 @@ impl TensorMap {
                         stream,
                         work,
                     ),
-                    Some(parts) => sys::dsc_tensor_map_v(
+                    (Some(parts), _) => sys::dsc_tensor_map_v(
                         comm.raw(),
                         mapping,
                         direction,
@@ -155,6 +181,9 @@ impl TensorMap {
                     comm.size()
                 )));
             }
+        }
+        if self.parts.is_some() && self.chunk.is_some() {
+            return Err(wrong("chunk is for equal parts; expected no list of parts with it".to_owned()));
         }
         let takes_two = self.divides_sequence() || self.mapping == Mapping::AllToAll;
         if self.other_parts.is_some() != (takes_two && self.parts.is_some()) {

@@ -40,6 +40,22 @@ fn unequal_parts_come_back_as_they_were() {
 }
 
 #[test]
+fn chunks_add_up_to_the_whole() {
+    ranks(3, |world| {
+        let part: Vec<f64> = (0..5).map(|i| (10 * world.rank() + i) as f64).collect();
+        let map = TensorMap::new(Mapping::GatherReduce, 1, 15, 1);
+        let (mut whole, mut chunks) = ([0.0f64; 15], [0.0f64; 15]);
+        map.forward(&world, &part, &mut whole).unwrap();
+        for number in 0..2 {
+            map.clone().chunk(number, 2).forward(&world, &part, &mut chunks).unwrap();
+            assert_eq!(chunks[4] != 0.0, number == 1); // the second chunk has the last elements of each part
+        }
+        assert_eq!(chunks, whole);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
 fn what_does_not_fit_is_refused_before_anything_happens() {
     ranks(2, |world| {
         let refused = |map: TensorMap, send: usize, recv: usize, words: &str| {
@@ -57,6 +73,8 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
             6,
             "parts has 3 sizes; expected one per rank, 2",
         );
+        refused(gather().chunk(2, 2), 4, 8, "chunk is 2, expected 0 to 1");
+        refused(TensorMap::uneven(Mapping::Gather, 1, &[1, 2], 1).chunk(0, 1), 1, 3, "chunk is for equal parts");
         refused(gather().other_parts(&[1, 1]), 4, 8, "other_parts are for uneven exchanges");
         refused(TensorMap::uneven(Mapping::AllToAll, 1, &[1, 1], 1), 2, 2, "other_parts are missing");
         let mut whole = [0.0f32; 8];
