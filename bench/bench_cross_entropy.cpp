@@ -31,7 +31,7 @@ dsc_comm_t* world() {
   return comm;
 }
 
-// Of the slowest rank, in the best round.
+// The times are those of the slowest rank in the best round.
 double milliseconds(int rounds, const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();

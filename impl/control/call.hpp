@@ -83,7 +83,7 @@ struct Columns {
   size_t all(size_t members) const noexcept { return widths ? widths->total() : members * width; }
 };
 
-// Which buffers of a call have their blocks in columns.
+// Tells which buffers of a call have their blocks in columns.
 struct ColumnBlocks {
   Columns send, recv;
 };

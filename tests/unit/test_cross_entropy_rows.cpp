@@ -48,7 +48,7 @@ void near(long double found, long double expected, long double relative) {
     fail_msg("found %.20Lg, expected %.20Lg, at most %Lg of it away", found, expected, relative);
 }
 
-// Of 0 to the lowest exponential that is not 0, in steps of no round number.
+// The inputs go from 0 to the lowest one whose exponential is not 0, in steps of no round number.
 void exponentials_are_accurate(void**) {
   const auto check = [](int32_t dtype, double lowest, double relative) {
     std::vector<double> values;

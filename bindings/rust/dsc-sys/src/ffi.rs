@@ -58,7 +58,7 @@ pub type dsc_shard_layout_t = i32;
 /// What ranks exchange that divide a tensor; see tensor_map.h.
 pub type dsc_tensor_mapping_t = i32;
 
-/// Which step of a mapping.
+/// Chooses the step of a mapping: of activations or of their gradients.
 pub type dsc_map_direction_t = i32;
 
 /// A region of a model, by which ranks share its random numbers.

@@ -165,7 +165,7 @@ impl<'a> CrossEntropy<'a> {
         self.write(loss_gradients.map(|weights| weights.span()), scores, written.ptr)
     }
 
-    /// As [`backward`](CrossEntropy::backward); the gradients take the place of the logits.
+    /// Does what [`backward`](CrossEntropy::backward) does; the gradients take the place of the logits.
     pub fn backward_in_place<W, X>(self, loss_gradients: Option<&W>, logits: &mut X) -> Result<()>
     where
         W: Data + ?Sized,

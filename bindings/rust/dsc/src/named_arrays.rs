@@ -77,7 +77,7 @@ struct RawList {
 }
 
 impl RawList {
-    /// Of names alone.
+    /// Makes a list of names, whose arrays are not known yet.
     fn new(keys: &[&str]) -> Result<Self> {
         let names = keys.iter().map(|key| c_string("a key", key)).collect::<Result<Vec<CString>>>()?;
         let raw = names.iter().map(|name| sys::dsc_tensor_t {

@@ -68,7 +68,7 @@ impl TensorMap {
         TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
     }
 
-    /// Of an uneven mapping: how the sequence, the first dimension, is divided; `outer` is then what lies between it and
+    /// Says how an uneven mapping divides the sequence, the first dimension; `outer` is then what lies between it and
     /// the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each rank in the forward direction.
     #[must_use]
     pub fn other_parts(mut self, parts: &[usize]) -> Self {

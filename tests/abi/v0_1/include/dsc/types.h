@@ -254,7 +254,7 @@ enum dsc_tensor_mapping {
   DSC_MAP_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which step of a mapping. */
+/** @brief Chooses the step of a mapping: of activations or of their gradients. */
 typedef int32_t dsc_map_direction_t;
 
 /** @brief Values of ::dsc_map_direction_t. */
