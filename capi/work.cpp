@@ -4,17 +4,11 @@
 #include "checks.hpp"
 #include "comm/work.hpp"
 #include "comm_call.hpp"
+#include "deadline.hpp"
 #include "error_info.hpp"
 #include "session/worlds.hpp"
 
 namespace {
-
-dsc::Deadline deadline_after(int32_t timeout_ms) {
-  if (timeout_ms < -1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1", timeout_ms);
-  if (timeout_ms == 0) return {0};  // has passed, without a look at the clock
-  return timeout_ms == -1 ? dsc::Deadline::never() : dsc::Deadline::after_ms(timeout_ms);
-}
 
 using PinnedWork = dsc::Pinned<dsc::Work>;
 
@@ -22,7 +16,7 @@ PinnedWork pin_work(const void* handle) { return PinnedWork(dsc::HandleKind::kWo
 
 dsc_result_t wait(dsc_work_t* work, int32_t timeout_ms) {
   const PinnedWork pinned = pin_work(work);
-  return pinned->wait(deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
+  return pinned->wait(dsc::deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
 }
 
 }  // namespace
@@ -37,7 +31,7 @@ dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed) {
 dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
     const PinnedWork pinned = pin_work(work);
-    return pinned->wait_on(stream, deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
+    return pinned->wait_on(stream, dsc::deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
   });
 }
 
@@ -67,7 +61,7 @@ dsc_result_t dsc_work_destroy(dsc_work_t* work) {
 
 dsc_result_t dsc_progress(dsc_comm_t* comm, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
-    const dsc::Deadline deadline = deadline_after(timeout_ms);
+    const dsc::Deadline deadline = dsc::deadline_after(timeout_ms);
     const bool idle = comm ? dsc::pin_comm(comm)->progress(deadline) : dsc::progress_all(deadline);
     return idle ? DSC_OK : DSC_IN_PROGRESS;
   });

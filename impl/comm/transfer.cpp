@@ -79,6 +79,7 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       recv_blocks(call.recv_blocks.get()),
       send_columns(call.columns && call.columns->send ? &call.columns->send : nullptr),
       recv_columns(call.columns && call.columns->recv ? &call.columns->recv : nullptr),
+      send_units(send_columns ? call.columns->send_units.get() : nullptr),
       reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
              call.prescale, false,   call.user.get()} {
   if (pattern == Pattern::kNothing) return;
@@ -142,7 +143,10 @@ Block Transfer::incoming(int sender) const noexcept {
   else
     block.from =
         recv_blocks && sender != rank ? senders[static_cast<size_t>(sender)].from : send_blocks->starts[own];
-  if (send_columns) place_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+  if (!send_columns) return block;
+  Columns columns = *send_columns;
+  if (send_units) columns.unit = send_units->lengths[static_cast<size_t>(sender)];
+  place_in(columns, own, static_cast<size_t>(size), block.from, block.from_rows);
   return block;
 }
 

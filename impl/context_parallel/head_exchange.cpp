@@ -1,0 +1,77 @@
+#include "context_parallel/head_exchange.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "comm/group_ids.hpp"
+#include "tensor_parallel/note_writer.hpp"
+
+namespace dsc {
+namespace {
+
+// Returns a list of `of(member)` for all members.
+template <typename Of>
+std::shared_ptr<const BlockList> list_of(int size, const Of& of) {
+  std::vector<size_t> lengths(static_cast<size_t>(size));
+  for (int member = 0; member < size; ++member) lengths[static_cast<size_t>(member)] = of(member);
+  return std::make_shared<const BlockList>(std::move(lengths));
+}
+
+std::shared_ptr<const BlockList> parts_of(const Division& division, int size) {
+  if (division.parts()) return division.parts();
+  return list_of(size, [&](int member) { return division.part(member); });
+}
+
+void set_columns(Call& call, const ColumnBlocks& columns) {
+  call.columns = std::make_shared<const ColumnBlocks>(columns);
+}
+
+}  // namespace
+
+void HeadExchange::set_call(Call& call) const {
+  set_shape(call);
+  if (sequence.parts() || heads.parts())
+    set_uneven(call);
+  else
+    set_even(call);
+}
+
+void HeadExchange::set_even(Call& call) const {
+  call.kind = OpKind::kAllToAll;
+  call.count = block(rank, heads.part(rank));
+  const Columns by_sequence{heads.part(rank) * head_dim, nullptr};
+  const Columns by_heads{sequence.part(rank) * heads.part(rank) * head_dim, nullptr};
+  set_columns(call, to_heads ? ColumnBlocks{by_sequence, by_heads} : ColumnBlocks{by_heads, by_sequence});
+}
+
+// The width of a whole sequence depends on the number of heads, which differs between ranks, so a receiver
+// needs the unit of each sender.
+void HeadExchange::set_uneven(Call& call) const {
+  call.kind = OpKind::kAllToAllV;
+  const auto mine = list_of(size, [&](int member) { return block(rank, heads.part(member)); });
+  const auto others = list_of(size, [&](int member) { return block(member, heads.part(rank)); });
+  call.send_blocks = to_heads ? mine : others;
+  call.recv_blocks = to_heads ? others : mine;
+  const Columns by_sequence{0, parts_of(heads, size), head_dim};
+  const Columns by_heads{0, parts_of(sequence, size), heads.part(rank) * head_dim};
+  if (to_heads) return set_columns(call, {by_sequence, by_heads});
+  const auto units = list_of(size, [&](int member) { return heads.part(member) * head_dim; });
+  set_columns(call, {by_heads, by_sequence, units});
+}
+
+void HeadExchange::set_shape(Call& call) const noexcept {
+  NoteWriter note(call);
+  note.add(to_heads ? "to heads, [" : "to sequence, [");
+  note.add(batch);
+  note.add(", ");
+  note.add(sequence, size);
+  note.add(", ");
+  note.add(heads, size);
+  note.add(", ");
+  note.add(head_dim);
+  note.add("]");
+  call.tag = hash_of(heads, hash_of(sequence, mix_id(mix_id(to_heads ? 2 : 1, batch), head_dim)));
+}
+
+}  // namespace dsc

@@ -1,0 +1,86 @@
+// Blocks that go around the ranks of a communicator, one step at a time, while the rank computes with the
+// block that it has: the communication of ring attention (Liu et al., arXiv 2310.01889).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "control/call.hpp"
+#include "tensor_parallel/tensor_map.hpp"
+
+namespace dsc {
+
+// One way around. The blocks' sizes are equal on all ranks.
+struct RingPass {
+  const void* block;  // this rank's own
+  Division blocks;    // elements of each rank's block
+  int32_t dtype;
+  void* grad;          // where the sum for this rank's block is written at the end
+  int32_t grad_dtype;  // 0: nothing is summed
+};
+
+// What a rank has at one step.
+struct RingBlock {
+  int source = -1;  // rank whose block it is; -1 after the last step
+  const void* data = nullptr;
+  size_t count = 0;
+  void* grad = nullptr;  // zeroed, for what this rank adds; null if nothing is summed
+};
+
+// At step i a rank has the block of the i-th rank before it, and the next one is on its way. In a pass with
+// gradients the sum for each block follows it one step behind, so that it travels during the computation,
+// too. One thread at a time.
+class BlockRing {
+ public:
+  // Collective. Makes a channel and memory for blocks and sums of so many bytes.
+  static std::shared_ptr<BlockRing> create(Comm& comm, size_t block_bytes, size_t grad_bytes);
+  BlockRing(std::shared_ptr<Comm> channel, std::byte* memory, size_t block_bytes, size_t grad_bytes) noexcept;
+  ~BlockRing();
+  BlockRing(const BlockRing&) = delete;
+  BlockRing& operator=(const BlockRing&) = delete;
+
+  int rank() const noexcept { return channel_->rank(); }
+  int size() const noexcept { return channel_->size(); }
+  size_t block_bytes() const noexcept { return block_bytes_; }
+  size_t grad_bytes() const noexcept { return grad_bytes_; }
+  bool is_on_device(const void* buffer) const;
+  // Returns whether the open pass sums gradients.
+  bool sums() const noexcept { return pass_ && pass_->grad_dtype != 0; }
+
+  // Collective. Begins a pass, whose arguments were checked. A pass that was left early has no result.
+  void begin(const RingPass& pass);
+  // Goes on to the next step and returns its block, which stays until the call after it; nullopt if the
+  // deadline passed first. Throws STATE if no pass is open.
+  std::optional<RingBlock> next(Deadline deadline);
+
+  std::atomic<bool> in_call{false};
+
+ private:
+  int source_at(int step) const noexcept { return (rank() - step % size() + size()) % size(); }
+  size_t count_at(int step) const noexcept { return pass_->blocks.part(source_at(step)); }
+  const void* block_at(int step) const noexcept;
+  std::byte* area(int step) const noexcept;
+  void* sum_at(int step) const noexcept;
+  void* incoming_sum() const noexcept;
+  void compare(const RingPass& pass);
+  bool arrived(Deadline deadline);
+  void enter(int step);
+  void exchange();
+  RingBlock show();
+
+  const std::shared_ptr<Comm> channel_;
+  std::byte* const memory_;  // two blocks, two sums, and the sum that comes in
+  const size_t block_bytes_;
+  const size_t grad_bytes_;
+  std::optional<RingPass> pass_;
+  int step_ = 0;
+  bool is_shown_ = false;        // whether the caller has had the block of step 0
+  std::shared_ptr<Work> moves_;  // what was started at this step; null if nothing was, or all has come
+};
+
+}  // namespace dsc

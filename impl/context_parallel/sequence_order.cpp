@@ -1,0 +1,22 @@
+#include "context_parallel/sequence_order.hpp"
+
+namespace dsc {
+
+std::array<Range, 2> SequenceOrder::held_by(int rank) const noexcept {
+  const auto at = static_cast<size_t>(rank), all = static_cast<size_t>(ranks);
+  if (!is_zigzag) return {split_range(count, all, at), {count, 0}};
+  return {split_range(count, 2 * all, at), split_range(count, 2 * all, 2 * all - 1 - at)};
+}
+
+// The first chunk of a lower rank comes before both of this rank's chunks, and its second one after both. The
+// first chunk of a higher rank comes between both of this rank's chunks, and so does its second one.
+CausalWork causal_work(const SequenceOrder& order, int rank, int source) noexcept {
+  const auto mine = order.held_by(rank), theirs = order.held_by(source);
+  const size_t queries = mine[0].count + mine[1].count, keys = theirs[0].count + theirs[1].count;
+  if (source == rank) return {{0, queries}, {0, keys}, true};
+  if (source < rank) return {{0, queries}, {0, order.is_zigzag ? theirs[0].count : keys}, false};
+  if (order.is_zigzag) return {{mine[0].count, mine[1].count}, {0, keys}, false};
+  return {{0, 0}, {0, 0}, false};
+}
+
+}  // namespace dsc

@@ -1,0 +1,53 @@
+// Writes what ranks compare besides the fields of a call into the note that a mismatch shows.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "comm/group_ids.hpp"
+#include "control/call.hpp"
+#include "tensor_parallel/tensor_map.hpp"
+
+namespace dsc {
+
+// Appends texts to a note. What does not fit is shown as "...".
+class NoteWriter {
+ public:
+  explicit NoteWriter(Call& call) : at_(call.note), end_(call.note + sizeof call.note - 1) {}
+
+  void add(std::string_view text) noexcept {
+    if (is_full_) return;
+    if (text.size() + kMore.size() > static_cast<size_t>(end_ - at_)) {
+      is_full_ = true;
+      text = kMore;
+    }
+    at_ = std::copy(text.begin(), text.end(), at_);
+  }
+  void add(size_t number) noexcept {
+    char digits[24];
+    const auto [to, error] = std::to_chars(digits, digits + sizeof digits, number);
+    add(std::string_view(digits, static_cast<size_t>(to - digits)));
+  }
+  void add(const Division& division, int size) noexcept {
+    if (!division.parts()) return add(division.total());
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank > 0) add("+");
+      add(division.part(rank));
+    }
+  }
+
+ private:
+  static constexpr std::string_view kMore = "...";
+
+  char* at_;
+  char* const end_;
+  bool is_full_ = false;
+};
+
+// Returns a hash of a division that goes on from `start`.
+inline uint64_t hash_of(const Division& division, uint64_t start) noexcept {
+  return mix_id(start, division.parts() ? hash_of(*division.parts()) : division.total());
+}
+
+}  // namespace dsc
