@@ -87,6 +87,8 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   if (counts[ring.rank()] != count)
     dsc::fail(DSC_ERR_INVALID_ARG, "count is %zu and counts[%d] is %zu; expected the same: it is this rank's",
               count, ring.rank(), counts[ring.rank()]);
+  if (std::ranges::all_of(list->lengths, [&](size_t length) { return length == count; }))
+    return {list->total(), ranks};
   return Division(std::move(list));
 }
 

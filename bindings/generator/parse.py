@@ -11,7 +11,7 @@ from clang.cindex import CursorKind, TypeKind
 LIBCLANG = "libclang-14.so.1"
 DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
 LABELS = ("Collective", "Blocking", "Ownership", "Threads")
-THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule|tied layers|join|sharded parameters)")
+THREAD_RULE = re.compile(r"any\b|one (thread )?at a time per (communicator|reducer|schedule|tied layers|join|ring|sharded parameters)")
 PLACES = ("pointers", "64 bits", "32 bits", "texts")
 UNSIZED = ("dsc_setting_t", "dsc_pipe_compute_t")  # they never change
 HANDLE_RULE = re.compile(r"any thread|one thread at a time")

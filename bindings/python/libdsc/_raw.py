@@ -190,6 +190,13 @@ class MapDirection(IntEnum):
     BACKWARD = 2  # of their gradients
 
 
+class SequenceOrder(IntEnum):
+    """Values of ::dsc_sequence_order_t."""
+
+    CONTIGUOUS = 1  # rank r of n holds part r of n
+    ZIGZAG = 2  # rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other
+
+
 class RngRegion(IntEnum):
     """Values of ::dsc_rng_region_t."""
 
@@ -465,6 +472,28 @@ class ClipOptions(ctypes.Structure):
         ("max_norm", ctypes.c_double),
         ("scale", ctypes.c_double),
         ("norm", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class CausalWork(ctypes.Structure):
+    """Which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    query_begin: int  # first of this rank's queries that see something
+    query_count: int  # number of these queries; 0: none sees any of the keys
+    key_begin: int  # first of the block's keys that they see
+    key_count: int  # number of these keys
+    is_diagonal: int  # 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("query_begin", ctypes.c_size_t),
+        ("query_count", ctypes.c_size_t),
+        ("key_begin", ctypes.c_size_t),
+        ("key_count", ctypes.c_size_t),
+        ("is_diagonal", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
     ]
 
@@ -1778,6 +1807,56 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_sequence_to_heads": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_ring_next": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
+            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_sequence_ranges": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t * 2,
+            ctypes.c_size_t * 2
+        ],
+    ),
+    "dsc_causal_work": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(CausalWork)
         ],
     ),
     "dsc_vocab_cross_entropy_options_init": (

@@ -184,7 +184,7 @@ DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t
  * @brief Releases a ring.
  * @param[in] ring ring; NULL does nothing
  *
- * If a pass was not finished, what is on its way fails on the ranks that wait for it, with DSC_ERR_PEER_LEFT.
+ * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes on.
  * Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a call inside the
  * ring it is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED

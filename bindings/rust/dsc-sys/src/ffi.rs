@@ -61,6 +61,9 @@ pub type dsc_tensor_mapping_t = i32;
 /// Chooses the step of a mapping: of activations or of their gradients.
 pub type dsc_map_direction_t = i32;
 
+/// How ranks divide a sequence.
+pub type dsc_sequence_order_t = i32;
+
 /// A region of a model, by which ranks share its random numbers.
 pub type dsc_rng_region_t = i32;
 
@@ -294,6 +297,11 @@ pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
 /// of their gradients
 pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
 
+/// rank r of n holds part r of n
+pub const DSC_ORDER_CONTIGUOUS: dsc_sequence_order_t = 1;
+/// rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other
+pub const DSC_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
+
 /// the same on all ranks of a tensor-parallel group
 pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
@@ -385,6 +393,15 @@ pub struct dsc_work_t {
 /// for marking gradients and for queries.
 #[repr(C)]
 pub struct dsc_bucket_reducer_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Blocks that go around the ranks of a communicator.
+///
+/// Thread-safety: one thread at a time, destroy from any.
+#[repr(C)]
+pub struct dsc_ring_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -702,6 +719,26 @@ pub struct dsc_clip_options_t {
     pub scale: f64,
     /// default DSC_NORM_TWO
     pub norm: dsc_norm_t,
+    /// 0
+    pub reserved: i32,
+}
+
+/// Which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_causal_work_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// first of this rank's queries that see something
+    pub query_begin: usize,
+    /// number of these queries; 0: none sees any of the keys
+    pub query_count: usize,
+    /// first of the block's keys that they see
+    pub key_begin: usize,
+    /// number of these keys
+    pub key_count: usize,
+    /// 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    pub is_diagonal: i32,
     /// 0
     pub reserved: i32,
 }
@@ -2996,6 +3033,187 @@ extern "C" {
         comm: *mut dsc_comm_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens
+    /// with all heads become all tokens with each rank's heads.
+    ///
+    /// - `comm` (in): the ranks that divide the sequence
+    /// - `direction` (in): a dsc_map_direction
+    /// - `send` (in): what goes in, row-major
+    /// - `recv` (out): what comes out, row-major; must not overlap send, except that a group of one
+    ///   rank takes recv == send
+    /// - `batch` (in): number of sequences
+    /// - `sequence` (in): tokens of each whole sequence; without sequence_parts a multiple of the
+    ///   number of ranks
+    /// - `heads` (in): all heads; without head_parts a multiple of the number of ranks
+    /// - `head_dim` (in): elements of a head
+    /// - `sequence_parts` (in): one size per rank, whose sum is sequence; a size may be 0. NULL:
+    ///   equal parts
+    /// - `head_parts` (in): one size per rank, whose sum is heads; a size may be 0, as with fewer
+    ///   heads of keys than ranks. NULL: equal parts
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    ///
+    /// Collective: yes, all ranks give the same direction, sizes and parts (DSC_ERR_MISMATCH naming
+    /// them, before anything is written). Blocking: see the head of collectives.h. Ownership: see
+    /// the head of collectives.h. Threads: one at a time per communicator.
+    ///
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
+    /// divide and for parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if
+    /// libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded
+    /// during a stream capture. Since 0.1.
+    pub fn dsc_sequence_to_heads(
+        comm: *mut dsc_comm_t,
+        direction: dsc_map_direction_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        batch: usize,
+        sequence: usize,
+        heads: usize,
+        head_dim: usize,
+        sequence_parts: *const usize,
+        head_parts: *const usize,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Makes a ring, for any number of passes one after another.
+    ///
+    /// - `comm` (in): the ranks that divide the sequence; rank r sends to rank r + 1, the last one
+    ///   to rank 0
+    /// - `block_bytes` (in): size of the longest block, 1 or more; equal on all ranks
+    /// - `grad_bytes` (in): size of the longest block's gradients; 0: the ring has no passes with
+    ///   gradients. Equal on all ranks
+    /// - `ring` (out): the new ring; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
+    /// dsc_ring_destroy(). Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH when sizes differ
+    /// between ranks; DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the
+    /// failures of an operation. Since 0.1.
+    pub fn dsc_ring_create(
+        comm: *mut dsc_comm_t,
+        block_bytes: usize,
+        grad_bytes: usize,
+        ring: *mut *mut dsc_ring_t,
+    ) -> dsc_result_t;
+
+    /// Begins a pass, in which each rank gets the block of every rank.
+    ///
+    /// - `ring` (in): ring
+    /// - `block` (in): this rank's block, for example its keys and then its values; not written
+    /// - `count` (in): elements of this rank's block; 0 is valid
+    /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
+    ///   counts[rank] is count. NULL: every block has count elements
+    /// - `dtype` (in): element type of the blocks
+    /// - `grad` (out): where the sum of the gradients of this rank's block is written, count
+    ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
+    ///   grad_dtype is 0
+    /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
+    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: block and grad must stay valid
+    /// and untouched until dsc_ring_next() has given source -1, the next pass has begun or the ring
+    /// is destroyed. Threads: one at a time per ring.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
+    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_MISMATCH
+    /// naming the counts and types of ranks that differ, or the steps at which they left the pass
+    /// before: the ring is revoked and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_ring_begin(
+        ring: *mut dsc_ring_t,
+        block: *const c_void,
+        count: usize,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        grad: *mut c_void,
+        grad_dtype: dsc_dtype_t,
+    ) -> dsc_result_t;
+
+    /// Waits for the next block of the pass and gives it.
+    ///
+    /// - `ring` (in): ring
+    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
+    ///   has the communicator's time-out besides
+    /// - `source` (out): rank whose block it is; -1: none is left
+    /// - `block` (out): first element of the block, to read only; NULL if source is -1
+    /// - `count` (out): elements of the block; 0 if source is -1
+    /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
+    ///   gradients and if source is -1. The argument may be NULL in such a pass
+    ///
+    /// Collective: yes, of all ranks in turn. Blocking: until the block is there. Ownership: block
+    /// and grad are the ring's, and stay until the following call, of dsc_ring_begin() or of
+    /// dsc_ring_destroy(). Threads: one at a time per ring.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
+    /// can be made again; DSC_ERR_STATE if no pass is open; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after
+    /// which the ring takes no further pass. Since 0.1.
+    pub fn dsc_ring_next(
+        ring: *mut dsc_ring_t,
+        timeout_ms: i32,
+        source: *mut i32,
+        block: *mut *const c_void,
+        count: *mut usize,
+        grad: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Releases a ring.
+    ///
+    /// - `ring` (in): ring; NULL does nothing
+    ///
+    /// Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a
+    /// call inside the ring it is released when that call returns.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;
+
+    /// Tells which tokens of a sequence a rank holds.
+    ///
+    /// - `order` (in): a dsc_sequence_order
+    /// - `count` (in): tokens of the sequence
+    /// - `ranks` (in): number of ranks, 1 or more
+    /// - `rank` (in): rank, 0 to ranks - 1
+    /// - `begins` (out): first tokens of the rank's two ranges, in the order in which it holds
+    ///   them; the second one is empty with DSC_ORDER_CONTIGUOUS
+    /// - `lengths` (out): numbers of tokens of the two ranges
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_sequence_ranges(
+        order: dsc_sequence_order_t,
+        count: usize,
+        ranks: i32,
+        rank: i32,
+        begins: [usize; 2],
+        lengths: [usize; 2],
+    ) -> dsc_result_t;
+
+    /// Tells what a rank computes of a causal attention with the block of one rank.
+    ///
+    /// - `order` (in): a dsc_sequence_order
+    /// - `count` (in): tokens of the sequence
+    /// - `ranks` (in): number of ranks, 1 or more
+    /// - `rank` (in): rank whose queries these are, 0 to ranks - 1
+    /// - `source` (in): rank whose keys these are, 0 to ranks - 1
+    /// - `work` (out): the result; its struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_causal_work(
+        order: dsc_sequence_order_t,
+        count: usize,
+        ranks: i32,
+        rank: i32,
+        source: i32,
+        work: *mut dsc_causal_work_t,
     ) -> dsc_result_t;
 
     /// Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
