@@ -203,7 +203,7 @@ dsc_result_t dsc_ring_destroy(dsc_ring_t* ring) {
 }
 
 dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
-                                 size_t begins[2], size_t lengths[2]) {
+                                 size_t* begins, size_t* lengths) {
   return dsc::guard_pure(__func__, [&] {
     const dsc::SequenceOrder read = read_order(order, count, ranks);
     dsc::check_rank("rank", rank, ranks);

@@ -64,7 +64,9 @@ from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import broadcast_coalesced, verify_params
+from libdsc._ring import Ring
 from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
+from libdsc._sequence_order import CausalWork, causal_work, put_tokens, sequence_ranges, take_tokens
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
 from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
 from libdsc._spawn import SpawnError, spawn
@@ -91,6 +93,7 @@ __all__ = [
     "BucketReducer",
     "BusyError",
     "CallbackError",
+    "CausalWork",
     "Communicator",
     "ConfigError",
     "CrossEntropy",
@@ -130,6 +133,7 @@ __all__ = [
     "ReentrantError",
     "Result",
     "RevokedError",
+    "Ring",
     "RngError",
     "RngTracker",
     "Shard",
@@ -154,6 +158,7 @@ __all__ = [
     "average_gradients",
     "broadcast_coalesced",
     "broadcast_object",
+    "causal_work",
     "feature",
     "finalize",
     "finalize_grads",
@@ -169,17 +174,20 @@ __all__ = [
     "plan_buckets",
     "plan_shards",
     "premul",
+    "put_tokens",
     "read_log",
     "request_trace_dump",
     "scatter_object",
     "seed_layer",
     "seed_region",
+    "sequence_ranges",
     "set_log",
     "shard_copies",
     "shard_indices",
     "simulate_pipeline",
     "spawn",
     "split_range",
+    "take_tokens",
     "tied_stages",
     "type_weights",
     "user_op",

@@ -1848,8 +1848,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_sequence_ranges": (
         ctypes.c_int32,
         [
-            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.c_size_t * 2,
-            ctypes.c_size_t * 2
+            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_causal_work": (

@@ -54,7 +54,7 @@ def split_range(count: int, parts: int, part: int) -> range:
     return range(begin.value, begin.value + length.value)
 
 
-def _named(what: str, kind: Any, value: Any) -> Any:
+def named(what: str, kind: Any, value: Any) -> Any:
     """An enumerator by its name in lower case, or as it is."""
     if isinstance(value, kind):
         return value
@@ -66,7 +66,7 @@ def _named(what: str, kind: Any, value: Any) -> Any:
     raise ValueError(f"{what} is {value!r}; expected one of {', '.join(names)}{hint}")
 
 
-class _Sizes:
+class PartSizes:
     """How a dimension of this call is divided among the ranks."""
 
     def __init__(self, parts: Optional[list[int]], rank: int, ranks: int) -> None:
@@ -157,7 +157,7 @@ class TensorMaps(Objects):
             dtype: what the elements are, such as "bf16" for an array of uint16.
         """
         try:
-            kind, way = _named("mapping", TensorMapping, mapping), _named("direction", MapDirection, direction)
+            kind, way = named("mapping", TensorMapping, mapping), named("direction", MapDirection, direction)
             found = _buffers.describe(x, "x", dtype, False)
             outer, size, inner, shape, lists = self._map_shape(found, kind, way, dim, parts, other_parts)
             if chunk is not None:
@@ -175,7 +175,7 @@ class TensorMaps(Objects):
             if out is None:
                 if async_op:
                     raise ValueError("out is None; expected an array with async_op, because a Work has no result")
-                out = _make(x, found, shape, empty)
+                out = make_like(x, found, shape, empty)
             given = tuple(getattr(out, "shape", shape))
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
                 raise ValueError(f"out has the shape {given}; expected {shape}")
@@ -194,7 +194,7 @@ class TensorMaps(Objects):
         lists = self._lists(kind, at, parts, other_parts)
         if kind == TensorMapping.ALL_TO_ALL:
             return self._exchange_shape(list(found.shape), at, way, lists)
-        sizes, sequence = (_Sizes(item, self._rank, self._size) for item in lists)
+        sizes, sequence = (PartSizes(item, self._rank, self._size) for item in lists)
         before, after = _SHAPES[kind] if way == MapDirection.FORWARD else _SHAPES[kind][::-1]
         whole = list(found.shape)
         if before == "part":
@@ -207,7 +207,7 @@ class TensorMaps(Objects):
         elif after == "part of sequence":
             shape[0] = sequence.part_of(whole[0], 0)
         outer = math.prod(whole[1 if kind in _OF_TWO and lists[0] is not None else 0 : at])
-        c_lists = None if lists[0] is None else [_c_sizes(item) for item in lists]
+        c_lists = None if lists[0] is None else [c_sizes(item) for item in lists]
         return outer, whole[at], math.prod(whole[at + 1 :]), tuple(shape), c_lists
 
     def _lists(self, kind: Any, at: int, parts: Any, other_parts: Any) -> list[Optional[list[int]]]:
@@ -226,13 +226,13 @@ class TensorMaps(Objects):
     ) -> tuple[int, int, int, tuple[int, ...], Any]:
         outer, size, inner = math.prod(shape[:at]), shape[at], math.prod(shape[at + 1 :])
         if lists[0] is None or lists[1] is None:
-            _Sizes(None, self._rank, self._size).part_of(size, at)
+            PartSizes(None, self._rank, self._size).part_of(size, at)
             return outer, size, inner, tuple(shape), None
         sent, received = (lists[0], lists[1]) if way == MapDirection.FORWARD else (lists[1], lists[0])
         if size != sum(sent):
             raise ValueError(f"x has {size} elements along dimension {at}; expected {sum(sent)}, the sum of the parts that are sent")
         shape[at] = sum(received)
-        return outer, size, inner, tuple(shape), [_c_sizes(item) for item in lists]
+        return outer, size, inner, tuple(shape), [c_sizes(item) for item in lists]
 
     def _parts(self, name: str, values: Any) -> Optional[list[int]]:
         if values is None:
@@ -248,11 +248,11 @@ def _pair(chunk: Any) -> Any:
     return chunk
 
 
-def _c_sizes(values: Optional[list[int]]) -> Any:
+def c_sizes(values: Optional[list[int]]) -> Any:
     return None if values is None else (c_size_t * len(values))(*values)
 
 
-def _make(x: Any, found: _buffers.Buffer, shape: tuple[int, ...], empty: Any) -> Any:
+def make_like(x: Any, found: _buffers.Buffer, shape: tuple[int, ...], empty: Any) -> Any:
     """An array for the result that is like x."""
     if empty is not None:
         return empty(shape, _dtypes.long_name(found.dtype))

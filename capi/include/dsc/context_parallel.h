@@ -184,9 +184,9 @@ DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t
  * @brief Releases a ring.
  * @param[in] ring ring; NULL does nothing
  *
- * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes on.
- * Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a call inside the
- * ring it is released when that call returns.
+ * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes
+ * on. Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a call inside
+ * the ring it is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
@@ -202,16 +202,16 @@ DSC_API dsc_result_t dsc_ring_destroy(dsc_ring_t* ring);
  * @param[in] count tokens of the sequence
  * @param[in] ranks number of ranks, 1 or more
  * @param[in] rank rank, 0 to ranks - 1
- * @param[out] begins first tokens of the rank's two ranges, in the order in which it holds them; the second
- * one is empty with DSC_ORDER_CONTIGUOUS
- * @param[out] lengths numbers of tokens of the two ranges
+ * @param[out] begins two entries: first tokens of the rank's two ranges, in the order in which it holds them;
+ * the second one is empty with DSC_ORDER_CONTIGUOUS
+ * @param[out] lengths two entries: numbers of tokens of the two ranges
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t count, int32_t ranks,
-                                         int32_t rank, size_t begins[2], size_t lengths[2]);
+                                         int32_t rank, size_t* begins, size_t* lengths);
 
 /**
  * @brief Tells what a rank computes of a causal attention with the block of one rank.

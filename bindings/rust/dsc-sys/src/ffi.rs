@@ -3179,9 +3179,9 @@ extern "C" {
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
     /// - `rank` (in): rank, 0 to ranks - 1
-    /// - `begins` (out): first tokens of the rank's two ranges, in the order in which it holds
-    ///   them; the second one is empty with DSC_ORDER_CONTIGUOUS
-    /// - `lengths` (out): numbers of tokens of the two ranges
+    /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
+    ///   it holds them; the second one is empty with DSC_ORDER_CONTIGUOUS
+    /// - `lengths` (out): two entries: numbers of tokens of the two ranges
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -3191,8 +3191,8 @@ extern "C" {
         count: usize,
         ranks: i32,
         rank: i32,
-        begins: [usize; 2],
-        lengths: [usize; 2],
+        begins: *mut usize,
+        lengths: *mut usize,
     ) -> dsc_result_t;
 
     /// Tells what a rank computes of a causal attention with the block of one rank.

@@ -1,0 +1,199 @@
+"""Blocks that go around the ranks of a communicator, for ring attention."""
+
+from __future__ import annotations
+
+import math
+from ctypes import byref, c_int32, c_size_t, c_void_p
+from typing import Any, Iterator, Optional, Sequence
+
+from libdsc import _buffers, _dtypes, _interrupt, _raw
+from libdsc._arguments import SIZE, integer, integers
+from libdsc._buffers import Buffer
+from libdsc._calls import Calls
+from libdsc._library import last_message, lib
+from libdsc._memory import array_over
+from libdsc._streams import place_of
+from libdsc._tensor_map import c_sizes
+from libdsc._tracebacks import shown
+from libdsc._types import Array
+from libdsc._work import IN_PROGRESS
+
+
+class _Handle:
+    """The ring of C. Arrays over its memory keep it, and it keeps the arrays of a pass."""
+
+    __slots__ = ("value", "kept", "__weakref__")
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.kept: Any = None
+
+    def __del__(self) -> None:
+        try:
+            lib.dsc_ring_destroy(self.value)
+        except Exception:  # at interpreter shutdown
+            pass
+
+
+class Ring:
+    """Passes the blocks of all ranks around, one step at a time, while the caller computes with the one that it has.
+
+        ring = dsc.Ring(world, keys_and_values.nbytes)
+        for source, block in ring(keys_and_values):
+            ...     # the next block is on its way
+
+    Made once, for any number of passes. The first step has the rank's own block, step i that of rank - i. Blocks are
+    arrays of numpy over the ring's memory, or the caller's own for the first step: they are to read only, and their
+    contents change at the next step. Making a ring, and beginning a pass, are collective.
+
+    Args:
+        world: the ranks that divide the sequence.
+        block_bytes: bytes of the longest block, equal on all ranks.
+        grad_bytes: bytes of the longest block's gradients, for backward(); 0: there is no backward pass.
+    """
+
+    __slots__ = ("_world", "_handle", "_sizes", "_pass", "__weakref__")
+
+    def __init__(self, world: Calls, block_bytes: int, grad_bytes: int = 0) -> None:
+        self._world, self._pass = world, 0
+        self._handle: Optional[_Handle] = None
+        self._sizes = (integer("block_bytes", block_bytes, *SIZE), integer("grad_bytes", grad_bytes, *SIZE))
+        made = c_void_p()
+        world._call(lib.dsc_ring_create, *self._sizes, byref(made))
+        assert made.value is not None
+        self._handle = _Handle(made.value)
+
+    def __repr__(self) -> str:
+        state = "" if self._handle else ", closed"
+        return f"<libdsc.Ring on {self._world.name!r}: {self._sizes[0]} bytes, gradients {self._sizes[1]}{state}>"
+
+    def __call__(
+        self, block: Array, parts: Optional[Sequence[int]] = None, dim: int = 0, *, dtype: Any = None
+    ) -> Iterator[tuple[int, Any]]:
+        """Begins a pass, and yields (source, block) for each rank's block. Collective.
+
+        A loop may be left early if all ranks do so at the same step.
+
+        Args:
+            block: this rank's array, for example its keys and values; not written, and it must stay as it is until the
+                loop has ended.
+            parts: sizes of all ranks' blocks along dim, if they differ; equal on all ranks.
+            dim: the dimension along which blocks may differ.
+            dtype: what the elements are, such as "bf16" for an array of uint16.
+        """
+        try:
+            found = _buffers.describe(block, "block", dtype, False)
+            return self._loop(*self._begin(found, None, parts, dim))
+        except Exception as error:
+            raise self._world._shown(error, "ring")
+
+    def backward(
+        self,
+        block: Array,
+        grad: Array,
+        parts: Optional[Sequence[int]] = None,
+        dim: int = 0,
+        *,
+        dtype: Any = None,
+        grad_dtype: Any = None,
+    ) -> Iterator[tuple[int, Any, Any]]:
+        """Begins a pass with gradients, and yields (source, block, gradients) for each rank's block. Collective.
+
+        gradients is an array of zeros in the shape of the block: the loop adds to it what this rank's queries cause. The
+        arrays travel on behind their blocks. When the loop has ended, grad has the sum of all ranks for this rank's block.
+
+        Args:
+            block: as in a pass without gradients.
+            grad: where this rank's sum goes, an array in the shape of block, of any element type; each addition rounds to
+                it, so float32 suits blocks of 16-bit floats.
+            parts: sizes of all ranks' blocks along dim, if they differ.
+            dim: the dimension along which blocks may differ.
+            dtype: what the elements of block are, such as "bf16" for an array of uint16.
+            grad_dtype: the same for grad.
+        """
+        try:
+            found = _buffers.describe(block, "block", dtype, False)
+            sums = _buffers.describe(grad, "grad", grad_dtype, True)
+            if sums.shape != found.shape:
+                raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, that of block")
+            return self._loop(*self._begin(found, sums, parts, dim))
+        except Exception as error:
+            raise self._world._shown(error, "ring")
+
+    def close(self) -> None:
+        """Releases the ring, as soon as nobody has an array over its memory. Closing twice is fine."""
+        self._handle = None
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close()
+
+    def _begin(self, block: Buffer, grad: Optional[Buffer], parts: Optional[Sequence[int]], dim: int) -> tuple[Any, ...]:
+        handle = self._opened()
+        shapes = self._shapes(block, parts, dim)
+        owners = (block.owner, None if grad is None else grad.owner)
+        place_of(self._world, [owner for owner in owners if owner is not None], None)
+        counts = None if parts is None else c_sizes([math.prod(shape) for shape in shapes])
+        to, kind = (None, 0) if grad is None else (grad.address, grad.dtype)
+        arguments = (block.address, block.count, counts, block.dtype, to, kind)
+        stop = self._world._stop
+        code = _interrupt.call(stop, lib.dsc_ring_begin, handle.value, *arguments)
+        if code < 0:
+            self._world._fail(code, last_message(), "ring_begin")
+        handle.kept = owners
+        self._pass += 1
+        return handle, self._pass, shapes, block, kind
+
+    def _shapes(self, block: Buffer, parts: Optional[Sequence[int]], dim: int) -> list[tuple[int, ...]]:
+        """The shape of each rank's block."""
+        size, rank = self._world._size, self._world._rank
+        if parts is None:
+            return [block.shape] * size
+        if len(parts) != size:
+            raise ValueError(f"parts has {len(parts)} sizes; expected {size}, one per rank")
+        lengths = integers("parts", parts, *SIZE)
+        at = integer("dim", dim, -len(block.shape), len(block.shape) - 1) % len(block.shape)
+        if block.shape[at] != lengths[rank]:
+            raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")
+        return [block.shape[:at] + (length,) + block.shape[at + 1 :] for length in lengths]
+
+    def _loop(self, handle: _Handle, number: int, shapes: Any, block: Buffer, grad_dtype: int) -> Iterator[Any]:
+        element = _dtypes.view_type(block.dtype)
+        while True:
+            if number != self._pass:
+                raise ValueError("another pass of this ring has begun; expected the steps of that one")
+            source, data, grad = self._next(handle)
+            if source < 0:
+                handle.kept = None
+                return
+            shown_block = array_over(data, shapes[source], element, handle)
+            shown_block.flags.writeable = False
+            if grad_dtype == 0:
+                yield source, shown_block
+            else:
+                yield source, shown_block, array_over(grad, shapes[source], _dtypes.view_type(grad_dtype), handle)
+
+    def _next(self, handle: _Handle) -> tuple[int, int, int]:
+        """Goes on to the next step, in slices, because a signal handler may have to run."""
+        source, count, block, grad = c_int32(), c_size_t(), c_void_p(), c_void_p()
+        places = (byref(source), byref(block), byref(count), byref(grad))
+        code = IN_PROGRESS
+        try:
+            while code == IN_PROGRESS:
+                code = int(lib.dsc_ring_next(handle.value, _interrupt.SLICE_MS, *places))
+        except BaseException:
+            self._world.abort()
+            raise
+        if code < 0:
+            try:
+                self._world._fail(code, last_message(), "ring_next")
+            except Exception as error:
+                raise shown(error)
+        return source.value, block.value or 0, grad.value or 0
+
+    def _opened(self) -> _Handle:
+        if self._handle is None:
+            self._world._fail(_raw.Result.ERR_BAD_HANDLE, "ring: it was closed", "ring")
+        return self._handle

@@ -1,0 +1,104 @@
+"""The exchange of sequence and heads before and after an attention, of DeepSpeed-Ulysses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Literal, Optional, Sequence, overload
+
+from libdsc import _buffers
+from libdsc._cross_entropy import Losses
+from libdsc._library import lib
+from libdsc._raw import MapDirection
+from libdsc._tensor_map import DirectionName, PartSizes, c_sizes, make_like, named
+from libdsc._types import Array
+from libdsc._work import Work
+
+Empty = Optional[Callable[[tuple[int, ...], str], Any]]
+
+
+class SequenceHeads(Losses):
+    """The operation of Communicator that exchanges the parts of a sequence for parts of its heads."""
+
+    __slots__ = ()
+
+    @overload
+    def sequence_to_heads(
+        self, x: Array, *, direction: DirectionName = ..., sequence_parts: Optional[Sequence[int]] = ...,
+        head_parts: Optional[Sequence[int]] = ..., out: Any = ..., empty: Empty = ..., async_op: Literal[False] = ...,
+        dtype: Any = ..., stream: Any = ...
+    ) -> Any: ...
+
+    @overload
+    def sequence_to_heads(
+        self, x: Array, *, direction: DirectionName = ..., sequence_parts: Optional[Sequence[int]] = ...,
+        head_parts: Optional[Sequence[int]] = ..., out: Any, empty: Empty = ..., async_op: bool, dtype: Any = ...,
+        stream: Any = ...
+    ) -> Any: ...
+
+    def sequence_to_heads(
+        self,
+        x: Any,
+        *,
+        direction: Any = "forward",
+        sequence_parts: Optional[Sequence[int]] = None,
+        head_parts: Optional[Sequence[int]] = None,
+        out: Any = None,
+        empty: Empty = None,
+        async_op: bool = False,
+        dtype: Any = None,
+        stream: Any = None,
+    ) -> Any:
+        """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
+
+        "forward" takes [batch, sequence / n, heads, head_dim] to [batch, sequence, heads / n, head_dim], and "backward"
+        the reverse. Each is the gradient of the other: queries, keys and values go forward before the attention, and its
+        result goes backward after it. Returns out, or a Work with async_op; in a group of one rank x itself if there is
+        no out.
+
+        Args:
+            x: the array that goes in, of four dimensions.
+            direction: "forward" or "backward".
+            sequence_parts: tokens of each rank, if they differ; equal on all ranks.
+            head_parts: heads of each rank, if they differ; 0 for ranks without any, as with few heads of keys.
+            out: where the result goes. Needed with async_op, and for arrays on a GPU that have no new_empty().
+            empty: empty(shape, dtype) makes out; None: x.new_empty() if there is one, else numpy.empty().
+            async_op: True returns a Work at once.
+            dtype: what the elements are, such as "bf16" for an array of uint16.
+            stream: see Collectives.
+        """
+        try:
+            way = named("direction", MapDirection, direction)
+            found = _buffers.describe(x, "x", dtype, False)
+            whole, shape, lists = self._head_shapes(found.shape, way, sequence_parts, head_parts)
+            if out is None and self._size == 1 and not async_op:
+                return x
+            if out is None:
+                if async_op:
+                    raise ValueError("out is None; expected an array with async_op, because a Work has no result")
+                out = make_like(x, found, shape, empty)
+            given = tuple(getattr(out, "shape", shape))
+            if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
+                raise ValueError(f"out has the shape {given}; expected {shape}")
+            target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
+            arguments = (way, found.address, target, *whole, *lists, found.dtype)
+            work = self._run(lib.dsc_sequence_to_heads, arguments, (owner, out, lists), async_op, stream)
+            return out if work is None else work
+        except Exception as error:
+            raise self._shown(error, "sequence_to_heads")
+
+    def _head_shapes(
+        self, shape: tuple[int, ...], way: Any, sequence_parts: Any, head_parts: Any
+    ) -> tuple[list[int], tuple[int, ...], list[Any]]:
+        """Returns the sizes of the whole, the shape of the result, and the lists of parts as C wants them."""
+        if len(shape) != 4:
+            raise ValueError(f"x has shape {shape}; expected [batch, sequence, heads, head_dim]")
+        given = [self._parts(name, value) for name, value in (("sequence_parts", sequence_parts), ("head_parts", head_parts))]
+        sequence, heads = (PartSizes(item, self._rank, self._size) for item in given)
+        whole, result = list(shape), list(shape)
+        if way == MapDirection.FORWARD:
+            whole[1] = result[1] = sequence.whole_of(shape[1], 1)
+            result[2] = heads.part_of(shape[2], 2)
+        else:
+            whole[2] = result[2] = heads.whole_of(shape[2], 2)
+            result[1] = sequence.part_of(shape[1], 1)
+        return whole, tuple(result), [c_sizes(item) for item in given]

@@ -1,0 +1,83 @@
+"""Which tokens of a sequence a rank holds, and what of a causal attention it computes."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_size_t
+from typing import Any, Literal, NamedTuple, Optional, Sequence, Union
+
+from libdsc import _raw
+from libdsc._arguments import INT32, SIZE, integer
+from libdsc._library import check, lib
+from libdsc._memory import numpy_module
+from libdsc._raw import SequenceOrder
+from libdsc._tensor_map import named
+
+OrderName = Union[Literal["zigzag", "contiguous"], SequenceOrder]
+
+
+class CausalWork(NamedTuple):
+    """Which of a rank's queries see which keys of a block, as slices of what the two ranks hold."""
+
+    queries: slice
+    keys: slice
+    is_diagonal: bool  # query i sees the keys up to i; False: all of these queries see all of these keys
+
+
+def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigzag") -> tuple[range, range]:
+    """Returns the two ranges of a sequence that a rank holds, in the order in which it holds them.
+
+    In "zigzag" order these are chunks rank and 2 * ranks - 1 - rank of 2 * ranks; in "contiguous" order the second one is
+    empty.
+    """
+    begins, lengths = (c_size_t * 2)(), (c_size_t * 2)()
+    sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32), integer("rank", rank, *INT32))
+    check(lib.dsc_sequence_ranges(named("order", SequenceOrder, order), *sizes, begins, lengths))
+    first, second = (range(begin, begin + length) for begin, length in zip(begins, lengths))
+    return first, second
+
+
+def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName = "zigzag") -> Optional[CausalWork]:
+    """Returns what a rank computes of a causal attention with the keys of the rank source; None: nothing."""
+    work = _raw.CausalWork(struct_size=ctypes.sizeof(_raw.CausalWork))
+    sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32))
+    pair = (integer("rank", rank, *INT32), integer("source", source, *INT32))
+    check(lib.dsc_causal_work(named("order", SequenceOrder, order), *sizes, *pair, byref(work)))
+    if not work.query_count or not work.key_count:
+        return None
+    queries = slice(work.query_begin, work.query_begin + work.query_count)
+    return CausalWork(queries, slice(work.key_begin, work.key_begin + work.key_count), bool(work.is_diagonal))
+
+
+def take_tokens(x: Any, ranks: int, rank: int, dim: int = 0, order: OrderName = "zigzag") -> Any:
+    """Returns the tokens of a rank as a new array of numpy, out of the array of a whole sequence along dim."""
+    numpy = numpy_module()
+    whole = numpy.asarray(x)
+    at = integer("dim", dim, -whole.ndim, whole.ndim - 1) % whole.ndim
+    held = sequence_ranges(whole.shape[at], ranks, rank, order)
+    return numpy.concatenate([_along(whole, at, part) for part in held], at)
+
+
+def put_tokens(parts: Sequence[Any], dim: int = 0, order: OrderName = "zigzag") -> Any:
+    """Returns the whole sequence as a new array of numpy, out of the arrays that all ranks hold, in rank order."""
+    numpy = numpy_module()
+    given = [numpy.asarray(part) for part in parts]
+    if not given:
+        raise ValueError("parts is empty; expected one array per rank")
+    at = integer("dim", dim, -given[0].ndim, given[0].ndim - 1) % given[0].ndim
+    shape = list(given[0].shape)
+    shape[at] = sum(part.shape[at] for part in given)
+    whole = numpy.empty(shape, given[0].dtype)
+    for rank, part in enumerate(given):
+        first, second = sequence_ranges(shape[at], len(given), rank, order)
+        shape[at] = len(first) + len(second)
+        if part.shape != tuple(shape):
+            raise ValueError(f"parts[{rank}] has shape {part.shape}; expected {tuple(shape)}")
+        shape[at] = whole.shape[at]
+        _along(whole, at, first)[...] = _along(part, at, range(len(first)))
+        _along(whole, at, second)[...] = _along(part, at, range(len(first), part.shape[at]))
+    return whole
+
+
+def _along(x: Any, dim: int, part: range) -> Any:
+    return x[(slice(None),) * dim + (slice(part.start, part.stop),)]
