@@ -63,6 +63,12 @@ for unit in (1, 40, 3_000, 70_001):  # blocks of different lengths, also among t
     all_of = np.zeros(sum(counts), np.float32); world.all_gather(all_of, each[r], counts=counts); equal(all_of, np.concatenate(each), unit)
     part = np.zeros(counts[r], np.float32); world.reduce_scatter(part, np.concatenate(each) + r, counts=counts)
     equal(part, each[r] * n + sum(range(n)), "reduce_scatter of lengths", unit)
+for unit in (0, 1, 40, 3_000, 70_001):  # a length for each pair of ranks, some of them 0
+    lengths = np.array([[unit * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])
+    block = lambda i, j: (np.arange(lengths[i, j]) % 11 + 10 * i + j).astype(np.float32)
+    got = np.full(lengths[:, r].sum(), -1, np.float32)
+    world.all_to_all(got, np.concatenate([block(r, j) for j in range(n)]), send_counts=lengths[r], recv_counts=lengths[:, r])
+    equal(got, np.concatenate([block(i, r) for i in range(n)]), "all_to_all of lengths", unit)
 x = np.full(9, r + 1, np.float16); world.all_reduce(x, op="avg"); equal(x, np.full(9, (n + 1) / 2, np.float16), "avg")
 # Sums of 16-bit floats are rounded once, not once per host.
 x = np.full(3, 2048 if r == 0 else 1, np.float16); world.all_reduce(x)
@@ -132,6 +138,12 @@ def rank_body(r):
     from_each = np.zeros((n, 20_001), np.uint8)
     world.all_to_all(from_each, to_each)
     expect((from_each == ((np.arange(n) + r * 7).astype(np.uint8))[:, None]).all(), "all_to_all")
+    lengths = np.array([[20_001 * ((2 * i + 3 * j) % 4) for j in range(n)] for i in range(n)])  # and some of 2.2 MB
+    lengths[2, 5] = lengths[5, 2] = 2_200_003
+    block = lambda i, j: np.full(lengths[i, j], 7 * i + j, np.uint8)
+    got = np.full(lengths[:, r].sum(), 255, np.uint8)
+    world.all_to_all(got, np.concatenate([block(r, j) for j in range(n)]), send_counts=lengths[r], recv_counts=lengths[:, r])
+    expect((got == np.concatenate([block(i, r) for i in range(n)])).all(), "all_to_all of lengths")
     dsc.finalize()
 found = []
 threads = [threading.Thread(target=rank_body, args=(r,)) for r in range(n) if r % 3 % 2 == host]
@@ -145,7 +157,7 @@ def test_blocks_that_leaders_carry(tmp_path):
     job = jobs.Job(2, CARRIED, PLACE=f"file://{tmp_path}/meeting")
     for host in (0, 1):
         job.start(host, DSC_HOST_ID=f"host{host}")
-    every_rank_found = sorted([("scatter", 20_001), ("scatter", 2_200_003), ("gather",), ("all_to_all",)] * 33)
+    every_rank_found = sorted([("scatter", 20_001), ("scatter", 2_200_003), ("gather",), ("all_to_all",), ("all_to_all of lengths",)] * 33)
     assert sorted(sum(map(ast.literal_eval, job.finish()), [])) == every_rank_found
 
 

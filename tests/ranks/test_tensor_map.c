@@ -263,11 +263,6 @@ static bool may_be_async(const mapping_t* m) {
   return m->memory != DEVICE || (step_of(m) != IDENTITY && step_of(m) != SLICE);
 }
 
-static bool goes_between_hosts(const mapping_t* m) {
-  const step_t step = step_of(m);
-  return !m->shape.uneven || step < EXCHANGE;
-}
-
 static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3], int* turn) {
   static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U8, DSC_DTYPE_BF16, DSC_DTYPE_F64,
                                        DSC_DTYPE_I64};
@@ -280,7 +275,6 @@ static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3
         m.async = m.async && may_be_async(&m);
         ++*turn;
         if (!is_possible(&m)) continue;
-        if (ranks_are_on_several_hosts() && !goes_between_hosts(&m)) continue;
         PASS_ON(check_mapping(self, &m, &rooms[memory]));
       }
   return 0;
