@@ -119,6 +119,7 @@ struct Transfer {
   const BlockList* recv_blocks;
   const Columns* send_columns;  // from the call; null if the blocks are contiguous
   const Columns* recv_columns;
+  size_t rows_of_lists;  // ColumnBlocks::rows
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };

@@ -251,10 +251,9 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   return 0;
 }
 
-/* Whether the first dimension can be divided, if the step does that; uneven exchanges have one row. */
+/* Whether the first dimension can be divided, if the step does that. */
 static bool is_possible(const mapping_t* m) {
   const size_t n = (size_t)m->self->size, first = m->shape.first;
-  if (step_of(m) == EXCHANGE && m->shape.uneven) return first * m->shape.between == 1;
   return step_of(m) < TO_HIDDEN || (m->shape.uneven ? first >= n * n : first % n == 0);
 }
 
