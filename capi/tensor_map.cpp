@@ -217,9 +217,6 @@ Division listed(const char* name, const size_t* parts, size_t factor, int ranks,
 
 // In an all-to-all the lists are those of the forward direction, so backward they change places.
 TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
-  if (map.outer.total() > 1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "outer is %zu, expected 1 for an all-to-all of unequal parts",
-              map.outer.total());
   const auto rank = static_cast<size_t>(map.rank);
   const size_t kept = map.dim.part(map.rank), back = received.part(map.rank);
   if (kept != back)

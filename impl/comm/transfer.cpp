@@ -79,7 +79,7 @@ Transfer::Transfer(const Call& call, int rank_in, int size_in) noexcept
       recv_blocks(call.recv_blocks.get()),
       send_columns(call.columns && call.columns->send ? &call.columns->send : nullptr),
       recv_columns(call.columns && call.columns->recv ? &call.columns->recv : nullptr),
-      send_units(send_columns ? call.columns->send_units.get() : nullptr),
+      rows_of_lists(call.columns ? call.columns->rows : 0),
       reduce{call.dtype,    call.op, call.op == DSC_OP_AVG ? size_in : 1,
              call.prescale, false,   call.user.get()} {
   if (pattern == Pattern::kNothing) return;
@@ -143,10 +143,13 @@ Block Transfer::incoming(int sender) const noexcept {
   else
     block.from =
         recv_blocks && sender != rank ? senders[static_cast<size_t>(sender)].from : send_blocks->starts[own];
-  if (!send_columns) return block;
-  Columns columns = *send_columns;
-  if (send_units) columns.unit = send_units->lengths[static_cast<size_t>(sender)];
-  place_in(columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+  if (rows_of_lists > 0 && sender != rank) {
+    block.from /= rows_of_lists;
+    block.from_rows = {block.count / rows_of_lists,
+                       senders[static_cast<size_t>(sender)].total / rows_of_lists};
+  } else if (send_columns) {
+    place_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+  }
   return block;
 }
 

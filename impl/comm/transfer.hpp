@@ -119,7 +119,7 @@ struct Transfer {
   const BlockList* recv_blocks;
   const Columns* send_columns;  // from the call; null if the blocks are contiguous
   const Columns* recv_columns;
-  const BlockList* send_units;  // from the call; null if all members' send columns have one unit
+  size_t rows_of_lists;  // ColumnBlocks::rows
   std::vector<Sender> senders;
   ReduceSpec reduce;
 };

@@ -18,9 +18,9 @@ std::shared_ptr<const BlockList> list_of(int size, const Of& of) {
   return std::make_shared<const BlockList>(std::move(lengths));
 }
 
-std::shared_ptr<const BlockList> parts_of(const Division& division, int size) {
-  if (division.parts()) return division.parts();
-  return list_of(size, [&](int member) { return division.part(member); });
+// Returns the columns of a matrix in which each member has its part of a division, of so many columns a unit.
+Columns columns_of(const Division& division, size_t unit, int size) {
+  return {0, list_of(size, [&](int member) { return division.part(member) * unit; })};
 }
 
 void set_columns(Call& call, const ColumnBlocks& columns) {
@@ -45,19 +45,17 @@ void HeadExchange::set_even(Call& call) const {
   set_columns(call, to_heads ? ColumnBlocks{by_sequence, by_heads} : ColumnBlocks{by_heads, by_sequence});
 }
 
-// The width of a whole sequence depends on the number of heads, which differs between ranks, so a receiver
-// needs the unit of each sender.
+// The width of a whole sequence depends on the number of heads, which differs between the ranks that send it.
 void HeadExchange::set_uneven(Call& call) const {
   call.kind = OpKind::kAllToAllV;
   const auto mine = list_of(size, [&](int member) { return block(rank, heads.part(member)); });
   const auto others = list_of(size, [&](int member) { return block(member, heads.part(rank)); });
   call.send_blocks = to_heads ? mine : others;
   call.recv_blocks = to_heads ? others : mine;
-  const Columns by_sequence{0, parts_of(heads, size), head_dim};
-  const Columns by_heads{0, parts_of(sequence, size), heads.part(rank) * head_dim};
-  if (to_heads) return set_columns(call, {by_sequence, by_heads});
-  const auto units = list_of(size, [&](int member) { return heads.part(member) * head_dim; });
-  set_columns(call, {by_heads, by_sequence, units});
+  const Columns by_sequence = columns_of(heads, head_dim, size);
+  const Columns by_heads = columns_of(sequence, heads.part(rank) * head_dim, size);
+  set_columns(call,
+              to_heads ? ColumnBlocks{by_sequence, by_heads} : ColumnBlocks{by_heads, by_sequence, batch});
 }
 
 void HeadExchange::set_shape(Call& call) const noexcept {

@@ -75,22 +75,19 @@ uint64_t hash_of(const BlockList& blocks) noexcept;
 // range of its columns, in the order of the members, with its rows one after another.
 struct Columns {
   size_t width = 0;                         // columns of each member if all have as many
-  std::shared_ptr<const BlockList> widths;  // columns of each member if they differ, in units
-  size_t unit = 1;                          // columns of a unit of `widths`
+  std::shared_ptr<const BlockList> widths;  // columns of each member if they differ
 
   explicit operator bool() const noexcept { return width != 0 || widths; }
-  size_t width_of(size_t member) const noexcept { return widths ? widths->lengths[member] * unit : width; }
-  size_t start_of(size_t member) const noexcept {
-    return widths ? widths->starts[member] * unit : member * width;
-  }
-  size_t all(size_t members) const noexcept { return widths ? widths->total() * unit : members * width; }
+  size_t width_of(size_t member) const noexcept { return widths ? widths->lengths[member] : width; }
+  size_t start_of(size_t member) const noexcept { return widths ? widths->starts[member] : member * width; }
+  size_t all(size_t members) const noexcept { return widths ? widths->total() : members * width; }
 };
 
 // Tells which buffers of a call have their blocks in columns.
 struct ColumnBlocks {
   Columns send, recv;
-  // The unit of each member's send columns if it is not the same on all members; null if it is.
-  std::shared_ptr<const BlockList> send_units = nullptr;
+  size_t rows =
+      0;  // rows of all buffers, if the send columns of each rank have widths of their own; otherwise 0
 };
 
 // One operation of one rank, with all of its arguments.

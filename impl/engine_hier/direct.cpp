@@ -26,29 +26,20 @@ void HierTransfer::all_gather_directly() {
 
 // Blocks between ranks of one host are passed there while the others travel.
 void HierTransfer::exchange_directly() {
-  const size_t block = call_.count * dtype_bytes(call_.dtype), ranks = static_cast<size_t>(layout_.size());
-  const bool is_root = layout_.rank() == call_.root, to_all = call_.kind == OpKind::kAllToAll;
-  const bool gathers = call_.kind == OpKind::kGather, alone = one_rank_per_host();
-  std::vector<std::byte> sent_in_place;  // in place, received blocks would overwrite unsent ones
-  if (to_all && call_.send == call_.recv) sent_in_place.assign(sent(0), sent(block * ranks));
-  const std::byte* const from = sent_in_place.empty() ? sent(0) : sent_in_place.data();
-  std::vector<TransportBlock> sends(ranks), receives(ranks);
-  for (size_t rank = 0; rank < ranks; ++rank) {
-    const int other = static_cast<int>(rank);
-    if (!alone && layout_.host_of(other) == layout_.own_host()) continue;
-    const std::byte* const part = from + (gathers ? 0 : rank * block);
-    if (to_all || (gathers ? other == call_.root : is_root))
-      sends[rank] = {const_cast<std::byte*>(part), block};
-    if (to_all || (gathers ? is_root : other == call_.root))
-      receives[rank] = {received(to_all || gathers ? rank * block : 0), block};
+  const size_t block = call_.count * dtype_bytes(call_.dtype);
+  const bool gathers = call_.kind == OpKind::kGather, is_root = layout_.rank() == call_.root;
+  const bool alone = one_rank_per_host();
+  std::vector<TransportBlock> sends(static_cast<size_t>(layout_.size())), receives(sends);
+  for (int rank = 0; rank < layout_.size(); ++rank) {
+    if (!alone && layout_.host_of(rank) == layout_.own_host()) continue;
+    const size_t at = static_cast<size_t>(rank) * block;
+    if (gathers ? rank == call_.root : is_root)
+      sends[static_cast<size_t>(rank)] = {const_cast<std::byte*>(sent(gathers ? 0 : at)), block};
+    if (gathers ? is_root : rank == call_.root)
+      receives[static_cast<size_t>(rank)] = {received(gathers ? at : 0), block};
   }
   if (alone) return context_.links.leaders().exchange(sends, receives, deadline_);
-  context_.links.exchange_among_ranks(sends, receives, deadline_, overlap([&] {
-                                        if (to_all)
-                                          exchange_on_host(from);
-                                        else
-                                          pass_on_host(block);
-                                      }));
+  context_.links.exchange_among_ranks(sends, receives, deadline_, overlap([&] { pass_on_host(block); }));
 }
 
 // Passes the blocks between the root and the other members of its host.
@@ -70,18 +61,15 @@ void HierTransfer::pass_on_host(size_t block) {
   }
 }
 
-// Returns whether the flag is set on all ranks.
-bool HierTransfer::all_can(bool can) {
-  uint8_t all = can ? 1 : 0;
-  Call call;
-  call.kind = OpKind::kAllReduce;
-  call.dtype = DSC_DTYPE_U8;
-  call.op = DSC_OP_MIN;
-  call.send = &all;
-  call.recv = &all;
-  call.count = 1;
-  HierTransfer(context_, call, deadline_).all_reduce();
-  return all != 0;
+bool ranks_connect(HierContext& context, Deadline deadline) {
+  const auto all_can = [&](bool can) {
+    uint8_t all = can ? 1 : 0;
+    Call call = call_of_bytes(OpKind::kAllReduce, -1, &all, &all, 1);
+    call.op = DSC_OP_MIN;
+    HierTransfer(context, call, deadline).run();
+    return all != 0;
+  };
+  return context.links.connect_ranks(all_can, deadline);
 }
 
 }  // namespace dsc

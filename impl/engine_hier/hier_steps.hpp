@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "engine_hier/hier_call.hpp"
@@ -50,6 +51,20 @@ class HierSteps : protected HierCall {
   std::byte* scratch_of(Scratch which, size_t piece, size_t bytes) {
     return scratch(static_cast<Scratch>(which + piece % 2), bytes);
   }
+
+  // This host's end of a block that goes from one rank to another.
+  struct RemoteBlock {
+    int host = -1;         // the other host; -1: there is no block
+    int local_index = 0;   // index of the member here that sends or receives it
+    void* data = nullptr;  // where it is in that member's buffer, if the member is this rank
+    size_t bytes = 0;
+  };
+  struct BlockPair {
+    RemoteBlock out, in;
+  };
+  // In each step every host sends at most one block and receives at most one. `longest` is the length of the
+  // longest block of all hosts, in bytes.
+  void exchange_pipelined(const std::vector<BlockPair>& steps, size_t longest);
 
   // Steps on this host. `rows` holds one row of each member and is used on the leader only.
   void gather_rows(const void* row, void* rows, size_t bytes);

@@ -5,6 +5,7 @@
 #include "base/guard.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
+#include "engine_hier/all_to_all.hpp"
 
 namespace dsc {
 
@@ -12,7 +13,6 @@ std::optional<std::string> HierTransfer::unsupported_reason(const Call& call) {
   if (call.user) return "user-defined operations do not run between hosts in this version";
   if (call.nonfinite != NonFiniteCheck::kOff)
     return "the non-finite check does not look at ranks of other hosts in this version";
-  if (call.kind == OpKind::kAllToAllV) return "all_to_all_v does not go between hosts in this version";
   return std::nullopt;
 }
 
@@ -32,8 +32,9 @@ void HierTransfer::run() {
       return all_gather();
     case Pattern::kScatter:
     case Pattern::kGather:
-    case Pattern::kAllToAll:
       return exchange_blocks();
+    case Pattern::kAllToAll:
+      return AllToAll(context_, call_, deadline_).run();
   }
 }
 

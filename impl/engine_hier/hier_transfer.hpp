@@ -17,6 +17,9 @@ namespace dsc {
 // block.
 inline constexpr size_t kAtOnceBytes = size_t{1} << 18;
 
+// Returns whether the ranks have connections to each other, see HierLinks::connect_ranks(). Collective.
+bool ranks_connect(HierContext& context, Deadline deadline);
+
 class HierTransfer : private HierSteps {
  public:
   using HierSteps::HierSteps;
@@ -41,28 +44,14 @@ class HierTransfer : private HierSteps {
   void combine_widened(const void* values, void* sum, size_t count);
   void hand_out(const void* part, const std::vector<size_t>& elements, void* result);
 
-  // This host's end of a block that goes from one rank to another.
-  struct RemoteBlock {
-    int host = -1;        // the other host; -1: there is no block
-    int local_index = 0;  // index of the member here that sends or receives it
-    size_t at = 0;        // offset in that member's buffer, in bytes
-  };
-  struct BlockPair {
-    RemoteBlock out, in;
-  };
   void gather_at_once();
   void scatter_at_once();
-  void exchange_at_once();
-  bool all_can(bool can);
   void broadcast_directly();
   void all_gather_directly();
   void exchange_directly();
   void pass_on_host(size_t block);
   void gather_in_steps();
   void scatter_in_steps();
-  void exchange_in_steps();
-  void exchange_pipelined(const std::byte* from, const std::vector<BlockPair>& steps);
-  void exchange_on_host(const std::byte* from);
 };
 
 }  // namespace dsc

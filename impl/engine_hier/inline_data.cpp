@@ -30,6 +30,7 @@ const std::byte* InlineData::expect(const TransportGroup::Header& header, size_t
 }
 
 bool InlineData::fits() const {
+  if (call_.kind == OpKind::kAllToAllV) return false;  // the lengths of each pair of ranks are compared first
   if (!one_rank_per_host()) return is_small();
   if (pattern_of(call_.kind) == Pattern::kNothing) return false;
   const std::vector<size_t> bytes = lengths();

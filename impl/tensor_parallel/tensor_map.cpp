@@ -24,8 +24,8 @@ Columns columns_of(const Division& dim, size_t inner, int size) {
   return {0, list_of(size, [&](int rank) { return dim.part(rank) * inner; })};
 }
 
-void set_columns(Call& call, const Columns& send, const Columns& recv) {
-  call.columns = std::make_shared<const ColumnBlocks>(ColumnBlocks{send, recv});
+void set_columns(Call& call, const Columns& send, const Columns& recv, size_t rows_of_lists = 0) {
+  call.columns = std::make_shared<const ColumnBlocks>(ColumnBlocks{send, recv, rows_of_lists});
 }
 
 }  // namespace
@@ -139,7 +139,9 @@ void TensorMap::set_all_to_all(Call& call) const {
   call.kind = is_even ? OpKind::kAllToAll : OpKind::kAllToAllV;
   if (step == MapStep::kAllToAll) {
     const Division& back = received ? *received : dim;
-    if (outer.total() > 1) set_columns(call, columns_of(dim, inner, size), columns_of(back, inner, size));
+    if (outer.total() > 1)
+      set_columns(call, columns_of(dim, inner, size), columns_of(back, inner, size),
+                  is_even ? 0 : outer.total());
     const auto elements = [&](const Division& parts) {
       return list_of(size, [&](int r) { return outer.total() * parts.part(r) * inner; });
     };

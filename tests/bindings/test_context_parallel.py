@@ -145,14 +145,8 @@ def ulysses_is_dense(world, count, heads, dtype, uneven):
 def ulysses(world):
     for dtype in (np.float32, np.float64):
         ulysses_is_dense(world, 12, 12, dtype, False)
-        if goes_uneven(world):
-            ulysses_is_dense(world, 11, 7, dtype, True)
-            ulysses_is_dense(world, 9, 2, dtype, True)  # fewer heads than ranks
-
-
-def goes_uneven(world):
-    """Whether all_to_all_v goes between all ranks: in this version, within one host."""
-    return world.local_size == world.size
+        ulysses_is_dense(world, 11, 7, dtype, True)
+        ulysses_is_dense(world, 9, 2, dtype, True)  # fewer heads than ranks
 
 
 test_ulysses = everywhere(ulysses)

@@ -99,6 +99,10 @@ def exchange_unevenly(rank, n):
     lists = {"parts": sent[rank], "other_parts": received[rank]}
     y = world.tensor_map(x, "all_to_all", 0, **lists)
     back = world.tensor_map(y, "all_to_all", 0, direction="backward", **lists)
+    wide = np.stack([x, x + 0.5])  # two rows of columns
+    columns = world.tensor_map(wide, "all_to_all", 1, **lists)
+    assert np.array_equal(columns, np.stack([y, y + 0.5]))
+    assert np.array_equal(world.tensor_map(columns, "all_to_all", 1, direction="backward", **lists), wide)
     starts = [sum(sent[s][:rank]) for s in range(n)]
     expected = [100 * s + 2 * (starts[s] + k) + c for s in range(n) for k in range(sent[s][rank]) for c in range(2)]
     assert y.ravel().tolist() == expected and np.array_equal(back, x)

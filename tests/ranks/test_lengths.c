@@ -50,7 +50,6 @@ static int pair_differs_body(rank_t* self) {
 
 static void a_pair_that_differs(void** state) {
   (void)state;
-  if (ranks_are_on_several_hosts()) skip(); /* all_to_all_v does not go between hosts */
   assert_int_equal(run_ranks(SIZE, pair_differs_body, NULL), 0);
 }
 
@@ -102,7 +101,6 @@ static int nothing_body(rank_t* self) {
 
 static void ranks_without_data(void** state) {
   (void)state;
-  if (ranks_are_on_several_hosts()) skip(); /* all_to_all_v does not go between hosts */
   for (int32_t size = 2; size <= SIZE; ++size) assert_int_equal(run_ranks(size, nothing_body, NULL), 0);
 }
 

@@ -251,21 +251,15 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   return 0;
 }
 
-/* Whether the first dimension can be divided, if the step does that; uneven exchanges have one row. */
+/* Whether the first dimension can be divided, if the step does that. */
 static bool is_possible(const mapping_t* m) {
   const size_t n = (size_t)m->self->size, first = m->shape.first;
-  if (step_of(m) == EXCHANGE && m->shape.uneven) return first * m->shape.between == 1;
   return step_of(m) < TO_HIDDEN || (m->shape.uneven ? first >= n * n : first % n == 0);
 }
 
 /* On a device a step that only copies has no work. */
 static bool may_be_async(const mapping_t* m) {
   return m->memory != DEVICE || (step_of(m) != IDENTITY && step_of(m) != SLICE);
-}
-
-static bool goes_between_hosts(const mapping_t* m) {
-  const step_t step = step_of(m);
-  return !m->shape.uneven || step < EXCHANGE;
 }
 
 static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3], int* turn) {
@@ -280,7 +274,6 @@ static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3
         m.async = m.async && may_be_async(&m);
         ++*turn;
         if (!is_possible(&m)) continue;
-        if (ranks_are_on_several_hosts() && !goes_between_hosts(&m)) continue;
         PASS_ON(check_mapping(self, &m, &rooms[memory]));
       }
   return 0;

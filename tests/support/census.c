@@ -25,8 +25,7 @@ static int count_shared_maps(void) {
   return count;
 }
 
-/* Ranks that are threads of one process take turns: each would count the descriptor by which another reads.
- */
+/* Ranks that are threads take turns: each would count the descriptor by which another reads. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 census_t take_census(void) {

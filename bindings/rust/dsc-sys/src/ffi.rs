@@ -5547,9 +5547,9 @@ extern "C" {
     /// - `direction` (in): a dsc_map_direction
     /// - `send` (in): what goes in
     /// - `recv` (out): what comes out; see dsc_tensor_map()
-    /// - `outer` (in): product of the sizes before the dimension; 1 for ALL_TO_ALL. For
-    ///   SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE the product of the sizes between the first
-    ///   dimension and dim (often 1): the first one is divided by other_parts
+    /// - `outer` (in): product of the sizes before the dimension. For SEQUENCE_TO_HIDDEN and
+    ///   HIDDEN_TO_SEQUENCE the product of the sizes between the first dimension and dim (often 1):
+    ///   the first one is divided by other_parts
     /// - `parts` (in): one size per rank: how dim is divided; equal on all ranks. For ALL_TO_ALL:
     ///   what this rank sends to each rank in the forward direction
     /// - `other_parts` (in): for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how
@@ -5561,8 +5561,7 @@ extern "C" {
     /// - `work` (out): NULL to block, else the new work object
     ///
     /// Collective: yes. Blocking: as dsc_tensor_map(). Ownership: as dsc_tensor_map(). Threads: one
-    /// at a time per communicator. Between hosts ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
-    /// HIDDEN_TO_SEQUENCE are DSC_ERR_UNSUPPORTED in this version.
+    /// at a time per communicator.
     ///
     /// Returns as dsc_tensor_map(). Since 0.1.
     pub fn dsc_tensor_map_v(
