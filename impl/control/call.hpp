@@ -86,8 +86,8 @@ struct Columns {
 // Tells which buffers of a call have their blocks in columns.
 struct ColumnBlocks {
   Columns send, recv;
-  size_t rows =
-      0;  // rows of all buffers, if the send columns of each rank have widths of their own; otherwise 0
+  // Rows of all send buffers, if the columns of each rank's have widths of their own; otherwise 0.
+  size_t rows = 0;
 };
 
 // One operation of one rank, with all of its arguments.

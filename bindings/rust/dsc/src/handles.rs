@@ -42,6 +42,9 @@ pub(crate) struct TiedHandle(pub(crate) NonNull<sys::dsc_tied_layers_t>);
 /// Sharded parameters; destroyed when dropped.
 pub(crate) struct ShardedHandle(pub(crate) NonNull<sys::dsc_sharded_t>);
 
+/// A ring; destroyed when dropped.
+pub(crate) struct RingHandle(pub(crate) NonNull<sys::dsc_ring_t>);
+
 /// A store; destroyed when dropped.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
@@ -95,6 +98,12 @@ unsafe impl Send for ShardedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ShardedHandle {}
 
+// SAFETY: begin and next take one thread at a time and are reached through `&mut Ring` only; destroy may come from any
+// thread.
+unsafe impl Send for RingHandle {}
+// SAFETY: as above.
+unsafe impl Sync for RingHandle {}
+
 // SAFETY: every function on a store may be called from any thread, by several at once.
 unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
@@ -102,6 +111,12 @@ unsafe impl Sync for StoreHandle {}
 
 impl TiedHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_tied_layers_t {
+        self.0.as_ptr()
+    }
+}
+
+impl RingHandle {
+    pub(crate) fn raw(&self) -> *mut sys::dsc_ring_t {
         self.0.as_ptr()
     }
 }
@@ -207,6 +222,13 @@ impl Drop for ShardedHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_sharded_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for RingHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_ring_destroy(self.raw()) };
     }
 }
 

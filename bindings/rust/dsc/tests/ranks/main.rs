@@ -3,6 +3,7 @@
 mod awaiting;
 mod batches;
 mod collectives;
+mod context_parallel;
 mod cross_entropy;
 mod failures;
 mod groups;

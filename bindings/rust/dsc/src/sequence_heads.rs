@@ -1,0 +1,147 @@
+//! The exchange of sequence and heads before and after an attention, of DeepSpeed-Ulysses.
+
+use std::ptr;
+
+use dsc_sys as sys;
+
+use crate::comm::Comm;
+use crate::data::{Data, DataMut, Span};
+use crate::error::{Error, Result};
+
+const OP: &str = "sequence_to_heads";
+
+/// How the ranks exchange their tokens of `[batch, sequence, heads, head_dim]` for their heads, and back.
+///
+/// Forward takes `[batch, sequence / n, heads, head_dim]` to `[batch, sequence, heads / n, head_dim]`, and backward the
+/// reverse. Each is the gradient of the other: queries, keys and values go forward before the attention, and its result
+/// goes backward after it.
+///
+/// ```
+/// use dsc::SequenceHeads;
+///
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let n = world.size();
+/// let heads = SequenceHeads::new(2, 3 * n, 4 * n, 8);
+/// let q = vec![1.0f32; 2 * 3 * (4 * n) * 8];
+/// let mut by_heads = vec![0.0f32; q.len()];
+/// heads.forward(&world, &q, &mut by_heads)?; // all tokens, some heads
+/// let mut back = vec![0.0f32; q.len()];
+/// heads.backward(&world, &by_heads, &mut back)?;
+/// assert_eq!(back, q);
+/// world.finalize()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[doc(alias = "dsc_sequence_to_heads")]
+pub struct SequenceHeads {
+    sizes: [usize; 4],
+    sequence_parts: Option<Vec<usize>>,
+    head_parts: Option<Vec<usize>>,
+}
+
+impl SequenceHeads {
+    /// An exchange of equal parts: the number of ranks divides `sequence` and `heads`.
+    pub fn new(batch: usize, sequence: usize, heads: usize, head_dim: usize) -> Self {
+        SequenceHeads { sizes: [batch, sequence, heads, head_dim], sequence_parts: None, head_parts: None }
+    }
+
+    /// The tokens of each rank, equal on all ranks; a number may be 0.
+    #[must_use]
+    pub fn sequence_parts(mut self, parts: &[usize]) -> Self {
+        self.sequence_parts = Some(parts.to_vec());
+        self
+    }
+
+    /// The heads of each rank, equal on all ranks; a number may be 0, as with fewer heads of keys than ranks.
+    #[must_use]
+    pub fn head_parts(mut self, parts: &[usize]) -> Self {
+        self.head_parts = Some(parts.to_vec());
+        self
+    }
+
+    /// This rank's tokens become its heads.
+    pub fn forward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.exchange(comm, sys::DSC_MAP_FORWARD, send.span(), recv.span_mut())
+    }
+
+    /// This rank's heads become its tokens.
+    pub fn backward<S, R>(&self, comm: &Comm, send: &S, recv: &mut R) -> Result<()>
+    where
+        S: Data + ?Sized,
+        R: DataMut<Kind = S::Kind> + ?Sized,
+    {
+        self.exchange(comm, sys::DSC_MAP_BACKWARD, send.span(), recv.span_mut())
+    }
+
+    fn exchange(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
+        for (name, list) in [("sequence_parts", &self.sequence_parts), ("head_parts", &self.head_parts)] {
+            if let Some(list) = list.as_ref().filter(|list| list.len() != comm.size()) {
+                let text = format!("{} has {} sizes; expected one per rank, {}", name, list.len(), comm.size());
+                return Err(wrong(text));
+            }
+        }
+        let is_forward = direction == sys::DSC_MAP_FORWARD;
+        expect("send", from, self.count(comm, is_forward))?;
+        expect("recv", to, self.count(comm, !is_forward))?;
+        if from.dtype != to.dtype {
+            return Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)));
+        }
+        let _turn = comm.turn(OP)?;
+        let [batch, sequence, heads, head_dim] = self.sizes;
+        let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
+        let (tokens, own_heads) = (list(&self.sequence_parts), list(&self.head_parts));
+        let (dtype, stream) = (to.dtype.number(), from.default_stream(to));
+        comm.run_blocks(OP, from, to, |work| {
+            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
+            // per rank; the library checks all the rest.
+            unsafe {
+                sys::dsc_sequence_to_heads(
+                    comm.raw(),
+                    direction,
+                    from.ptr,
+                    to.ptr,
+                    batch,
+                    sequence,
+                    heads,
+                    head_dim,
+                    tokens,
+                    own_heads,
+                    dtype,
+                    stream,
+                    work,
+                )
+            }
+        })
+    }
+
+    /// The elements of this rank's tokens, or of its heads; None: more than fit the address space.
+    fn count(&self, comm: &Comm, by_sequence: bool) -> Option<usize> {
+        let part =
+            |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
+        let [batch, mut sequence, mut heads, head_dim] = self.sizes;
+        if by_sequence {
+            sequence = part(&self.sequence_parts, sequence);
+        } else {
+            heads = part(&self.head_parts, heads);
+        }
+        batch.checked_mul(sequence)?.checked_mul(heads)?.checked_mul(head_dim)
+    }
+}
+
+/// The buffer must have as many elements as the library is going to touch; it refuses sizes that do not divide.
+fn expect(name: &str, buffer: Span, count: Option<usize>) -> Result<()> {
+    if count == Some(buffer.count) {
+        return Ok(());
+    }
+    let wanted = count.map_or("more than fit the address space".to_owned(), |count| count.to_string());
+    Err(wrong(format!("{} has {} elements; expected {}", name, buffer.count, wanted)))
+}
+
+fn wrong(text: String) -> Error {
+    Error::invalid(format!("{}: {}", OP, text)).in_op(OP)
+}

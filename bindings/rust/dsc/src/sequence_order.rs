@@ -1,0 +1,83 @@
+//! Which tokens of a sequence a rank holds, and what of a causal attention it computes.
+
+use std::mem::size_of;
+use std::ops::Range;
+
+use dsc_sys as sys;
+
+use crate::convert::number;
+use crate::error::{check, Result};
+
+/// How ranks divide a sequence. With a causal mask, a zig-zag makes the work of all ranks the same.
+///
+/// ```
+/// use dsc::SequenceOrder;
+///
+/// # fn main() -> dsc::Result<()> {
+/// assert_eq!(SequenceOrder::Zigzag.ranges(12, 3, 1)?, [2..4, 8..10]);
+/// let work = SequenceOrder::Zigzag.causal_work(12, 3, 1, 2)?; // rank 1 with the keys of rank 2
+/// assert_eq!((work.queries, work.keys, work.is_diagonal), (2..4, 0..4, false));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SequenceOrder {
+    /// Rank r of n holds part r of n.
+    Contiguous,
+    /// Rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other.
+    Zigzag,
+}
+
+/// Which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CausalWork {
+    /// This rank's queries that see something; may be empty.
+    pub queries: Range<usize>,
+    /// The keys that they see.
+    pub keys: Range<usize>,
+    /// Query i sees the keys up to i; false: all of these queries see all of these keys.
+    pub is_diagonal: bool,
+}
+
+impl SequenceOrder {
+    fn number(self) -> sys::dsc_sequence_order_t {
+        match self {
+            SequenceOrder::Contiguous => sys::DSC_ORDER_CONTIGUOUS,
+            SequenceOrder::Zigzag => sys::DSC_ORDER_ZIGZAG,
+        }
+    }
+
+    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be empty.
+    #[doc(alias = "dsc_sequence_ranges")]
+    pub fn ranges(self, count: usize, ranks: usize, rank: usize) -> Result<[Range<usize>; 2]> {
+        let (mut begins, mut lengths) = ([0; 2], [0; 2]);
+        let (ranks, rank) = (number("ranks", ranks)?, number("rank", rank)?);
+        // SAFETY: both outputs have two entries.
+        check(unsafe {
+            sys::dsc_sequence_ranges(self.number(), count, ranks, rank, begins.as_mut_ptr(), lengths.as_mut_ptr())
+        })?;
+        Ok([begins[0]..begins[0] + lengths[0], begins[1]..begins[1] + lengths[1]])
+    }
+
+    /// What a rank computes of a causal attention with the keys of one rank, `source`.
+    #[doc(alias = "dsc_causal_work")]
+    pub fn causal_work(self, count: usize, ranks: usize, rank: usize, source: usize) -> Result<CausalWork> {
+        let mut work = sys::dsc_causal_work_t {
+            struct_size: size_of::<sys::dsc_causal_work_t>(),
+            query_begin: 0,
+            query_count: 0,
+            key_begin: 0,
+            key_count: 0,
+            is_diagonal: 0,
+            reserved: 0,
+        };
+        let (ranks, rank, source) = (number("ranks", ranks)?, number("rank", rank)?, number("source", source)?);
+        // SAFETY: the output outlives the call.
+        check(unsafe { sys::dsc_causal_work(self.number(), count, ranks, rank, source, &mut work) })?;
+        Ok(CausalWork {
+            queries: work.query_begin..work.query_begin + work.query_count,
+            keys: work.key_begin..work.key_begin + work.key_count,
+            is_diagonal: work.is_diagonal != 0,
+        })
+    }
+}
