@@ -20,6 +20,7 @@ static dsc_mesh_t* stale_mesh;
 static dsc_store_t* stale_store;
 static dsc_tied_layers_t* stale_tied;
 static dsc_sharded_t* stale_sharded;
+static dsc_ring_t* stale_ring;
 
 void walk_expect(const char* file, int line, const char* condition, bool holds) {
   if (holds) return;
@@ -63,6 +64,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_JOIN) return walk_world.join;
   if (kind == WALK_REPORT) return walk_world.report;
   if (kind == WALK_SHARDED) return walk_world.sharded;
+  if (kind == WALK_RING) return walk_world.ring;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
@@ -75,6 +77,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_JOIN) return walk_world.stale_join;
   if (kind == WALK_REPORT) return stale_report;
   if (kind == WALK_SHARDED) return stale_sharded;
+  if (kind == WALK_RING) return stale_ring;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -182,6 +185,8 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
   if (result == DSC_OK && rank == 0) result = shard_parameters(made->alone, &stale_sharded);
   if (result == DSC_OK) result = tie_layers(world, rank, &made->tied);
   if (result == DSC_OK && rank == 0) result = dsc_tied_layers_create(made->alone, NULL, 0, NULL, &stale_tied);
+  if (result == DSC_OK) result = dsc_ring_create(made->alone, 32, 32, &made->ring);
+  if (result == DSC_OK && rank == 0) result = dsc_ring_create(made->alone, 32, 32, &stale_ring);
   return result;
 }
 
@@ -261,7 +266,8 @@ static int set_up(void** state) {
   stale_work = work;
   if (dsc_work_wait(work, NULL, -1) != DSC_OK || dsc_work_destroy(work) != DSC_OK) return -1;
   return dsc_comm_destroy(stale_comm) != DSC_OK || dsc_bucket_reducer_destroy(stale_reducer) != DSC_OK ||
-         dsc_sharded_destroy(stale_sharded) != DSC_OK || dsc_tied_layers_destroy(stale_tied) != DSC_OK;
+         dsc_sharded_destroy(stale_sharded) != DSC_OK || dsc_tied_layers_destroy(stale_tied) != DSC_OK ||
+         dsc_ring_destroy(stale_ring) != DSC_OK;
 }
 
 static int tear_down(void** state) {
@@ -278,10 +284,11 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {walk_pure,     walk_init,    walk_comm,         walk_operations,
-                                           walk_recovery, walk_reducer, walk_features,     walk_tied,
-                                           walk_pipe,     walk_mesh,    walk_store,        walk_trace,
-                                           walk_simulate, walk_sharded, walk_cross_entropy};
+static const walk_step_t* const lists[] = {
+    walk_pure,     walk_init,    walk_comm,          walk_operations,
+    walk_recovery, walk_reducer, walk_features,      walk_tied,
+    walk_pipe,     walk_mesh,    walk_store,         walk_trace,
+    walk_simulate, walk_sharded, walk_cross_entropy, walk_context_parallel};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -335,6 +342,11 @@ static void tied_layers(void** state) {
 static void cross_entropy(void** state) {
   (void)state;
   walk_all(walk_cross_entropy);
+}
+
+static void context_parallelism(void** state) {
+  (void)state;
+  walk_all(walk_context_parallel);
 }
 
 static void pipeline_schedules(void** state) {
@@ -425,6 +437,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(sharded_parameters),
       cmocka_unit_test(tied_layers),
       cmocka_unit_test(cross_entropy),
+      cmocka_unit_test(context_parallelism),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(simulations),
       cmocka_unit_test(meshes),

@@ -1,0 +1,150 @@
+/* Sequence and heads, rings of blocks, and orders of a sequence. */
+#include <stdint.h>
+
+#include "capi_walk.h"
+
+#define W walk_world.world
+#define R walk_world.ring
+#define F32 DSC_DTYPE_F32
+
+static float data[64], out[64];
+
+static void sequence_to_heads(void) {
+  static const size_t two[] = {1, 3}, three[] = {1, 2}, long_ones[] = {SIZE_MAX / 2, SIZE_MAX / 2};
+  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  const size_t huge = SIZE_MAX / 2;
+  dsc_work_t* work = walk_world.work;
+  char* const other = (char*)data + 4;
+  out[0] = 7;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   dsc_sequence_to_heads(bad, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, 0, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, 3, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, NULL, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, NULL, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, data, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, other, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 3, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 3, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, three, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, two, three, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 0, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 14, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_sequence_to_heads(W, forward, data, out, huge, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_sequence_to_heads(W, forward, data, out, 0, huge, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, long_ones, NULL, F32, NULL, &work));
+  WALK(DSC_ERR_UNSUPPORTED,
+       dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, (void*)data, &work));
+  EXPECT(work == NULL && out[0] == 7);
+  data[0] = 3;
+  WALK(DSC_OK,
+       dsc_sequence_to_heads(walk_world.alone, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  EXPECT(out[0] == 3);
+  WALK(DSC_OK,
+       dsc_sequence_to_heads(walk_world.alone, forward, out, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  walk_world_works();
+}
+
+static void create_and_destroy(void) {
+  dsc_ring_t* ring = R;
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_ring_create(bad, 32, 0, &ring));
+  EXPECT(ring == NULL);
+  WALK_INVALID(dsc_ring_create(walk_world.alone, 0, 0, &ring));
+  WALK_INVALID(dsc_ring_create(walk_world.alone, 32, 0, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_create(walk_world.alone, SIZE_MAX / 2, 0, &ring));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_create(walk_world.alone, 32, SIZE_MAX / 2, &ring));
+  WALK(DSC_OK, dsc_ring_create(walk_world.alone, 32, 0, &ring));
+  WALK_BAD_HANDLES_BUT_NULL(WALK_RING, dsc_ring_t, dsc_ring_destroy(bad));
+  WALK(DSC_OK, dsc_ring_destroy(NULL));
+  WALK(DSC_OK, dsc_ring_destroy(ring));
+  WALK(DSC_ERR_BAD_HANDLE, dsc_ring_destroy(ring));
+}
+
+static void begin(void) {
+  static const size_t own[] = {8}, others[] = {7}, too_long[] = {SIZE_MAX};
+  WALK_BAD_HANDLES(WALK_RING, dsc_ring_t, dsc_ring_begin(bad, data, 8, NULL, F32, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, NULL, 8, NULL, F32, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, data, 9, NULL, F32, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, others, F32, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 0, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 14, NULL, 0));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, 14));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, -1));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, NULL, F32));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, DSC_DTYPE_F64));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, data + 7, F32));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX / 2, NULL, F32, NULL, 0));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX, too_long, F32, NULL, 0));
+  WALK(DSC_OK, dsc_ring_begin(R, NULL, 0, NULL, F32, NULL, 0));
+  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, data, 0));
+  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, out, F32));
+}
+
+/* After begin(): a pass with gradients is open. */
+static void next(void) {
+  int32_t source = 7;
+  const void* block = out;
+  size_t count = 7;
+  void* grad = NULL;
+  WALK_BAD_HANDLES(WALK_RING, dsc_ring_t, dsc_ring_next(bad, -1, &source, &block, &count, &grad));
+  WALK_INVALID(dsc_ring_next(R, -2, &source, &block, &count, &grad));
+  WALK_INVALID(dsc_ring_next(R, -1, NULL, &block, &count, &grad));
+  WALK_INVALID(dsc_ring_next(R, -1, &source, NULL, &count, &grad));
+  WALK_INVALID(dsc_ring_next(R, -1, &source, &block, NULL, &grad));
+  WALK_INVALID(dsc_ring_next(R, -1, &source, &block, &count, NULL));
+  EXPECT(source == 7 && block == out && count == 7);
+  out[0] = 7;
+  WALK(DSC_OK, dsc_ring_next(R, 0, &source, &block, &count, &grad));
+  EXPECT(source == 0 && block == data && count == 8 && grad == out && out[0] == 0);
+  out[0] = 5;
+  WALK(DSC_OK, dsc_ring_next(R, -1, &source, &block, &count, &grad));
+  EXPECT(source == -1 && block == NULL && count == 0 && grad == NULL && out[0] == 5);
+  WALK(DSC_ERR_STATE, dsc_ring_next(R, -1, &source, &block, &count, &grad));
+}
+
+static void ranges(void) {
+  size_t begins[2] = {9, 9}, lengths[2] = {9, 9};
+  WALK_INVALID(dsc_sequence_ranges(0, 8, 2, 0, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(3, 8, 2, 0, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 0, 0, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 2, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, -1, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 0, NULL, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 0, begins, NULL));
+  EXPECT(begins[0] == 9 && lengths[0] == 9);
+  WALK(DSC_OK, dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 1, begins, lengths));
+  EXPECT(begins[0] == 2 && lengths[0] == 2 && begins[1] == 4 && lengths[1] == 2);
+  WALK(DSC_OK, dsc_sequence_ranges(DSC_ORDER_CONTIGUOUS, SIZE_MAX, INT32_MAX, 0, begins, lengths));
+  EXPECT(begins[0] == 0 && lengths[0] > SIZE_MAX / INT32_MAX && lengths[1] == 0);
+}
+
+static void work_of_a_step(void) {
+  dsc_causal_work_t work = {.struct_size = sizeof work, .query_count = 9}, wrong = {.struct_size = 8};
+  WALK_INVALID(dsc_causal_work(0, 8, 2, 0, 0, &work));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 0, 0, 0, &work));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 2, 0, &work));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 2, &work));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, -1, &work));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 0, NULL));
+  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 0, &wrong));
+  EXPECT(work.query_count == 9);
+  WALK(DSC_OK, dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 1, &work));
+  EXPECT(work.query_begin == 2 && work.query_count == 2 && work.key_begin == 0 && work.key_count == 4);
+  EXPECT(work.is_diagonal == 0);
+  WALK(DSC_OK, dsc_causal_work(DSC_ORDER_CONTIGUOUS, 8, 2, 0, 0, &work));
+  EXPECT(work.query_count == 4 && work.key_count == 4 && work.is_diagonal == 1);
+}
+
+const walk_step_t walk_context_parallel[] = {
+    {"dsc_sequence_to_heads", sequence_to_heads},
+    {"dsc_ring_create", create_and_destroy},
+    {"dsc_ring_destroy", create_and_destroy},
+    {"dsc_ring_begin", begin},
+    {"dsc_ring_next", next},
+    {"dsc_sequence_ranges", ranges},
+    {"dsc_causal_work", work_of_a_step},
+    {NULL, NULL},
+};
