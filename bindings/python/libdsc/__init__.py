@@ -63,7 +63,7 @@ from libdsc._finalize_grads import finalize_grads
 from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
-from libdsc._tensors import broadcast_coalesced, verify_params
+from libdsc._tensors import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
 from libdsc._sharded import Shard, Sharded, ShardedMemory, ShardRange
@@ -151,6 +151,7 @@ __all__ = [
     "VersionError",
     "Work",
     "all_gather_object",
+    "all_reduce_coalesced",
     "average_gradients",
     "broadcast_coalesced",
     "broadcast_object",
