@@ -13,7 +13,7 @@
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "pipeline_run/running_pass.hpp"
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/verify.hpp"
 #include "reducer_handle.hpp"
 #include "tensors.hpp"
@@ -74,6 +74,14 @@ dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tenso
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
     dsc::broadcast_coalesced(*inside, dsc::read_tensors(tensors, n_tensors, "tensors"), root, buffer_bytes);
+  });
+}
+
+dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
+                                      dsc_op_t op, size_t buffer_bytes) {
+  return dsc::guard(__func__, [&] {
+    dsc::CommCall inside(comm);
+    dsc::all_reduce_coalesced(*inside, dsc::read_tensors(tensors, n_tensors, "tensors"), op, buffer_bytes);
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/verify.hpp"
 
 namespace dsc {

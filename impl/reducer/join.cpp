@@ -7,7 +7,7 @@
 #include "comm/agreement.hpp"
 #include "comm/gather.hpp"
 #include "comm/outcome.hpp"
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/verify.hpp"
 
 namespace dsc {

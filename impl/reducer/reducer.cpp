@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/verify.hpp"
 
 namespace dsc {

@@ -5,7 +5,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/tied_check.hpp"
 
 namespace dsc {

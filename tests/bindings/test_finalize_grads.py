@@ -5,6 +5,7 @@ import pytest
 
 import libdsc as dsc
 import libdsc.megatron as mpu
+from libdsc import _finalize_grads
 from test_ranks import ranks
 
 
@@ -19,6 +20,13 @@ def spy(told):
             return _original(self, x, *rest, **more)
 
         setattr(kind, name, noted)
+    coalesced = _finalize_grads.all_reduce_coalesced
+
+    def noted_list(comm, arrays, op):
+        told.append(("all_reduce", comm.name, op, sum(x.size for x in arrays)))
+        coalesced(comm, arrays, op)
+
+    _finalize_grads.all_reduce_coalesced = noted_list
 
 
 def value(rank, kind, size):

@@ -284,11 +284,14 @@ def disagrees(world):
     world.barrier()
     arrays = [np.full(5, world.rank), np.full((2, 2), float(world.rank))]
     dsc.broadcast_coalesced(world, arrays, root=1, buffer_bytes=8)
-    return arrays[0][4], arrays[1][1, 1]
+    sums = [np.full(5, world.rank), np.full((2, 2), float(world.rank)), np.ones(3)]
+    dsc.all_reduce_coalesced(world, sums)
+    dsc.all_reduce_coalesced(world, sums[2:], op=dsc.premul(0.25))
+    return arrays[0][4], arrays[1][1, 1], sums[0][4], sums[1][1, 1], sums[2][2]
 
 
 def test_parameters():
-    assert ranks(2, disagrees) == [(1, 1.0)] * 2
+    assert ranks(2, disagrees) == [(1, 1.0, 1, 1.0, 1.0)] * 2
 
 
 def differs(world):

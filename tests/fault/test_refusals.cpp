@@ -280,6 +280,11 @@ constexpr Step kSteps[] = {
        const dsc_tensor_t parameter = it.parameter();
        return dsc_broadcast_coalesced(world(it), &parameter, 1, 0, 0);
      }},
+    {"all_reduce_coalesced",
+     [](Everything& it) {
+       const dsc_tensor_t parameter = it.parameter();
+       return dsc_all_reduce_coalesced(world(it), &parameter, 1, DSC_OP_SUM, 0);
+     }},
     {"broadcast_shapes",
      [](Everything& it) {
        dsc_tensor_t parameter = it.parameter();

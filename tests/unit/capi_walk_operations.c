@@ -286,7 +286,6 @@ static void tensor_map_v(void) {
   WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, other, 1, F32));
   WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, NULL, 1, 14));
   WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(exchange, data, bytes, 2, lengths, lengths, 1, F32));
   WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, other, 1, F32)); /* to itself */
   WALK_INVALID(MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
 #undef MAP_V

@@ -60,6 +60,21 @@ static void broadcast_coalesced(void) {
   WALK_INVALID(dsc_broadcast_coalesced(W, &good, 1, 0, 0));
 }
 
+static void all_reduce_coalesced(void) {
+  dsc_tensor_t wrong[WRONG_TENSORS], good = tensor();
+  dsc_result_t expected[WRONG_TENSORS];
+  wrong_tensors(wrong, expected);
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_all_reduce_coalesced(bad, &good, 1, DSC_OP_SUM, 0));
+  WALK_INVALID(dsc_all_reduce_coalesced(W, NULL, 1, DSC_OP_SUM, 0));
+  WALK_INVALID(dsc_all_reduce_coalesced(W, &good, 1, 0, 0));
+  WALK_INVALID(dsc_all_reduce_coalesced(W, &good, 1, 99, 0));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_BAND, 0));
+  for (int i = 0; i < WRONG_TENSORS; ++i)
+    WALK(expected[i], dsc_all_reduce_coalesced(W, &wrong[i], 1, DSC_OP_SUM, 0));
+  good.data = NULL;
+  WALK_INVALID(dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_SUM, 0));
+}
+
 static void broadcast_shapes(void) {
   dsc_tensor_t good = tensor();
   int64_t shapes[16];
@@ -223,6 +238,7 @@ static void destroy(void) {
 const walk_step_t walk_reducer[] = {
     {"dsc_comm_verify_params", verify_params},
     {"dsc_broadcast_coalesced", broadcast_coalesced},
+    {"dsc_all_reduce_coalesced", all_reduce_coalesced},
     {"dsc_broadcast_shapes", broadcast_shapes},
     {"dsc_bucket_reducer_options_init", options_init},
     {"dsc_bucket_reducer_create", create},

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer/range_set.hpp"
 #include "reducer/verify.hpp"
 #include "reducer_support.hpp"

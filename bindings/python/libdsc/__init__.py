@@ -63,8 +63,8 @@ from libdsc._finalize_grads import finalize_grads
 from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
-from libdsc._tensors import broadcast_coalesced, verify_params
 from libdsc._ring import Ring
+from libdsc._tensors import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
 from libdsc._sequence_order import CausalWork, causal_work, put_tokens, sequence_ranges, take_tokens
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
@@ -155,6 +155,7 @@ __all__ = [
     "VersionError",
     "Work",
     "all_gather_object",
+    "all_reduce_coalesced",
     "average_gradients",
     "broadcast_coalesced",
     "broadcast_object",

@@ -9,6 +9,7 @@ from libdsc._arguments import INT64_MOST, expect_communicator, integer, real
 from libdsc._communicator import Communicator
 from libdsc._memory import array_over, numpy_module
 from libdsc._raw import Dtype
+from libdsc._tensors import all_reduce_coalesced
 from libdsc._trees import FLOATS
 from libdsc._types import OpName
 
@@ -90,7 +91,8 @@ def finalize_grads(
     for reducer in reducers:
         getattr(reducer, "finish", reducer)()
     for step in [*steps, tokens]:
-        _reduce(step)
+        if step.group is not None and step.group.size > 1 and step.arrays:
+            all_reduce_coalesced(step.group, step.arrays, step.op)
     for bias, got in zip(biases, tokens.buffers):
         _update_bias(_numpy_over(bias), _numpy_over(got), rate)
     return scaling()
@@ -103,31 +105,6 @@ def _step(group: Group, group_name: str, arrays: Sequence[Any], argument: str, o
         raise ValueError(f"{argument} has arrays, but {group_name} is None; expected the group that reduces them")
     buffers = [_buffers.describe(x, f"{argument}[{i}]", None, True) for i, x in enumerate(arrays)]
     return _Step(group, buffers, list(arrays), op)
-
-
-def _reduce(step: _Step) -> None:
-    """On the host all arrays of a type are packed into one buffer; on a GPU a batch is one launch."""
-    if step.group is None or step.group.size == 1 or not step.arrays:
-        return
-    if any(buffer.device >= 0 for buffer in step.buffers):
-        with step.group.batch():
-            for array in step.arrays:
-                step.group.all_reduce(array, step.op)
-        return
-    for code in dict.fromkeys(buffer.dtype for buffer in step.buffers):
-        _reduce_packed(step.group, [buffer for buffer in step.buffers if buffer.dtype == code], code, step.op)
-
-
-def _reduce_packed(group: Communicator, buffers: list[_buffers.Buffer], code: int, op: OpName) -> None:
-    views = [_numpy_over(buffer) for buffer in buffers]
-    packed = views[0] if len(views) == 1 else numpy_module().concatenate(views)
-    group.all_reduce(packed, op, dtype=Dtype(code))
-    if len(views) == 1:
-        return
-    start = 0
-    for view in views:
-        view[:] = packed[start : start + view.size]
-        start += view.size
 
 
 def _numpy_over(buffer: _buffers.Buffer) -> Any:

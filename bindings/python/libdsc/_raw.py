@@ -1506,6 +1506,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
         ],
     ),
+    "dsc_all_reduce_coalesced": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
+        ],
+    ),
     "dsc_bucket_reducer_options_init": (
         ctypes.c_int32,
         [

@@ -11,7 +11,9 @@ from libdsc._arguments import SIZE, expect_communicator, integer, member, option
 from libdsc._buffers import DeviceMemory
 from libdsc._communicator import Communicator
 from libdsc._library import lib
+from libdsc._ops import number_of
 from libdsc._streams import LEGACY, place_of, wait_for
+from libdsc._types import OpLike
 
 DATA_S = 300  # for arrays that are still being computed on a GPU
 
@@ -92,3 +94,24 @@ def broadcast_coalesced(
     tensors = Tensors(comm, arrays, "arrays", dtype, comm.rank != root)
     wait_for_data(tensors)
     comm._call(lib.dsc_broadcast_coalesced, tensors.array, tensors.length, root, buffer_bytes)
+
+
+def all_reduce_coalesced(
+    comm: Communicator, arrays: Sequence[Any], op: OpLike = "sum", buffer_bytes: int = 0, dtype: Any = None
+) -> None:
+    """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
+
+    As all_reduce() of each array, in fewer operations.
+
+    Args:
+        comm: the communicator.
+        arrays: as many and of the same counts and types on all ranks, on the host or on a GPU; they are written. On a GPU
+            the call waits for the current stream.
+        op: as for all_reduce().
+        buffer_bytes: a buffer is reduced when it holds so much; 0: 250 MiB.
+        dtype: what the elements of all arrays are, such as "bf16".
+    """
+    buffer_bytes, number = integer("buffer_bytes", buffer_bytes, *SIZE), number_of(op)
+    tensors = Tensors(comm, arrays, "arrays", dtype, True)
+    wait_for_data(tensors)
+    comm._call(lib.dsc_all_reduce_coalesced, tensors.array, tensors.length, number, buffer_bytes)

@@ -2050,6 +2050,31 @@ extern "C" {
         buffer_bytes: usize,
     ) -> dsc_result_t;
 
+    /// Reduces tensors over all ranks in place, packed into buffers per type, two of them in
+    /// flight.
+    ///
+    /// - `comm` (in): communicator
+    /// - `tensors` (inout): same counts and types in the same order on all ranks; data is replaced
+    ///   by the result
+    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `op` (in): reduction, see dsc_all_reduce(); it must exist for the type of each tensor
+    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
+    ///   (250 MiB), as PyTorch
+    ///
+    /// Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads:
+    /// one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does
+    /// not have; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which
+    /// tensors of later buffers are unchanged and those of earlier ones are reduced. Since 0.1.
+    pub fn dsc_all_reduce_coalesced(
+        comm: *mut dsc_comm_t,
+        tensors: *const dsc_tensor_t,
+        n_tensors: usize,
+        op: dsc_op_t,
+        buffer_bytes: usize,
+    ) -> dsc_result_t;
+
     /// Fills reducer options with their defaults.
     ///
     /// - `options` (out): the struct to fill

@@ -13,7 +13,7 @@ use crate::convert::{c_string, number};
 use crate::data::{DataMut, Span, HOST};
 use crate::error::Result;
 use crate::init::pointer;
-use crate::numbers::Dtype;
+use crate::numbers::{Dtype, Op};
 
 /// One tensor of a list: its memory, and how it is described in comparisons and messages.
 ///
@@ -138,5 +138,16 @@ impl Comm {
         let result =
             unsafe { sys::dsc_broadcast_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), root, buffer_bytes) };
         self.check(result, "broadcast_coalesced")
+    }
+
+    /// Combines the tensors of all ranks, packed into buffers of so many bytes (0: 250 MiB): as an
+    /// [`all_reduce`](Comm::all_reduce) of each, in fewer operations. Collective.
+    pub fn all_reduce_coalesced(&self, tensors: &mut [Tensor<'_>], op: Op, buffer_bytes: usize) -> Result<()> {
+        let raw = RawTensors::new(tensors)?;
+        // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
+        let result = unsafe {
+            sys::dsc_all_reduce_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), op.number(), buffer_bytes)
+        };
+        self.check(result, "all_reduce_coalesced")
     }
 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::thread;
 
-use dsc::{Average, BucketReducer, Comm, Dtype, ErrorCode, ReducerOptions, Tensor};
+use dsc::{Average, BucketReducer, Comm, Dtype, ErrorCode, Op, ReducerOptions, Tensor};
 
 use crate::ranks;
 
@@ -163,6 +163,9 @@ fn parameters_are_compared_and_copied() {
         let (mut a, mut b) = (vec![world.rank() as f32; 9], [world.rank() as i64; 2]);
         world.broadcast_coalesced(&mut [Tensor::new(&mut a), Tensor::new(&mut b)], 1, 0).unwrap();
         assert_eq!((a, b), (vec![1.0; 9], [1; 2]));
+        let (mut a, mut b) = (vec![1.0_f32; 9], [world.rank() as i64; 2]);
+        world.all_reduce_coalesced(&mut [Tensor::new(&mut a), Tensor::new(&mut b)], Op::Sum, 0).unwrap();
+        assert_eq!((a, b), (vec![2.0; 9], [1; 2]));
         world.finalize().unwrap();
     });
 }

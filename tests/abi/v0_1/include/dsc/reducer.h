@@ -106,6 +106,31 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
                                              int32_t root, size_t buffer_bytes);
 
 /**
+ * @brief Reduces tensors over all ranks in place, packed into buffers per type, two of them in flight.
+ *
+ * As dsc_all_reduce() of each tensor in fewer operations, with the same bits in memory of the host: for what
+ * a model has left to sum after its backward pass, such as gradients of layer norms under sequence
+ * parallelism and of tied embeddings. Tensors on a device are read and written behind the work that is on its
+ * default stream.
+ *
+ * @param[in] comm communicator
+ * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the result
+ * @param[in] n_tensors number of tensors, 0 or more
+ * @param[in] op reduction, see dsc_all_reduce(); it must exist for the type of each tensor
+ * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
+ * PyTorch
+ *
+ * Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads: one at a time
+ * per communicator.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does not have;
+ * DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which tensors of later buffers are
+ * unchanged and those of earlier ones are reduced
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
+                                              dsc_op_t op, size_t buffer_bytes);
+
+/**
  * @brief Fills reducer options with their defaults.
  * @param[out] options the struct to fill
  * @param[in] struct_size sizeof(dsc_bucket_reducer_options_t) as the caller compiled it

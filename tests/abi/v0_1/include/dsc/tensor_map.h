@@ -127,7 +127,7 @@ DSC_API dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t
  * @param[in] direction a ::dsc_map_direction
  * @param[in] send what goes in
  * @param[out] recv what comes out; see dsc_tensor_map()
- * @param[in] outer product of the sizes before the dimension; 1 for ALL_TO_ALL. For SEQUENCE_TO_HIDDEN and
+ * @param[in] outer product of the sizes before the dimension. For SEQUENCE_TO_HIDDEN and
  * HIDDEN_TO_SEQUENCE the product of the sizes between the first dimension and dim (often 1): the first one is
  * divided by other_parts
  * @param[in] parts one size per rank: how dim is divided; equal on all ranks. For ALL_TO_ALL: what this rank
@@ -140,8 +140,7 @@ DSC_API dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object
  *
- * Collective: yes. Blocking, ownership: as dsc_tensor_map(). Threads: one at a time per communicator. Between
- * hosts ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE are DSC_ERR_UNSUPPORTED in this version.
+ * Collective: yes. Blocking, ownership: as dsc_tensor_map(). Threads: one at a time per communicator.
  * @return as dsc_tensor_map()
  * @since 0.1
  */

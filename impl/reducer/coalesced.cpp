@@ -1,4 +1,4 @@
-#include "reducer/broadcast.hpp"
+#include "reducer/coalesced.hpp"
 
 #include <cstring>
 #include <deque>
@@ -8,9 +8,10 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
+#include "comm/reduce_ops.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/device_broadcast.hpp"
+#include "reducer/coalesced_on_device.hpp"
 
 namespace dsc {
 namespace {
@@ -51,6 +52,7 @@ class Flight {
     call.send = call.recv;
     call.count = count_;
     call.tag = list_fingerprint(tensors_, indices_);
+    if (operation.is_callers) call.nonfinite = comm.nonfinite()->check_for(call.dtype);
     if (!operation.sends && call.kind == OpKind::kAllReduce) {
       std::memset(call.recv, 0, bytes());
     } else if (buffer_ && operation.sends) {
@@ -111,7 +113,7 @@ void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes,
     if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
     fail(problem->code, "%s", problem->text.c_str());
   }
-  if (tensors.empty() || comm.size() == 1) return;
+  if (tensors.empty() || (comm.size() == 1 && !operation.is_callers)) return;
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
   if (tensors[0].device >= 0) return run_list_on_device(comm, tensors, plan, operation);
   std::deque<Flight> flights;
@@ -134,6 +136,17 @@ void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, 
   ListOperation operation{{}, is_root, !is_root};
   operation.call.kind = OpKind::kBroadcast;
   operation.call.root = root;
+  run_list(comm, tensors, buffer_bytes, operation);
+}
+
+void all_reduce_coalesced(Comm& comm, std::span<const Tensor> tensors, int32_t op, size_t buffer_bytes) {
+  ListOperation operation{{}, true, true, true};
+  operation.call.kind = OpKind::kAllReduce;
+  check_tensors(tensors);
+  for (const Tensor& tensor : tensors) {
+    operation.call.dtype = tensor.dtype;
+    set_reduction(operation.call, op);
+  }
   run_list(comm, tensors, buffer_bytes, operation);
 }
 

@@ -1,4 +1,4 @@
-// The operations of broadcast.hpp for tensors on a device.
+// The operations of coalesced.hpp for tensors on a device.
 #pragma once
 
 #include <span>
@@ -14,6 +14,8 @@ struct ListOperation {
   Call call;      // kind, and what else is the same for all packed buffers
   bool sends;     // this rank's elements take part; else zeros, or nothing
   bool receives;  // this rank's elements are replaced
+  // Set for a reduction of the caller's: a group of one rank runs it too, and its inputs are checked.
+  bool is_callers = false;
 };
 
 // Returns a fingerprint of the counts of some tensors, which differs if their counts differ.

@@ -1,4 +1,4 @@
-#include "reducer/device_broadcast.hpp"
+#include "reducer/coalesced_on_device.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -45,6 +45,8 @@ class DeviceList {
                           .tensor_dtype = tensors_[indices[0]].dtype,
                           .bucket = buffer.address(),
                           .bucket_dtype = tensors_[indices[0]].dtype};
+    if (operation_.is_callers)  // what lies between the parts is reduced, too
+      context_.device->zero(buffer.address(), count * element_bytes(indices), stream_.get());
     if (operation_.sends) kernels_.gather(copy, stream_.get());
     if (needs_zeros()) context_.device->zero(buffer.address(), count * element_bytes(indices), stream_.get());
     start(indices, buffer.data(), count);
@@ -99,6 +101,7 @@ class DeviceList {
     call.count = count;
     call.tag = list_fingerprint(tensors_, indices);
     call.stream = stream_.get();
+    if (operation_.is_callers) call.nonfinite = comm_.nonfinite()->check_for(call.dtype);
     works_.push_back(comm_.start(call));
   }
 

@@ -1,0 +1,126 @@
+/* Reductions of lists of tensors: equal to one reduction of each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmocka_c.h"
+#include "ranks.h"
+#include "reference.h"
+
+enum { TENSORS = 6, MOST = 5000 };
+
+static const size_t counts[TENSORS] = {3, MOST, 0, 1, 700, 33};
+static const dsc_dtype_t dtypes[TENSORS] = {DSC_DTYPE_F32, DSC_DTYPE_F64, DSC_DTYPE_F32,
+                                            DSC_DTYPE_I32, DSC_DTYPE_F32, DSC_DTYPE_BF16};
+
+typedef struct list {
+  dsc_tensor_t tensors[TENSORS];
+  double data[TENSORS][MOST]; /* raw memory of any type */
+} list_t;
+
+static void set_element(void* data, size_t i, dsc_dtype_t dtype, double value) {
+  const float f32 = (float)value;
+  uint32_t bits;
+  memcpy(&bits, &f32, sizeof bits);
+  if (dtype == DSC_DTYPE_F64) ((double*)data)[i] = value;
+  if (dtype == DSC_DTYPE_F32) ((float*)data)[i] = f32;
+  if (dtype == DSC_DTYPE_I32) ((int32_t*)data)[i] = (int32_t)value;
+  if (dtype == DSC_DTYPE_BF16)
+    ((uint16_t*)data)[i] = (uint16_t)(bits >> 16); /* of small whole numbers: exact */
+}
+
+static void fill(list_t* list, const rank_t* self) {
+  memset(list, 0, sizeof *list);
+  for (int t = 0; t < TENSORS; ++t) {
+    list->tensors[t] = (dsc_tensor_t){.struct_size = sizeof(dsc_tensor_t),
+                                      .data = list->data[t],
+                                      .count = counts[t],
+                                      .dtype = dtypes[t],
+                                      .device = -1};
+    for (size_t i = 0; i < counts[t]; ++i)
+      set_element(list->data[t], i, dtypes[t], (double)((i + 3 * (size_t)t) % 7) + self->rank);
+  }
+}
+
+/* The same elements by one dsc_all_reduce() per tensor. */
+static int check_list(rank_t* self, list_t* list, list_t* expected, dsc_op_t op) {
+  fill(expected, self);
+  for (int t = 0; t < TENSORS; ++t) {
+    CHECK_OK(self, dsc_all_reduce(self->world, expected->data[t], expected->data[t], counts[t], dtypes[t], op,
+                                  NULL, NULL));
+    if (memcmp(list->data[t], expected->data[t], sizeof list->data[t]) != 0)
+      FAIL(self, "tensor %d, op %d: other elements, the first is %g, expected %g", t, op,
+           load_real(list->data[t], 0, dtypes[t]), load_real(expected->data[t], 0, dtypes[t]));
+  }
+  return 0;
+}
+
+static int equal_body(rank_t* self) {
+  list_t *list = malloc(sizeof *list), *expected = malloc(sizeof *expected);
+  static const dsc_op_t ops[] = {DSC_OP_SUM, DSC_OP_MAX, DSC_OP_PROD};
+  static const size_t buffer_bytes[] = {0, 1, 4000, SIZE_MAX};
+  for (size_t o = 0; o < sizeof ops / sizeof *ops; ++o)
+    for (size_t b = 0; b < sizeof buffer_bytes / sizeof *buffer_bytes; ++b) {
+      fill(list, self);
+      CHECK_OK(self, dsc_all_reduce_coalesced(self->world, list->tensors, TENSORS, ops[o], buffer_bytes[b]));
+      PASS_ON(check_list(self, list, expected, ops[o]));
+    }
+  CHECK_OK(self, dsc_all_reduce_coalesced(self->world, NULL, 0, DSC_OP_SUM, 0));
+  free(list), free(expected);
+  return 0;
+}
+
+static void one_reduction_per_tensor(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, equal_body, NULL), 0);
+}
+
+/* A reduction that scales changes the elements of a group of one rank, too. */
+static int scaled_body(rank_t* self) {
+  float x = 3, y = 5;
+  dsc_tensor_t tensors[] = {
+      {.struct_size = sizeof(dsc_tensor_t), .data = &x, .count = 1, .dtype = DSC_DTYPE_F32},
+      {.struct_size = sizeof(dsc_tensor_t), .data = &y, .count = 1, .dtype = DSC_DTYPE_F32}};
+  tensors[0].device = tensors[1].device = -1;
+  dsc_op_t half = 0;
+  CHECK_OK(self, dsc_op_create_premul(0.5, &half));
+  CHECK_OK(self, dsc_all_reduce_coalesced(self->world, tensors, 2, half, 0));
+  CHECK(self, x == 1.5F * (float)self->size && y == 2.5F * (float)self->size);
+  CHECK_OK(self, dsc_op_destroy(half));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_all_reduce_coalesced(self->world, tensors, 2, DSC_OP_BAND, 0));
+  CHECK(self, x == 1.5F * (float)self->size); /* refused before anything was sent */
+  return 0;
+}
+
+static void scaled_sums(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, scaled_body, NULL), 0);
+}
+
+/* Lists with equal totals and other counts do not match, and nothing is written. */
+static int other_counts_body(rank_t* self) {
+  list_t* list = malloc(sizeof *list);
+  fill(list, self);
+  const size_t shift = self->rank == 1 ? 1 : 0;
+  dsc_tensor_t two[] = {list->tensors[0], list->tensors[4]};
+  two[0].count = 30 + shift, two[1].count = 70 - shift;
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_all_reduce_coalesced(self->world, two, 2, DSC_OP_SUM, 0));
+  list_t* before = malloc(sizeof *before);
+  fill(before, self);
+  CHECK(self, memcmp(before->data, list->data, sizeof list->data) == 0);
+  free(list), free(before);
+  return 0;
+}
+
+static void other_counts_are_a_mismatch(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, other_counts_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_reduction_per_tensor),
+      cmocka_unit_test(scaled_sums),
+      cmocka_unit_test(other_counts_are_a_mismatch),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
