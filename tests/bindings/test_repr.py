@@ -43,6 +43,7 @@ def sharded(world):
 MAKE = {
     "Bucket": bucket,
     "BucketReducer": lambda w: dsc.BucketReducer(w, [np.zeros(3)]),
+    "CausalWork": lambda w: dsc.causal_work(4, 2, 0, 1),
     "Communicator": lambda w: w,
     "FoundSchedule": lambda w: dsc.find_schedule(2, 2),
     "CrossEntropy": lambda w: w.vocab_cross_entropy(np.zeros((1, 2)), np.array([0]))[1],
@@ -61,6 +62,7 @@ MAKE = {
     "PipeSpan": lambda w: dsc.simulate_pipeline("1f1b", 2, 4, timeline=True).timeline[0],
     "PipeStep": lambda w: schedule().step(0),
     "ReduceOp": lambda w: dsc.premul(0.5),
+    "Ring": lambda w: dsc.Ring(w, 8),
     "RngTracker": lambda w: dsc.RngTracker(),
     "Shard": lambda w: sharded(w).shards[0],
     "ShardBucket": lambda w: dsc.plan_shards([3], ["f32"], 2).buckets[0],
