@@ -2,8 +2,8 @@
  * Context parallelism: a causal attention, forward and backward, over a sequence that the ranks divide.
  *
  * Ring: each rank keeps its queries, and the keys and values of all ranks come by, one block a step. The
- * sequence is in zig-zag order, so that each rank has the same work at each step. Gradients of keys and values
- * travel behind their blocks.
+ * sequence is in zig-zag order, so that each rank has the same work at each step. Gradients of keys and
+ * values travel behind their blocks.
  *
  * Ulysses: an all-to-all turns a part of the tokens with all heads into all tokens with a part of the heads,
  * and back.
@@ -78,8 +78,7 @@ static void take_block(attention_t* a, const dsc_causal_work_t* work, const doub
           const size_t query = at(a, b, i, h);
           const size_t key = at(a, b, j, h);
           if (!grad) attend_pair(a, query, kv + key, kv + values + key);
-          if (grad)
-            gradient_pair(a, query, kv + key, kv + values + key, grad + key, grad + values + key);
+          if (grad) gradient_pair(a, query, kv + key, kv + values + key, grad + key, grad + values + key);
         }
 }
 

@@ -60,10 +60,7 @@ impl Attention {
         let score = dot(&self.q[query..query + DIM], k) * scale();
         let row = query / DIM;
         let highest = self.top[row].max(score);
-        let (old, now) = (
-            (self.top[row] - highest).exp(),
-            (score - highest).exp(),
-        );
+        let (old, now) = ((self.top[row] - highest).exp(), (score - highest).exp());
         self.total[row] = self.total[row] * old + now;
         for (out, v) in self.out[query..query + DIM].iter_mut().zip(v) {
             *out = *out * old + now * v;
@@ -80,8 +77,7 @@ impl Attention {
         );
         let p = (dot(q, k) * scale() - self.top[row]).exp() / self.total[row];
         let upstream = &self.upstream[query..query + DIM];
-        let slope =
-            p * (dot(upstream, v) - dot(upstream, &self.out[query..query + DIM])) * scale();
+        let slope = p * (dot(upstream, v) - dot(upstream, &self.out[query..query + DIM])) * scale();
         for d in 0..DIM {
             grad[values + key + d] += p * upstream[d];
             grad[key + d] += slope * q[d];

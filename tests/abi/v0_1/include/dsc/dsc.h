@@ -9,6 +9,7 @@
 #include <dsc/bucket.h>
 #include <dsc/collectives.h>
 #include <dsc/comm.h>
+#include <dsc/context_parallel.h>
 #include <dsc/cross_entropy.h>
 #include <dsc/error.h>
 #include <dsc/hook.h>
