@@ -65,6 +65,7 @@ WRAPPERS = {
     "dsc_tied_layers_t": ("TiedHandle", "TiedLayers"),
     "dsc_pipe_report_t": ("ReportHandle", "PipeReport"),
     "dsc_join_t": ("JoinHandle", "Join"),
+    "dsc_ring_t": ("RingHandle", "Ring"),
 }
 
 
