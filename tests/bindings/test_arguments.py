@@ -76,7 +76,7 @@ WRONG_TYPES = [
     (lambda w, x: w.group_rank(0.0), "global_rank is 0.0; expected an integer"),
     (lambda w, x: w.empty(1.5), "shape is 1.5; expected an integer"),
     (lambda w, x: w.empty((1, "2")), r"shape\[1\] is '2'; expected an integer"),
-    (lambda w, x: dsc.all_reduce_coalesced(w, [x], op="add"), 'op is one of .*got "add"'),
+    (lambda w, x: dsc.all_reduce_coalesced(w, [x], buffer_bytes="0"), "buffer_bytes is '0'; expected an integer"),
     (lambda w, x: dsc.broadcast_coalesced(w, [x], root="0"), "root is '0'; expected an integer"),
     (lambda w, x: dsc.broadcast_coalesced(w, [x], buffer_bytes=0.5), "buffer_bytes is 0.5; expected an integer"),
     (lambda w, x: dsc.BucketReducer(w, [x], bucket_bytes=1e6), "bucket_bytes is 1000000.0; expected an integer"),
