@@ -29,23 +29,33 @@ Call message(OpKind kind, int peer, const void* send, void* recv, size_t count, 
   return call;
 }
 
+// Sizes that differ end the channel alone, and not the communicator.
+void compare_sizes(Comm& channel, size_t block_bytes, size_t grad_bytes) {
+  Call call;
+  call.kind = OpKind::kBarrier;
+  NoteWriter note(call);
+  note.add(block_bytes);
+  note.add(" bytes, grad ");
+  note.add(grad_bytes);
+  call.tag = mix_id(block_bytes, grad_bytes);
+  channel.run(call);
+}
+
 }  // namespace
 
 std::shared_ptr<BlockRing> BlockRing::create(Comm& comm, size_t block_bytes, size_t grad_bytes) {
+  auto channel = comm.make_channel("ring of " + comm.name());
+  compare_sizes(*channel, block_bytes, grad_bytes);
   std::byte* memory = nullptr;
   if (comm.size() > 1)
     memory =
         static_cast<std::byte*>(comm.allocate_memory(2 * aligned(block_bytes) + 3 * aligned(grad_bytes)));
   std::shared_ptr<BlockRing> made;
-  capture(
-      [&] {
-        made = std::make_shared<BlockRing>(comm.make_channel("ring of " + comm.name()), memory, block_bytes,
-                                           grad_bytes);
-      },
-      [&](const Error& error) {
-        if (memory) release_memory(memory);
-        throw error;
-      });
+  capture([&] { made = std::make_shared<BlockRing>(std::move(channel), memory, block_bytes, grad_bytes); },
+          [&](const Error& error) {
+            if (memory) release_memory(memory);
+            throw error;
+          });
   return made;
 }
 

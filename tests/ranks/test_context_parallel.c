@@ -2,6 +2,7 @@
  * when, what the sums of gradients are, and how a pass fails. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cmocka_c.h"
 #include "gpu.h"
@@ -277,7 +278,43 @@ static void every_block_comes_by(void** state) {
   for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
 }
 
+/* Nobody calls the library while the ranks compute, and then the next block is there. */
+static int overlap_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float* block = calloc(LONGEST, sizeof *block);
+  CHECK_OK(self, dsc_ring_create(self->world, LONGEST * sizeof *block, 0, &ring));
+  CHECK_OK(self, dsc_ring_begin(ring, block, LONGEST, NULL, DSC_DTYPE_F32, NULL, 0));
+  int32_t source = 0;
+  const void* data = NULL;
+  size_t count = 0;
+  for (int32_t step = 0; step < self->size; ++step) {
+    CHECK_OK(self, dsc_ring_next(ring, 0, &source, &data, &count, NULL));
+    CHECK(self, source == (self->rank - step + self->size) % self->size);
+    PASS_ON(ranks_meet(self));
+    const struct timespec computing = {1, 0};
+    nanosleep(&computing, NULL);
+  }
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  free(block);
+  return 0;
+}
+
+static void blocks_travel_during_the_computation(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(3, overlap_body, NULL), 0);
+}
+
 /* ---- what goes wrong */
+
+static int other_sizes_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_ring_create(self->world, 64, self->rank == 0 ? 0 : 32, &ring));
+  PASS_ON(says(self, "64 bytes, grad 0"));
+  PASS_ON(says(self, "64 bytes, grad 32"));
+  CHECK(self, ring == NULL);
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* the communicator goes on */
+  return 0;
+}
 
 static int other_counts_body(rank_t* self) {
   dsc_ring_t* ring = NULL;
@@ -350,6 +387,7 @@ static int device_body(rank_t* self) {
 
 static void passes_that_fail(void** state) {
   (void)state;
+  assert_int_equal(run_ranks(2, other_sizes_body, NULL), 0);
   assert_int_equal(run_ranks(2, other_counts_body, NULL), 0);
   assert_int_equal(run_ranks(2, other_end_body, NULL), 0);
   assert_int_equal(run_ranks(3, early_destroy_body, NULL), 0);
@@ -361,6 +399,7 @@ int main(void) {
       cmocka_unit_test(exchanges_are_their_definition),
       cmocka_unit_test(other_heads_are_a_mismatch),
       cmocka_unit_test(every_block_comes_by),
+      cmocka_unit_test(blocks_travel_during_the_computation),
       cmocka_unit_test(passes_that_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

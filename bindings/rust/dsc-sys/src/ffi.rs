@@ -3117,9 +3117,9 @@ extern "C" {
     /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
     /// dsc_ring_destroy(). Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH when sizes differ
-    /// between ranks; DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the
-    /// failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
+    /// when they differ between ranks, and comm goes on; DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_ring_create(
         comm: *mut dsc_comm_t,
         block_bytes: usize,
