@@ -246,11 +246,17 @@ def arrays_of_a_ring(world):
             break
     with pytest.raises(ValueError, match="another pass of this ring has begun"):
         next(first)
-    last = [block for _, block in ring(own)][-1]
+    blocks = [block for _, block in ring(own.copy())]
     ring.close()
     del ring
     gc.collect()
-    assert (last == (rank + 1) % n).all()  # the memory stays as long as the array
+    again = own.copy() + 1  # where the copy was, if it is gone
+    assert (blocks[0] == rank).all() and (blocks[-1] == (rank + 1) % n).all() and again is not None
+    with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
+        grad = np.empty_like(own)
+        for *_, place in ring.backward(own, grad):
+            place += 1
+    assert (grad == n).all()
     return seen
 
 

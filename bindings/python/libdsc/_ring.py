@@ -144,7 +144,7 @@ class Ring:
             self._world._fail(code, last_message(), "ring_begin")
         handle.kept = owners
         self._pass += 1
-        return handle, self._pass, shapes, block, kind
+        return handle, self._pass, shapes, block, grad
 
     def _shapes(self, block: Buffer, parts: Optional[Sequence[int]], dim: int) -> list[tuple[int, ...]]:
         """The shape of each rank's block."""
@@ -159,8 +159,7 @@ class Ring:
             raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")
         return [block.shape[:at] + (length,) + block.shape[at + 1 :] for length in lengths]
 
-    def _loop(self, handle: _Handle, number: int, shapes: Any, block: Buffer, grad_dtype: int) -> Iterator[Any]:
-        element = _dtypes.view_type(block.dtype)
+    def _loop(self, handle: _Handle, number: int, shapes: Any, own: Buffer, sums: Optional[Buffer]) -> Iterator[Any]:
         while True:
             if number != self._pass:
                 raise ValueError("another pass of this ring has begun; expected the steps of that one")
@@ -168,12 +167,9 @@ class Ring:
             if source < 0:
                 handle.kept = None
                 return
-            shown_block = array_over(data, shapes[source], element, handle)
-            shown_block.flags.writeable = False
-            if grad_dtype == 0:
-                yield source, shown_block
-            else:
-                yield source, shown_block, array_over(grad, shapes[source], _dtypes.view_type(grad_dtype), handle)
+            block = _view(data, shapes[source], own, handle)
+            block.flags.writeable = False
+            yield (source, block) if sums is None else (source, block, _view(grad, shapes[source], sums, handle))
 
     def _next(self, handle: _Handle) -> tuple[int, int, int]:
         """Goes on to the next step, in slices, because a signal handler may have to run."""
@@ -197,3 +193,9 @@ class Ring:
         if self._handle is None:
             self._world._fail(_raw.Result.ERR_BAD_HANDLE, "ring: it was closed", "ring")
         return self._handle
+
+
+def _view(address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle) -> Any:
+    """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory."""
+    owner = own.owner if address == own.address else handle
+    return array_over(address, shape, _dtypes.view_type(own.dtype), owner)
