@@ -113,7 +113,8 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, dsc_map_direction_t
  *
  * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until dsc_ring_destroy().
  * Threads: one at a time per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH when sizes differ between ranks;
+ * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes when they
+ * differ between ranks, and comm goes on;
  * DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1
  */
