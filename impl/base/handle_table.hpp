@@ -21,7 +21,8 @@ enum class HandleKind : uint8_t {
   kTiedLayers = 7,
   kPipeReport = 8,
   kSharded = 9,
-  kJoin = 10
+  kJoin = 10,
+  kMoePlan = 11
 };
 
 namespace handles {
