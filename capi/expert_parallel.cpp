@@ -230,11 +230,11 @@ dsc_result_t dsc_moe_combine_backward(dsc_moe_plan_t* plan, const void* out_grad
     const ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
     const Array none{};
     const bool weighs = weight_gradients != nullptr;
-    check_apart({call.rows("row_gradients", row_gradients),
-                 weighs ? call.weights("weight_gradients", weight_gradients) : none},
-                {call.tokens("out_gradients", out_gradients),
-                 weights ? call.weights("weights", weights) : none,
-                 weighs ? call.slots("returned", returned) : none});
+    check_apart(
+        {call.rows("row_gradients", row_gradients),
+         weighs ? call.weights("weight_gradients", weight_gradients) : none},
+        {call.tokens("out_gradients", out_gradients), weights ? call.weights("weights", weights) : none,
+         weighs ? call.slots("returned", returned) : none});
     const MoePlan::CombineGradients gradients{out_gradients, weights, returned, row_gradients,
                                               weight_gradients};
     call.give(call.plan().combine_backward(call.comm(), call.format(), gradients, work != nullptr), work);

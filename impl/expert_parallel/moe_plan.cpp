@@ -120,8 +120,7 @@ template <typename Put>
 std::shared_ptr<Work> MoePlan::to_experts(Comm& comm, const char* name, const RowFormat& format, void* rows,
                                           const Put& put, const std::function<void()>& finish, bool starts) {
   exchange_.expect_idle();
-  std::byte* received =
-      is_direct(format) ? static_cast<std::byte*>(rows) : exchange_.expert_side(format);
+  std::byte* received = is_direct(format) ? static_cast<std::byte*>(rows) : exchange_.expert_side(format);
   std::byte* sent = ranks_ == 1 ? received : exchange_.token_side(format);
   for (size_t token = 0, slot = 0; token < tokens(); ++token) {
     const std::byte* before = nullptr;  // row of the same token
@@ -172,7 +171,8 @@ std::shared_ptr<Work> MoePlan::dispatch(Comm& comm, const RowFormat& format, con
     else
       copy_rows(to, before ? before : from, format.bytes());
   };
-  return to_experts(comm, "dispatch", format, rows, put, [] {}, starts);
+  return to_experts(
+      comm, "dispatch", format, rows, put, [] {}, starts);
 }
 
 std::shared_ptr<Work> MoePlan::combine_backward(Comm& comm, const RowFormat& format,

@@ -56,8 +56,7 @@ std::byte* RowExchange::expert_side(const RowFormat& format) {
 }
 
 void RowExchange::set_blocks(Call& call, const Step& step, size_t row) {
-  if (!blocks_.sent || blocks_.row != row)
-    blocks_ = {row, blocks_of(sent_, row), blocks_of(received_, row)};
+  if (!blocks_.sent || blocks_.row != row) blocks_ = {row, blocks_of(sent_, row), blocks_of(received_, row)};
   call.send_blocks = step.to_experts ? blocks_.sent : blocks_.received;
   call.recv_blocks = step.to_experts ? blocks_.received : blocks_.sent;
 }

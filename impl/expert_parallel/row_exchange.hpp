@@ -64,10 +64,10 @@ class RowExchange {
 
   const std::vector<size_t> sent_, received_;
   const size_t sent_rows_, received_rows_;  // to and from all ranks
-  const bool is_even_;  // all blocks of all ranks have as many rows
+  const bool is_even_;                      // all blocks of all ranks have as many rows
   const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   Blocks blocks_;
-  std::shared_ptr<Work> operation_;     // the latest that was started
+  std::shared_ptr<Work> operation_;      // the latest that was started
   std::weak_ptr<FinishingWork> latest_;  // with the step that follows it
 };
 

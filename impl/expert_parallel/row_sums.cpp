@@ -126,7 +126,9 @@ void add_narrow_products(int32_t dtype, const std::byte* row, const std::byte* o
 
 }  // namespace
 
-size_t weight_bytes(int32_t dtype) noexcept { return dtype == DSC_DTYPE_F64 ? sizeof(double) : sizeof(float); }
+size_t weight_bytes(int32_t dtype) noexcept {
+  return dtype == DSC_DTYPE_F64 ? sizeof(double) : sizeof(float);
+}
 
 void sum_rows(int32_t dtype, const void* const* rows, const void* weights, size_t row_count, size_t elements,
               void* out) {

@@ -33,24 +33,25 @@
  * * n * c - 1, and source s of these n parts the part s.
  *
  * **8-bit floats.** With DSC_MOE_PAYLOAD_F8E4M3 a row travels as f8e4m3 with one f32 scale for each 128
- * elements, a quarter or half of the bytes, as in DeepSeek-V3 (arXiv:2412.19437, section 3.3.2) and DeepEP. It
- * is decoded to the type of the rows where it arrives. For a block with largest magnitude m, let s = max(m,
- * 2^-100) / 448; then each element x arrives as y with |y - x| <= max(|x| / 16, s / 1024) * (1 + 2^-20),
- * before y is rounded to the type. A block with an infinity or a NaN arrives as NaNs. The gradient goes
- * unquantised.
+ * elements, a quarter or half of the bytes, as in DeepSeek-V3 (arXiv:2412.19437, section 3.3.2) and DeepEP.
+ * It is decoded to the type of the rows where it arrives. For a block with largest magnitude m, let s =
+ * max(m, 2^-100) / 448; then each element x arrives as y with |y - x| <= max(|x| / 16, s / 1024) * (1 +
+ * 2^-20), before y is rounded to the type. A block with an infinity or a NaN arrives as NaNs. The gradient
+ * goes unquantised.
  *
  * **Numbers.** Rows are f32, f64, bf16 or f16. Sums are taken in the order of the slots, in f32 with one
  * rounding to the type, f64 in f64; each product is rounded to that too. Weights are f32, f64 if the rows are
  * f64. Results have the same bits on every processor and for every number of ranks.
  *
  * **Work, threads, failures**: as in collectives.h, with these differences. A plan has one call in progress
- * at a time: the next call is DSC_ERR_STATE until the work of the one before has been waited for (dsc_work_wait()
- * or dsc_work_test() that says 1). The last step of a started call happens in that wait or test, so results
- * are in place only then, not when the descriptor of dsc_work_eventfd() becomes readable, and a work that is
- * destroyed before leaves its outputs unspecified. Outputs overlap no input, and memory is of the host:
- * memory of a device is DSC_ERR_UNSUPPORTED. Calls are refused in a batch (DSC_ERR_STATE). Ranks that differ
- * in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before anything is written.
- * Between hosts, plans without padding are DSC_ERR_UNSUPPORTED in this version, as dsc_all_to_all_v() is.
+ * at a time: the next call is DSC_ERR_STATE until the work of the one before has been waited for
+ * (dsc_work_wait() or dsc_work_test() that says 1). The last step of a started call happens in that wait or
+ * test, so results are in place only then, not when the descriptor of dsc_work_eventfd() becomes readable,
+ * and a work that is destroyed before leaves its outputs unspecified. Outputs overlap no input, and memory is
+ * of the host: memory of a device is DSC_ERR_UNSUPPORTED. Calls are refused in a batch (DSC_ERR_STATE). Ranks
+ * that differ in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before anything is
+ * written. Between hosts, plans without padding are DSC_ERR_UNSUPPORTED in this version, as
+ * dsc_all_to_all_v() is.
  */
 #ifndef DSC_EXPERT_PARALLEL_H
 #define DSC_EXPERT_PARALLEL_H
@@ -64,7 +65,7 @@ extern "C" {
 #endif
 
 /** @brief Which row goes where, for one layer and step. Its value is an id, never an address. Thread-safety:
- * calls that exchange rows one at a time per communicator, queries and destroy any thread. */
+ * one thread at a time for calls that exchange rows, any thread for queries and destroy. */
 typedef struct dsc_moe_plan dsc_moe_plan_t;
 
 /** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
@@ -245,8 +246,8 @@ DSC_API dsc_result_t dsc_moe_dispatch_backward(dsc_moe_plan_t* plan, const void*
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, const void* weights,
-                                     size_t hidden, dsc_dtype_t dtype, void* out, void* returned, void* stream,
-                                     dsc_work_t** work);
+                                     size_t hidden, dsc_dtype_t dtype, void* out, void* returned,
+                                     void* stream, dsc_work_t** work);
 
 /**
  * @brief Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and those of
