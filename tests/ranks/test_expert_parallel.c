@@ -426,12 +426,12 @@ static int fp8_nonfinite_body(rank_t* self) {
                                   it.rows, NULL, NULL));
   size_t counts[RANKS_MAX], needed = 0;
   CHECK_OK(self, dsc_moe_plan_source_rows(it.plan, counts, RANKS_MAX, &needed));
-  for (size_t source = 0; source < needed; ++source)
-    for (size_t row = 0; row < counts[source]; ++row) {
-      size_t at = source * sizes.capacity + row;
-      if (!sizes.padded) at = row;
+  size_t at = 0;
+  for (size_t source = 0; source < needed; ++source) {
+    if (sizes.padded) at = source * sizes.capacity;
+    for (size_t row = 0; row < counts[source]; ++row, ++at)
       for (size_t c = 0; c < sizes.hidden; ++c) CHECK(self, isnan(number(&it, it.rows, at, c)) == (c < 128));
-    }
+  }
   return layer_close(&it, self);
 }
 
