@@ -4,6 +4,7 @@ mod awaiting;
 mod batches;
 mod collectives;
 mod cross_entropy;
+mod expert_parallel;
 mod failures;
 mod groups;
 mod hooks;
