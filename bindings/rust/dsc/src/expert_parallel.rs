@@ -285,7 +285,8 @@ impl MoePlan<'_> {
         self.expect(OP, "out_gradients", from, self.tokens(), hidden)?;
         self.expect_like(OP, "row_gradients", to, self.rows(), hidden, from.dtype)?;
         self.expect_weights(OP, "weights", factors, from.dtype)?;
-        let (kept, written) = of_weights.map(|(kept, written)| (kept.span(), written.span_mut())).unzip();
+        let of_weights = of_weights.map(|(kept, written)| (kept.span(), written.span_mut()));
+        let (kept, written) = (of_weights.map(|both| both.0), of_weights.map(|both| both.1));
         if let Some(kept) = kept {
             self.expect_like(OP, "returned", kept, self.slots(), hidden, from.dtype)?;
         }
@@ -327,9 +328,8 @@ impl MoePlan<'_> {
     }
 
     fn expect_weights(&self, op: &str, name: &str, found: Option<Span>, rows: Dtype) -> Result<()> {
-        let Some(found) = found else { return Ok(()) };
-        self.expect(op, name, found, self.slots(), 1)?;
-        self.expect_type(op, name, found, if rows == Dtype::F64 { Dtype::F64 } else { Dtype::F32 })
+        let wanted = if rows == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
+        found.map_or(Ok(()), |found| self.expect_like(op, name, found, self.slots(), 1, wanted))
     }
 
     fn expect_type(&self, op: &str, name: &str, found: Span, dtype: Dtype) -> Result<()> {
