@@ -44,7 +44,7 @@ double moe_slope(size_t expert, double x);
 dsc_result_t moe_plan(dsc_comm_t* comm, const moe_sizes_t* sizes, const moe_tokens_t* tokens,
                       dsc_moe_plan_t** plan);
 
-/* Rank that holds an expert, and the rows that a rank has for an expert. */
+/* The rank that holds an expert. */
 int32_t moe_holder(const moe_sizes_t* sizes, size_t expert);
 
 #endif /* TESTS_RANKS_MOE_CASE_H */
