@@ -48,7 +48,7 @@ fn main() -> dsc::Result<()> {
         .collect();
 
     // Forward.
-    let plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, TOP_K))?;
+    let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, TOP_K))?;
     let mut rows = vec![0.0; plan.rows() * WIDTH];
     plan.dispatch(&tokens, WIDTH, MoePayload::Plain, &mut rows)?;
     let results = apply_experts(&plan, &rows)?;

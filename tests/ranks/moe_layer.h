@@ -5,8 +5,8 @@
 
 #include "moe_case.h"
 
-/* A layer of this rank, moe_forward and moe_backward. */
-typedef struct layer {
+/* A layer of this rank with the buffers of both passes. */
+typedef struct moe_layer {
   moe_sizes_t sizes;
   moe_tokens_t tokens[RANKS_MAX]; /* of all ranks */
   moe_tokens_t* own;

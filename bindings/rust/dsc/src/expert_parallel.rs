@@ -69,7 +69,7 @@ impl MoeOptions {
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
 /// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of 2 elements
-/// let plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
+/// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
 /// let mut rows = vec![0f32; plan.rows() * 2];
 /// plan.dispatch(&tokens, 2, MoePayload::Plain, &mut rows)?;
 /// if world.size() == 1 {
@@ -181,7 +181,7 @@ impl MoePlan<'_> {
 
     /// Sends each token, `hidden` elements of `tokens`, to its experts. Collective.
     #[doc(alias = "dsc_moe_dispatch")]
-    pub fn dispatch<X, R>(&self, tokens: &X, hidden: usize, payload: MoePayload, rows: &mut R) -> Result<()>
+    pub fn dispatch<X, R>(&mut self, tokens: &X, hidden: usize, payload: MoePayload, rows: &mut R) -> Result<()>
     where
         X: Data + ?Sized,
         R: DataMut<Kind = X::Kind> + ?Sized,
@@ -202,7 +202,7 @@ impl MoePlan<'_> {
 
     /// Computes the gradients of [`dispatch`](MoePlan::dispatch): each token gets the sum of those of its rows. Collective.
     #[doc(alias = "dsc_moe_dispatch_backward")]
-    pub fn dispatch_backward<G, T>(&self, row_gradients: &G, hidden: usize, token_gradients: &mut T) -> Result<()>
+    pub fn dispatch_backward<G, T>(&mut self, row_gradients: &G, hidden: usize, token_gradients: &mut T) -> Result<()>
     where
         G: Data + ?Sized,
         T: DataMut<Kind = G::Kind> + ?Sized,
@@ -227,7 +227,7 @@ impl MoePlan<'_> {
     /// rows without their weights, `hidden` elements for each slot, which the gradients of the weights need.
     #[doc(alias = "dsc_moe_combine")]
     pub fn combine<R, W, O, K>(
-        &self,
+        &mut self,
         rows: &R,
         weights: Option<&W>,
         hidden: usize,
@@ -265,7 +265,7 @@ impl MoePlan<'_> {
     /// call either this with or without them.
     #[doc(alias = "dsc_moe_combine_backward")]
     pub fn combine_backward<G, W, K, R, V>(
-        &self,
+        &mut self,
         out_gradients: &G,
         weights: Option<&W>,
         hidden: usize,

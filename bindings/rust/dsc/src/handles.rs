@@ -103,8 +103,8 @@ unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
 
-// SAFETY: what exchanges rows takes one thread at a time of the communicator, whose turn is taken first; everything else may
-// be called from any thread, by several at once.
+// SAFETY: what exchanges rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else may be
+// called from any thread, by several at once.
 unsafe impl Send for MoePlanHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MoePlanHandle {}

@@ -22,7 +22,7 @@ fn factor(expert: i32) -> f64 {
 
 fn check_layer(world: &Comm, options: &MoeOptions) {
     let (tokens, experts, weights) = layer(world.rank());
-    let plan = world.moe_plan(&experts, None, options).unwrap();
+    let mut plan = world.moe_plan(&experts, None, options).unwrap();
     let mut rows = vec![0f64; plan.rows() * HIDDEN];
     plan.dispatch(&tokens, HIDDEN, MoePayload::Plain, &mut rows).unwrap();
     let mut scales = Vec::new();
@@ -76,7 +76,7 @@ fn layers_are_those_of_one_process() {
 fn capacity_drops_the_lightest() {
     ranks(2, |world| {
         let options = MoeOptions::new(2, 1).capacity(2, MoeDrop::Lightest).padded(true);
-        let plan = world.moe_plan(&[0, 0, 0, 1], Some(&[0.5, 0.25, 1.0, 1.0]), &options).unwrap();
+        let mut plan = world.moe_plan(&[0, 0, 0, 1], Some(&[0.5, 0.25, 1.0, 1.0]), &options).unwrap();
         assert_eq!((plan.rows(), plan.sent(), plan.dropped()), (4, 3, 1));
         let mut rows = [9f32; 4];
         plan.dispatch(&[1f32, 2., 3., 4.], 1, MoePayload::F8E4M3, &mut rows).unwrap();
@@ -100,7 +100,7 @@ fn wrong_arguments_are_named() {
         };
         refused(&[0, 1, 0], "experts has 3 numbers; expected a multiple of 2");
         refused(&[0, 1, 0, 2], "expert_ids[1][1] is 2, expected 0 to 1, or -1 for none");
-        let plan = world.moe_plan(&[0, 1], None, &options).unwrap();
+        let mut plan = world.moe_plan(&[0, 1], None, &options).unwrap();
         let error = plan.dispatch(&[0f32; 3], 2, MoePayload::Plain, &mut [0f32; 4]).unwrap_err();
         assert!(error.message.contains("tokens has 3 elements; expected 1 rows of 2"), "{}", error.message);
         let weights = Some(&[1f64; 2]);
