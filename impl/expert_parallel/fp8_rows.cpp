@@ -34,8 +34,8 @@ void encode_fp8_row(int32_t dtype, const void* row, size_t hidden, std::byte* ou
   for_each_block(hidden, [&](size_t first, size_t count, size_t scale_at) {
     float values[kFp8Block];
     cast(DSC_DTYPE_F32, values, dtype, from + first * dtype_bytes(dtype), count);
-    const float most = std::max(max_magnitude({values, count}), kLeast);
-    const bool is_finite = std::isfinite(max_magnitude({values, count}));
+    const float magnitude = max_magnitude({values, count}), most = std::max(magnitude, kLeast);
+    const bool is_finite = std::isfinite(magnitude);
     const float scale = is_finite ? most / kMost : std::numeric_limits<float>::quiet_NaN();
     to_fp8(DSC_DTYPE_F8E4M3, {values, count}, is_finite ? kMost / most : 0,
            {reinterpret_cast<uint8_t*>(out) + first, count});

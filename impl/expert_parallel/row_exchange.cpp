@@ -41,7 +41,8 @@ RowExchange::RowExchange(std::vector<size_t> sent, std::vector<size_t> received,
 
 void RowExchange::expect_idle() const {
   const auto latest = latest_.lock();
-  if ((latest && !latest->done()) || (operation_ && !operation_->done()))
+  const auto operation = operation_.lock();
+  if ((latest && !latest->done()) || (operation && !operation->done()))
     fail(DSC_ERR_STATE,
          "the work of the call before on this plan is not complete; expected a wait for it, or a plan for "
          "each call in progress");
@@ -92,8 +93,9 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
     finish();
     return nullptr;
   }
-  operation_ = comm.start(call);
-  const auto work = std::make_shared<FinishingWork>(operation_, finish);
+  const auto operation = comm.start(call);
+  const auto work = std::make_shared<FinishingWork>(operation, finish);
+  operation_ = operation;
   latest_ = work;
   return work;
 }

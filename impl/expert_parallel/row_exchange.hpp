@@ -67,7 +67,7 @@ class RowExchange {
   const bool is_even_;                      // all blocks of all ranks have as many rows
   const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   Blocks blocks_;
-  std::shared_ptr<Work> operation_;      // the latest that was started
+  std::weak_ptr<Work> operation_;        // the latest that was started
   std::weak_ptr<FinishingWork> latest_;  // with the step that follows it
 };
 
