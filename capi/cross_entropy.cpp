@@ -2,9 +2,8 @@
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
-#include "checks.hpp"
 #include "comm_call.hpp"
-#include "device/context.hpp"
+#include "host_array.hpp"
 #include "tensor_parallel/cross_entropy.hpp"
 
 namespace {
@@ -18,30 +17,9 @@ dsc_vocab_cross_entropy_options_t default_options() {
   return options;
 }
 
-// An argument that is an array.
-struct Array {
-  const char* name;
-  const void* data;
-  size_t bytes;
-};
-
-void check_array(const dsc::Comm& comm, const Array& array, size_t element_bytes) {
-  dsc::check_buffer(array.name, array.data, array.bytes);
-  if (reinterpret_cast<uintptr_t>(array.data) % element_bytes != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s is at %p, expected an address that is a multiple of %zu", array.name,
-              array.data, element_bytes);
-  if (!array.data || !comm.device_context()) return;
-  const int found = dsc::device_of_memory(*comm.device_context()->device, array.data);
-  if (found != dsc::kHostMemory)
-    dsc::fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name,
-              found);
-}
-
-void check_apart(const Array& one, const Array& other) {
-  const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
-  if (one.data && other.data && a < b + other.bytes && b < a + one.bytes)
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s and %s overlap, expected separate memory", one.name, other.name);
-}
+using dsc::Array;
+using dsc::check_apart;
+using dsc::check_array;
 
 void check_logit_type(int32_t dtype) {
   dsc::check_dtype(dtype);

@@ -112,7 +112,7 @@ Slot* pin(HandleKind kind, uint64_t id) {
   if (id == 0) fail(DSC_ERR_BAD_HANDLE, "the handle is NULL");
   const auto id_kind = id >> (kIndexBits + kGenerationBits);
   if (id_kind < static_cast<uint64_t>(HandleKind::kComm) ||
-      id_kind > static_cast<uint64_t>(HandleKind::kRing))
+      id_kind > static_cast<uint64_t>(HandleKind::kMoePlan))
     fail(DSC_ERR_BAD_HANDLE, "0x%llx is not a handle of this library", static_cast<unsigned long long>(id));
   if (id_kind != static_cast<uint64_t>(kind))
     fail(DSC_ERR_BAD_HANDLE, "the handle is of another kind (kind %d, expected %d)",

@@ -22,7 +22,8 @@ enum class HandleKind : uint8_t {
   kPipeReport = 8,
   kSharded = 9,
   kJoin = 10,
-  kRing = 11
+  kRing = 11,
+  kMoePlan = 12
 };
 
 namespace handles {

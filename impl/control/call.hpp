@@ -109,6 +109,7 @@ struct Call {
   std::shared_ptr<const BlockList> send_blocks;  // set by operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
   std::shared_ptr<const ColumnBlocks> columns;  // set if blocks are columns, also if their lengths are listed
+  std::shared_ptr<const void> owner;            // of memory of the library in which the buffers lie
   char note[40] = {};                           // shown in the text of a mismatch but not compared
 };
 

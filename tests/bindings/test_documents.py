@@ -63,6 +63,11 @@ def test_context_parallelism(n):
     assert dsc.spawn(_runs, n, ("context_parallel.md",), timeout=60) == [6] * n
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_expert_parallel(n):
+    assert dsc.spawn(_runs, n, ("expert_parallel.md",), timeout=60) == [1] * n
+
+
 def hangs(world, folder):
     """Rank 0 waits in C for rank 1, which asks for its trace by a signal, reads it and comes then."""
     path = os.path.join(folder, "dsc_trace_rank_0.json")

@@ -50,6 +50,7 @@ MAKE = {
     "Join": lambda w: dsc.Join(dsc.BucketReducer(w, [np.zeros(3)])),
     "Mesh": lambda w: dsc.Mesh({"dp": 1}),
     "MeshGroup": lambda w: dsc.Mesh({"dp": 2}, "dp").plan()[0],
+    "MoePlan": lambda w: w.moe_plan(np.zeros((1, 1), np.int32), 1),
     "ModelParallelSeeds": lambda w: dsc.model_parallel_seeds(1),
     "NonfiniteInputs": lambda w: w.nonfinite(),
     "OpStats": stats,

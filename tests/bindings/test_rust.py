@@ -66,6 +66,7 @@ WRAPPERS = {
     "dsc_pipe_report_t": ("ReportHandle", "PipeReport"),
     "dsc_join_t": ("JoinHandle", "Join"),
     "dsc_ring_t": ("RingHandle", "Ring"),
+    "dsc_moe_plan_t": ("MoePlanHandle", "MoePlan"),
 }
 
 
@@ -120,7 +121,7 @@ def keeps_to_one_thread(handle, file, signature):
     if handle == "dsc_comm_t":
         return "impl Comm {" in SOURCES[file] or re.search(r"&Comm\b", signature)
     public = WRAPPERS[handle][1]
-    return re.search(rf"\((&mut self|mut self|self)\b|: &mut {public}\b|\(&'\w+ mut self", signature)
+    return re.search(rf"\( ?(&mut self|mut self|self)\b|: &mut {public}\b|\(&'\w+ mut self", signature)
 
 
 def test_one_thread_at_a_time_is_kept():

@@ -16,7 +16,7 @@ typedef struct walk_step {
 /* One list per file, ended by NULL. */
 extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_recovery[],
     walk_reducer[], walk_features[], walk_sharded[], walk_tied[], walk_pipe[], walk_simulate[], walk_mesh[],
-    walk_store[], walk_trace[], walk_cross_entropy[], walk_context_parallel[];
+    walk_store[], walk_trace[], walk_cross_entropy[], walk_context_parallel[], walk_expert_parallel[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {
@@ -24,15 +24,16 @@ typedef struct walk_world {
   dsc_comm_t* alone; /* a group of this rank */
   dsc_work_t* work;  /* complete */
   dsc_bucket_reducer_t* reducer;
-  dsc_join_t *join, *stale_join; /* made and destroyed by the walk */
-  dsc_sharded_t* sharded;        /* in the group alone: stage 3, two units of 8 elements */
-  dsc_tied_layers_t* tied;       /* key "embed" of 8 elements on stages 0 and 1, "alone" on 1 */
-  dsc_ring_t* ring;              /* in the group alone: blocks and gradients of 32 bytes */
-  dsc_pipe_schedule_t* schedule; /* "1f1b", stage 1 of 4, 8 micro-batches */
-  dsc_pipe_report_t* report;     /* of that schedule, with default costs */
-  dsc_mesh_t* mesh;              /* "tp" 2, "dp" 3, "tp-dp" */
-  dsc_store_t* store;            /* "memory://" */
-  void* memory;                  /* 4,096 bytes of dsc_mem_alloc() */
+  dsc_join_t *join, *stale_join;             /* made and destroyed by the walk */
+  dsc_moe_plan_t *moe_plan, *stale_moe_plan; /* likewise */
+  dsc_sharded_t* sharded;                    /* in the group alone: stage 3, two units of 8 elements */
+  dsc_ring_t* ring;                          /* in the group alone: blocks and gradients of 32 bytes */
+  dsc_tied_layers_t* tied;                   /* key "embed" of 8 elements on stages 0 and 1, "alone" on 1 */
+  dsc_pipe_schedule_t* schedule;             /* "1f1b", stage 1 of 4, 8 micro-batches */
+  dsc_pipe_report_t* report;                 /* of that schedule, with default costs */
+  dsc_mesh_t* mesh;                          /* "tp" 2, "dp" 3, "tp-dp" */
+  dsc_store_t* store;                        /* "memory://" */
+  void* memory;                              /* 4,096 bytes of dsc_mem_alloc() */
 } walk_world_t;
 
 extern walk_world_t walk_world;
@@ -54,7 +55,8 @@ typedef enum {
   WALK_TIED,
   WALK_REPORT,
   WALK_SHARDED,
-  WALK_RING
+  WALK_RING,
+  WALK_MOE_PLAN
 } walk_kind_t;
 
 /* Handles that are none of this kind: NULL, stale, of another kind, foreign bits. NULL only on request. */

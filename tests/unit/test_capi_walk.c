@@ -65,6 +65,7 @@ static void* live(walk_kind_t kind) {
   if (kind == WALK_REPORT) return walk_world.report;
   if (kind == WALK_SHARDED) return walk_world.sharded;
   if (kind == WALK_RING) return walk_world.ring;
+  if (kind == WALK_MOE_PLAN) return walk_world.moe_plan;
   return kind == WALK_WORK ? (void*)walk_world.work : (void*)walk_world.reducer;
 }
 
@@ -78,6 +79,7 @@ static void* stale(walk_kind_t kind) {
   if (kind == WALK_REPORT) return stale_report;
   if (kind == WALK_SHARDED) return stale_sharded;
   if (kind == WALK_RING) return stale_ring;
+  if (kind == WALK_MOE_PLAN) return walk_world.stale_moe_plan;
   return kind == WALK_WORK ? (void*)stale_work : (void*)stale_reducer;
 }
 
@@ -285,10 +287,11 @@ static int tear_down(void** state) {
 /* ---- the walk ---- */
 
 static const walk_step_t* const lists[] = {
-    walk_pure,     walk_init,    walk_comm,          walk_operations,
-    walk_recovery, walk_reducer, walk_features,      walk_tied,
-    walk_pipe,     walk_mesh,    walk_store,         walk_trace,
-    walk_simulate, walk_sharded, walk_cross_entropy, walk_context_parallel};
+    walk_pure,           walk_init,    walk_comm,          walk_operations,
+    walk_recovery,       walk_reducer, walk_features,      walk_tied,
+    walk_pipe,           walk_mesh,    walk_store,         walk_trace,
+    walk_simulate,       walk_sharded, walk_cross_entropy, walk_context_parallel,
+    walk_expert_parallel};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -347,6 +350,11 @@ static void cross_entropy(void** state) {
 static void context_parallelism(void** state) {
   (void)state;
   walk_all(walk_context_parallel);
+}
+
+static void expert_parallelism(void** state) {
+  (void)state;
+  walk_all(walk_expert_parallel);
 }
 
 static void pipeline_schedules(void** state) {
@@ -438,6 +446,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(tied_layers),
       cmocka_unit_test(cross_entropy),
       cmocka_unit_test(context_parallelism),
+      cmocka_unit_test(expert_parallelism),
       cmocka_unit_test(pipeline_schedules),
       cmocka_unit_test(simulations),
       cmocka_unit_test(meshes),

@@ -20,7 +20,7 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"engine_host", "engine_nccl", "gloo"},
     {"engine_hier"},
     {"session", "reducer", "pipeline_run", "tensor_parallel"},
-    {"context_parallel", "hooks", "sharded"},
+    {"context_parallel", "hooks", "sharded", "expert_parallel"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 LOOK_INSIDE = (

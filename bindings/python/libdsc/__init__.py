@@ -49,6 +49,7 @@ from libdsc.errors import (
     UnsupportedError,
     VersionError,
 )
+from libdsc._expert_parallel import MoePlan
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
 from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
@@ -109,6 +110,7 @@ __all__ = [
     "MeshGroup",
     "MismatchError",
     "ModelParallelSeeds",
+    "MoePlan",
     "NoBackendError",
     "NomemError",
     "NonfiniteError",
@@ -197,4 +199,4 @@ __all__ = [
     "world",
 ]
 
-_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, PipeSchedule, RngTracker, Store, TiedLayers), (_Outputs,))
+_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, RngTracker, Store, TiedLayers), (_Outputs,))

@@ -15,6 +15,7 @@ from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
+from libdsc._expert_parallel import Experts
 from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
@@ -44,7 +45,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator(SequenceHeads):
+class Communicator(SequenceHeads, Experts):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,

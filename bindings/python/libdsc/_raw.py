@@ -190,6 +190,20 @@ class MapDirection(IntEnum):
     BACKWARD = 2  # of their gradients
 
 
+class MoeDrop(IntEnum):
+    """Values of ::dsc_moe_drop_t."""
+
+    LATEST = 1  # those of the last tokens
+    LIGHTEST = 2  # those of the lowest router weights; of equal ones the last tokens'
+
+
+class MoePayload(IntEnum):
+    """Values of ::dsc_moe_payload_t."""
+
+    PLAIN = 1  # as they are
+    F8E4M3 = 2  # as 8-bit floats, with one f32 scale for each 128 elements
+
+
 class SequenceOrder(IntEnum):
     """Values of ::dsc_sequence_order_t."""
 
@@ -511,6 +525,52 @@ class VocabCrossEntropyOptions(ctypes.Structure):
         ("ignore_index", ctypes.c_int64),
         ("label_smoothing", ctypes.c_double),
         ("z_loss", ctypes.c_double),
+    ]
+
+
+class MoeOptions(ctypes.Structure):
+    """Options of a plan, the same on all ranks. Fill with dsc_moe_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    experts: int  # on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks
+    top_k: int  # slots of each token, 1 (default) to 64
+    capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
+    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default)
+    padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("experts", ctypes.c_size_t),
+        ("top_k", ctypes.c_size_t),
+        ("capacity", ctypes.c_size_t),
+        ("drop", ctypes.c_int32),
+        ("padded", ctypes.c_int32),
+    ]
+
+
+class MoePlanInfo(ctypes.Structure):
+    """What a plan knows of this rank."""
+
+    struct_size: int  # to be set before the call
+    tokens: int  # of this rank
+    top_k: int  # slots of each token
+    experts: int  # on all ranks together
+    first_expert: int  # number of this rank's first expert
+    local_experts: int  # experts of this rank
+    rows: int  # rows for this rank's experts, with padding
+    sent: int  # slots of this rank that are sent, to itself or to others
+    dropped: int  # slots of this rank that were dropped for lack of capacity
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("tokens", ctypes.c_size_t),
+        ("top_k", ctypes.c_size_t),
+        ("experts", ctypes.c_size_t),
+        ("first_expert", ctypes.c_size_t),
+        ("local_experts", ctypes.c_size_t),
+        ("rows", ctypes.c_size_t),
+        ("sent", ctypes.c_size_t),
+        ("dropped", ctypes.c_size_t),
     ]
 
 
@@ -1887,6 +1947,123 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_void_p
         ],
     ),
+    "dsc_work_test": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_work_wait": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_work_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_work_error": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
+        ],
+    ),
+    "dsc_work_eventfd": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_work_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_progress": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_moe_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(MoeOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_moe_plan_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(MoeOptions), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_plan_info": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(MoePlanInfo)
+        ],
+    ),
+    "dsc_moe_plan_expert_rows": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_plan_source_rows": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_plan_positions": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_dispatch": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_dispatch_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_combine": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_combine_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_plan_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
     "dsc_bucket_reducer_set_hook": (
         ctypes.c_int32,
         [
@@ -2743,48 +2920,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_work_test": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_work_wait": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_work_synchronize": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_work_error": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
-        ],
-    ),
-    "dsc_work_eventfd": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_work_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_progress": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
         ],
     ),
 }

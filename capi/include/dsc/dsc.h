@@ -12,6 +12,7 @@
 #include <dsc/context_parallel.h>
 #include <dsc/cross_entropy.h>
 #include <dsc/error.h>
+#include <dsc/expert_parallel.h>
 #include <dsc/hook.h>
 #include <dsc/init.h>
 #include <dsc/join.h>

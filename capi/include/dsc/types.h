@@ -264,6 +264,26 @@ enum dsc_map_direction {
   DSC_MAP_DIRECTION_FORCE32 = 0x7fffffff
 };
 
+/** @brief Which rows of an expert are dropped beyond its capacity; see expert_parallel.h. */
+typedef int32_t dsc_moe_drop_t;
+
+/** @brief Values of ::dsc_moe_drop_t. */
+enum dsc_moe_drop {
+  DSC_MOE_DROP_LATEST = 1,   /**< those of the last tokens */
+  DSC_MOE_DROP_LIGHTEST = 2, /**< those of the lowest router weights; of equal ones the last tokens' */
+  DSC_MOE_DROP_FORCE32 = 0x7fffffff
+};
+
+/** @brief How rows travel to the experts; see expert_parallel.h. */
+typedef int32_t dsc_moe_payload_t;
+
+/** @brief Values of ::dsc_moe_payload_t. */
+enum dsc_moe_payload {
+  DSC_MOE_PAYLOAD_PLAIN = 1,  /**< as they are */
+  DSC_MOE_PAYLOAD_F8E4M3 = 2, /**< as 8-bit floats, with one f32 scale for each 128 elements */
+  DSC_MOE_PAYLOAD_FORCE32 = 0x7fffffff
+};
+
 /** @brief A setting of one backend, as a pair of texts; docs/gpu.md lists the names. */
 typedef struct dsc_setting {
   const char* name;  /**< such as "nccl.max_ctas" */

@@ -61,6 +61,12 @@ pub type dsc_tensor_mapping_t = i32;
 /// Chooses the step of a mapping: of activations or of their gradients.
 pub type dsc_map_direction_t = i32;
 
+/// Which rows of an expert are dropped beyond its capacity; see expert_parallel.h.
+pub type dsc_moe_drop_t = i32;
+
+/// How rows travel to the experts; see expert_parallel.h.
+pub type dsc_moe_payload_t = i32;
+
 /// How ranks divide a sequence.
 pub type dsc_sequence_order_t = i32;
 
@@ -297,6 +303,16 @@ pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
 /// of their gradients
 pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
 
+/// those of the last tokens
+pub const DSC_MOE_DROP_LATEST: dsc_moe_drop_t = 1;
+/// those of the lowest router weights; of equal ones the last tokens'
+pub const DSC_MOE_DROP_LIGHTEST: dsc_moe_drop_t = 2;
+
+/// as they are
+pub const DSC_MOE_PAYLOAD_PLAIN: dsc_moe_payload_t = 1;
+/// as 8-bit floats, with one f32 scale for each 128 elements
+pub const DSC_MOE_PAYLOAD_F8E4M3: dsc_moe_payload_t = 2;
+
 /// rank r of n holds part r of n
 pub const DSC_ORDER_CONTIGUOUS: dsc_sequence_order_t = 1;
 /// rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other
@@ -402,6 +418,16 @@ pub struct dsc_bucket_reducer_t {
 /// Thread-safety: one thread at a time, destroy from any.
 #[repr(C)]
 pub struct dsc_ring_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Which row goes where, for one layer and step. Its value is an id, never an address.
+///
+/// Thread-safety: one thread at a time for calls that exchange rows, any thread for queries and
+/// destroy.
+#[repr(C)]
+pub struct dsc_moe_plan_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -757,6 +783,48 @@ pub struct dsc_vocab_cross_entropy_options_t {
     pub label_smoothing: f64,
     /// factor of the z-loss, 0 (default) or more, finite
     pub z_loss: f64,
+}
+
+/// Options of a plan, the same on all ranks. Fill with dsc_moe_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_moe_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks
+    pub experts: usize,
+    /// slots of each token, 1 (default) to 64
+    pub top_k: usize,
+    /// most rows of each pair of expert and source rank; 0 (default): all are kept
+    pub capacity: usize,
+    /// which rows are dropped; DSC_MOE_DROP_LATEST (default)
+    pub drop: dsc_moe_drop_t,
+    /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
+    pub padded: i32,
+}
+
+/// What a plan knows of this rank.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_moe_plan_info_t {
+    /// to be set before the call
+    pub struct_size: usize,
+    /// of this rank
+    pub tokens: usize,
+    /// slots of each token
+    pub top_k: usize,
+    /// on all ranks together
+    pub experts: usize,
+    /// number of this rank's first expert
+    pub first_expert: usize,
+    /// experts of this rank
+    pub local_experts: usize,
+    /// rows for this rank's experts, with padding
+    pub rows: usize,
+    /// slots of this rank that are sent, to itself or to others
+    pub sent: usize,
+    /// slots of this rank that were dropped for lack of capacity
+    pub dropped: usize,
 }
 
 /// A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer
@@ -3324,6 +3392,354 @@ extern "C" {
         gradient: *mut c_void,
     ) -> dsc_result_t;
 
+    /// Asks whether an operation has completed, without waiting.
+    ///
+    /// - `work` (in): operation
+    /// - `completed` (out): 1: completed, with success or not (see dsc_work_error()); 0: still
+    ///   running
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_work_test(
+        work: *mut dsc_work_t,
+        completed: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
+    ///
+    /// - `work` (in): operation
+    /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
+    ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
+    ///   host memory
+    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
+    ///   which its own deadline ensures
+    ///
+    /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when timeout_ms passed; the operation's failure;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_work_wait(
+        work: *mut dsc_work_t,
+        stream: *mut c_void,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Waits on the host until an operation is complete and nobody touches its buffers any more.
+    ///
+    /// - `work` (in): operation
+    /// - `timeout_ms` (in): as in dsc_work_wait()
+    ///
+    /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
+    ///
+    /// Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that was captured into a CUDA
+    /// graph. Since 0.1.
+    pub fn dsc_work_synchronize(
+        work: *mut dsc_work_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Tells how an operation ended.
+    ///
+    /// - `work` (in): operation
+    /// - `info` (inout): struct_size must be set; code is DSC_OK after success and DSC_IN_PROGRESS
+    ///   while it runs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_work_error(
+        work: *const dsc_work_t,
+        info: *mut dsc_error_info_t,
+    ) -> dsc_result_t;
+
+    /// Gives a descriptor that becomes readable when the operation completes, for poll() and event
+    /// loops.
+    ///
+    /// - `work` (in): operation
+    /// - `descriptor` (out): the same one on every call
+    ///
+    /// Collective: no. Blocking: no. Ownership: the work's; closed by dsc_work_destroy(); only to
+    /// be polled. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_work_eventfd(
+        work: *mut dsc_work_t,
+        descriptor: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Releases a work object. An operation that still runs goes on: its buffers must live until it
+    /// completes.
+    ///
+    /// - `work` (in): operation; NULL does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_work_destroy(work: *mut dsc_work_t) -> dsc_result_t;
+
+    /// Moves queued operations on from the calling thread, as the library's progress thread would.
+    ///
+    /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
+    ///   all operations of this process
+    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round and no
+    ///   wait; -1: until one completes, which its own deadline ensures
+    ///
+    /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;
+    /// one round may copy up to 512 KiB per group and direction of messages. Threads: any, several
+    /// at once, also while another thread is inside a call on comm.
+    ///
+    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_progress(
+        comm: *mut dsc_comm_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: no experts yet (to be set), one slot per token, no
+    /// capacity.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_moe_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_moe_options_init(
+        options: *mut dsc_moe_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a plan from the experts that the router chose for this rank's tokens.
+    ///
+    /// - `comm` (in): communicator over whose ranks the experts are divided
+    /// - `options` (in): options, not NULL: the number of experts has no default
+    /// - `expert_ids` (in): tokens x top_k numbers of experts, -1 for a slot that goes nowhere; may
+    ///   name an expert twice for a token
+    /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
+    /// - `weights` (in): tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST with a capacity;
+    ///   otherwise not read, may be NULL
+    /// - `plan` (out): the new plan; NULL after a failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
+    /// dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
+    /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks
+    /// differ in options; and the failures of an operation. Since 0.1.
+    pub fn dsc_moe_plan_create(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_moe_options_t,
+        expert_ids: *const i32,
+        tokens: usize,
+        weights: *const f32,
+        plan: *mut *mut dsc_moe_plan_t,
+    ) -> dsc_result_t;
+
+    /// Tells the sizes of a plan.
+    ///
+    /// - `plan` (in): plan
+    /// - `info` (inout): struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_info(
+        plan: *const dsc_moe_plan_t,
+        info: *mut dsc_moe_plan_info_t,
+    ) -> dsc_result_t;
+
+    /// Lists how many rows each expert of this rank receives, without padding.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (out): one number per local expert
+    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
+    ///   NULL
+    /// - `count` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED if not all entries fit; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_expert_rows(
+        plan: *const dsc_moe_plan_t,
+        rows: *mut usize,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists how many rows each expert of this rank receives from each rank, without padding.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
+    ///   e * n + s
+    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
+    ///   NULL
+    /// - `count` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
+    pub fn dsc_moe_plan_source_rows(
+        plan: *const dsc_moe_plan_t,
+        rows: *mut usize,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists the permutation: where the row of each slot stands among the rows that this rank
+    /// sends.
+    ///
+    /// - `plan` (in): plan
+    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
+    /// - `capacity` (in): entries that fit in positions; 0: only the needed size is given,
+    ///   positions may be NULL
+    /// - `count` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
+    pub fn dsc_moe_plan_positions(
+        plan: *const dsc_moe_plan_t,
+        positions: *mut i64,
+        capacity: usize,
+        count: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Sends each token to its experts.
+    ///
+    /// - `plan` (in): plan
+    /// - `tokens` (in): the plan's tokens x hidden elements; read before the call returns
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
+    /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
+    /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
+    ///   describes
+    /// - `stream` (in): NULL, or a stream of the communicator's device, which is not looked at
+    /// - `work` (out): NULL to block, else the new work object; see the head of this file
+    ///
+    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete. Ownership:
+    /// rows must stay valid until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
+    /// destroyed. Since 0.1.
+    pub fn dsc_moe_dispatch(
+        plan: *mut dsc_moe_plan_t,
+        tokens: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        payload: dsc_moe_payload_t,
+        rows: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of dsc_moe_dispatch(): each token gets the sum of the gradients of
+    /// its rows.
+    ///
+    /// - `plan` (in): plan of the forward call
+    /// - `row_gradients` (in): the plan's rows x hidden elements; those of padding are not read as
+    ///   numbers. Must stay untouched until completion
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: with work NULL until this rank's gradients are complete.
+    /// Ownership: both buffers must stay valid until completion. Threads: one at a time per
+    /// communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_dispatch_backward(
+        plan: *mut dsc_moe_plan_t,
+        row_gradients: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        token_gradients: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends the rows of the experts back, and sums those of each token with their weights.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); those
+    ///   of padding are not read as numbers. Must stay untouched until completion
+    /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
+    ///   stay untouched until completion. NULL: all are 1
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
+    /// - `returned` (out): tokens x top_k x hidden elements: the rows as they came back, without
+    ///   their weights, 0 for slots without a row; for the gradient of the weights. NULL if not
+    ///   needed
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: with work NULL until this rank's output is complete. Ownership:
+    /// all buffers must stay valid until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_combine(
+        plan: *mut dsc_moe_plan_t,
+        rows: *const c_void,
+        weights: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        out: *mut c_void,
+        returned: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and
+    /// those of the weights, where the tokens are.
+    ///
+    /// - `plan` (in): plan of the forward call
+    /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
+    /// - `weights` (in): as in dsc_moe_combine(); read before the call returns
+    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
+    ///   looked at, may be NULL, if weight_gradients is NULL
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
+    ///   rounded once
+    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: products of
+    ///   the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
+    ///   without a row. NULL if not needed
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: with work NULL until this rank's gradients are complete.
+    /// Ownership: the buffers must stay valid until completion. Threads: one at a time per
+    /// communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_combine_backward(
+        plan: *mut dsc_moe_plan_t,
+        out_gradients: *const c_void,
+        weights: *const c_void,
+        returned: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        row_gradients: *mut c_void,
+        weight_gradients: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Frees a plan. A call that it has in progress goes on.
+    ///
+    /// - `plan` (in): plan; NULL: nothing happens
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_destroy(plan: *mut dsc_moe_plan_t) -> dsc_result_t;
+
     /// Sets a function of the caller's as the hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin
@@ -5834,110 +6250,5 @@ extern "C" {
         text: *mut c_char,
         capacity: usize,
         bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Asks whether an operation has completed, without waiting.
-    ///
-    /// - `work` (in): operation
-    /// - `completed` (out): 1: completed, with success or not (see dsc_work_error()); 0: still
-    ///   running
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_work_test(
-        work: *mut dsc_work_t,
-        completed: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
-    ///
-    /// - `work` (in): operation
-    /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
-    ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
-    ///   host memory
-    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
-    ///   which its own deadline ensures
-    ///
-    /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
-    ///
-    /// Returns DSC_OK; DSC_IN_PROGRESS when timeout_ms passed; the operation's failure;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_work_wait(
-        work: *mut dsc_work_t,
-        stream: *mut c_void,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Waits on the host until an operation is complete and nobody touches its buffers any more.
-    ///
-    /// - `work` (in): operation
-    /// - `timeout_ms` (in): as in dsc_work_wait()
-    ///
-    /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
-    ///
-    /// Returns as dsc_work_wait(); DSC_ERR_STATE for an operation that was captured into a CUDA
-    /// graph. Since 0.1.
-    pub fn dsc_work_synchronize(
-        work: *mut dsc_work_t,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Tells how an operation ended.
-    ///
-    /// - `work` (in): operation
-    /// - `info` (inout): struct_size must be set; code is DSC_OK after success and DSC_IN_PROGRESS
-    ///   while it runs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_work_error(
-        work: *const dsc_work_t,
-        info: *mut dsc_error_info_t,
-    ) -> dsc_result_t;
-
-    /// Gives a descriptor that becomes readable when the operation completes, for poll() and event
-    /// loops.
-    ///
-    /// - `work` (in): operation
-    /// - `descriptor` (out): the same one on every call
-    ///
-    /// Collective: no. Blocking: no. Ownership: the work's; closed by dsc_work_destroy(); only to
-    /// be polled. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_work_eventfd(
-        work: *mut dsc_work_t,
-        descriptor: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Releases a work object. An operation that still runs goes on: its buffers must live until it
-    /// completes.
-    ///
-    /// - `work` (in): operation; NULL does nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_work_destroy(work: *mut dsc_work_t) -> dsc_result_t;
-
-    /// Moves queued operations on from the calling thread, as the library's progress thread would.
-    ///
-    /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
-    ///   all operations of this process
-    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round and no
-    ///   wait; -1: until one completes, which its own deadline ensures
-    ///
-    /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;
-    /// one round may copy up to 512 KiB per group and direction of messages. Threads: any, several
-    /// at once, also while another thread is inside a call on comm.
-    ///
-    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_progress(
-        comm: *mut dsc_comm_t,
-        timeout_ms: i32,
     ) -> dsc_result_t;
 }

@@ -48,6 +48,9 @@ pub(crate) struct RingHandle(pub(crate) NonNull<sys::dsc_ring_t>);
 /// A store; destroyed when dropped.
 pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 
+/// A plan of an exchange of tokens; destroyed when dropped.
+pub(crate) struct MoePlanHandle(pub(crate) NonNull<sys::dsc_moe_plan_t>);
+
 // SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
 // rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY, which touches nothing.
 unsafe impl Send for CommHandle {}
@@ -108,6 +111,18 @@ unsafe impl Sync for RingHandle {}
 unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
+
+// SAFETY: what exchanges rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else may be
+// called from any thread, by several at once.
+unsafe impl Send for MoePlanHandle {}
+// SAFETY: as above.
+unsafe impl Sync for MoePlanHandle {}
+
+impl MoePlanHandle {
+    pub(crate) fn raw(&self) -> *mut sys::dsc_moe_plan_t {
+        self.0.as_ptr()
+    }
+}
 
 impl TiedHandle {
     pub(crate) fn raw(&self) -> *mut sys::dsc_tied_layers_t {
@@ -236,5 +251,12 @@ impl Drop for StoreHandle {
     fn drop(&mut self) {
         // SAFETY: the library checks the handle.
         unsafe { sys::dsc_store_destroy(self.0.as_ptr()) };
+    }
+}
+
+impl Drop for MoePlanHandle {
+    fn drop(&mut self) {
+        // SAFETY: the library checks the handle.
+        unsafe { sys::dsc_moe_plan_destroy(self.raw()) };
     }
 }

@@ -55,6 +55,7 @@ mod cross_entropy;
 mod data;
 mod device;
 mod error;
+mod expert_parallel;
 mod group;
 mod handles;
 mod hook;
@@ -110,6 +111,7 @@ pub use cross_entropy::{CrossEntropy, CrossEntropyOptions};
 pub use data::{Data, DataMut, Element, Raw, RawElement};
 pub use device::{DeviceBuffer, DeviceSlice, Stream};
 pub use error::{Error, Result};
+pub use expert_parallel::{MoeOptions, MoePlan};
 pub use group::GroupOptions;
 pub use hook::{hooks, Bucket, HookResult};
 pub use init::{init, is_initialized, sources, world, InitOptions};
@@ -120,7 +122,8 @@ pub use mesh::{prime_factors, Mesh, MeshPlanOptions};
 pub use named_arrays::NamedArray;
 pub use nonfinite::{NonFiniteInput, NonFiniteInputs};
 pub use numbers::{
-    Average, Backend, BufferSync, Dtype, ErrorCode, Mapping, NonFiniteCheck, Norm, Op, Rebuild, ShardLayout,
+    Average, Backend, BufferSync, Dtype, ErrorCode, Mapping, MoeDrop, MoePayload, NonFiniteCheck, Norm, Op, Rebuild,
+    ShardLayout,
 };
 pub use numbers::{PipeFormat, PipeMessages, PipeOp, PipePicture, PipePlacement};
 pub use partition::{seed_layer, seed_region, Partitioner, SeedRegion};

@@ -5,6 +5,7 @@ mod batches;
 mod collectives;
 mod context_parallel;
 mod cross_entropy;
+mod expert_parallel;
 mod failures;
 mod groups;
 mod hooks;

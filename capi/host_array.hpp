@@ -1,0 +1,34 @@
+// Arrays of a caller that must be memory of the host.
+#pragma once
+
+#include "checks.hpp"
+#include "comm/comm.hpp"
+#include "device/context.hpp"
+
+namespace dsc {
+
+// An argument that is an array.
+struct Array {
+  const char* name;
+  const void* data;
+  size_t bytes;
+};
+
+inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
+  check_buffer(array.name, array.data, array.bytes);
+  if (reinterpret_cast<uintptr_t>(array.data) % element_bytes != 0)
+    fail(DSC_ERR_INVALID_ARG, "%s is at %p, expected an address that is a multiple of %zu", array.name,
+         array.data, element_bytes);
+  if (!array.data || !comm.device_context()) return;
+  const int found = device_of_memory(*comm.device_context()->device, array.data);
+  if (found != kHostMemory)
+    fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name, found);
+}
+
+inline void check_apart(const Array& one, const Array& other) {
+  const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
+  if (one.data && other.data && a < b + other.bytes && b < a + one.bytes)
+    fail(DSC_ERR_INVALID_ARG, "%s and %s overlap, expected separate memory", one.name, other.name);
+}
+
+}  // namespace dsc

@@ -1,0 +1,35 @@
+#include "expert_parallel/finishing_work.hpp"
+
+namespace dsc {
+
+bool FinishingWork::done() const noexcept {
+  if (finished_.load(std::memory_order_acquire)) return true;
+  return operation_->done() && operation_->failure().code != DSC_OK;
+}
+
+bool FinishingWork::test() {
+  if (operation_->test() && operation_->failure().code == DSC_OK) finish();
+  return done();
+}
+
+bool FinishingWork::wait(Deadline deadline) {
+  if (!operation_->wait(deadline)) return false;
+  finish();
+  return true;
+}
+
+// A program that is told of success takes the results to be there.
+Failure FinishingWork::failure() const {
+  Failure ended = operation_->failure();
+  if (ended.code == DSC_OK) finish();
+  return ended;
+}
+
+void FinishingWork::finish() const {
+  const MutexLock lock(mutex_);
+  if (finished_.load(std::memory_order_relaxed)) return;
+  step_();
+  finished_.store(true, std::memory_order_release);
+}
+
+}  // namespace dsc

@@ -1,0 +1,103 @@
+#include "expert_parallel/row_exchange.hpp"
+
+#include <cstdio>
+#include <numeric>
+
+#include "base/error.hpp"
+#include "comm/group_ids.hpp"
+#include "comm/work_set.hpp"
+#include "dtype/dtype.hpp"
+#include "expert_parallel/fp8_rows.hpp"
+
+namespace dsc {
+namespace {
+
+std::shared_ptr<const BlockList> blocks_of(std::vector<size_t> rows, size_t row) {
+  for (size_t& length : rows) length *= row;
+  return std::make_shared<const BlockList>(std::move(rows));
+}
+
+size_t sum_of(const std::vector<size_t>& rows) {
+  return std::accumulate(rows.begin(), rows.end(), size_t{0});
+}
+
+std::byte* with_room(std::vector<std::byte>& memory, size_t bytes) {
+  if (memory.size() < bytes) memory = std::vector<std::byte>(bytes);
+  return memory.data();
+}
+
+}  // namespace
+
+size_t RowFormat::plain_bytes() const noexcept { return hidden * dtype_bytes(dtype); }
+
+size_t RowFormat::bytes() const noexcept { return is_fp8 ? fp8_row_bytes(hidden) : plain_bytes(); }
+
+RowExchange::RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even)
+    : sent_(std::move(sent)),
+      received_(std::move(received)),
+      sent_rows_(sum_of(sent_)),
+      received_rows_(sum_of(received_)),
+      is_even_(is_even) {}
+
+void RowExchange::expect_idle() const {
+  const auto latest = latest_.lock();
+  const auto operation = operation_.lock();
+  if ((latest && !latest->done()) || (operation && !operation->done()))
+    fail(DSC_ERR_STATE,
+         "the work of the call before on this plan is not complete; expected a wait for it, or a plan for "
+         "each call in progress");
+}
+
+std::byte* RowExchange::token_side(const RowFormat& format) {
+  return with_room(memory_->tokens, sent_rows_ * format.bytes());
+}
+
+std::byte* RowExchange::expert_side(const RowFormat& format) {
+  return with_room(memory_->experts, received_rows_ * format.bytes());
+}
+
+void RowExchange::set_blocks(Call& call, const Step& step, size_t row) {
+  if (!blocks_.sent || blocks_.row != row) blocks_ = {row, blocks_of(sent_, row), blocks_of(received_, row)};
+  call.send_blocks = step.to_experts ? blocks_.sent : blocks_.received;
+  call.recv_blocks = step.to_experts ? blocks_.received : blocks_.sent;
+}
+
+Call RowExchange::call_of(const Step& step, const RowFormat& format) {
+  Call call;
+  call.dtype = format.is_fp8 ? DSC_DTYPE_U8 : format.dtype;
+  call.owner = memory_;
+  const size_t row = format.bytes() / dtype_bytes(call.dtype);
+  call.kind = is_even_ ? OpKind::kAllToAll : OpKind::kAllToAllV;
+  if (is_even_)
+    call.count = sent_.front() * row;
+  else
+    set_blocks(call, step, row);
+  call.tag = mix_id(mix_id(step.tag, format.hidden), static_cast<uint64_t>(format.dtype)) | 1;
+  std::snprintf(call.note, sizeof call.note, "%s, hidden %zu, %s%s", step.name, format.hidden,
+                dtype_name(format.dtype), format.is_fp8 ? " as f8e4m3" : "");
+  return call;
+}
+
+std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFormat& format,
+                                       const std::byte* from, std::byte* to,
+                                       const std::function<void()>& finish, bool starts) {
+  if (comm.size() == 1) {
+    finish();
+    return starts ? std::make_shared<WorkSet>(0) : nullptr;
+  }
+  Call call = call_of(step, format);
+  call.send = from;
+  call.recv = to;
+  if (!starts) {
+    comm.run(call);
+    finish();
+    return nullptr;
+  }
+  const auto operation = comm.start(call);
+  const auto work = std::make_shared<FinishingWork>(operation, finish);
+  operation_ = operation;
+  latest_ = work;
+  return work;
+}
+
+}  // namespace dsc

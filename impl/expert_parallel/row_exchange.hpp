@@ -1,0 +1,74 @@
+// Moves rows between the ranks of the tokens and those of the experts, through memory that it keeps.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "comm/comm.hpp"
+#include "expert_parallel/finishing_work.hpp"
+
+namespace dsc {
+
+// The rows of one call.
+struct RowFormat {
+  size_t hidden = 0;
+  int32_t dtype = 0;
+  bool is_fp8 = false;  // while they travel
+
+  size_t plain_bytes() const noexcept;
+  size_t bytes() const noexcept;  // while they travel
+};
+
+class RowExchange {
+ public:
+  // How many rows this rank's tokens send to each rank, and its experts receive from each rank.
+  RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even);
+
+  size_t most_rows() const noexcept { return std::max(sent_rows_, received_rows_); }
+
+  // Throws STATE while a call that was started before has not come to its end.
+  void expect_idle() const;
+
+  // Memory for the rows of the tokens or of the experts, in the order in which they travel. It stays until
+  // the next call with longer rows.
+  std::byte* token_side(const RowFormat& format);
+  std::byte* expert_side(const RowFormat& format);
+
+  // A step that every rank takes: what it is called, and what ranks compare besides its rows.
+  struct Step {
+    const char* name;
+    uint64_t tag;
+    bool to_experts;
+  };
+
+  // Moves all rows, and then calls `finish` unless the exchange failed. With `starts` this returns at once,
+  // and gives the work; otherwise it returns null.
+  std::shared_ptr<Work> run(Comm& comm, const Step& step, const RowFormat& format, const std::byte* from,
+                            std::byte* to, const std::function<void()>& finish, bool starts);
+
+ private:
+  struct Memory {
+    std::vector<std::byte> tokens, experts;
+  };
+  struct Blocks {
+    size_t row = 0;  // elements of a row
+    std::shared_ptr<const BlockList> sent, received;
+  };
+
+  Call call_of(const Step& step, const RowFormat& format);
+  void set_blocks(Call& call, const Step& step, size_t row);
+
+  const std::vector<size_t> sent_, received_;
+  const size_t sent_rows_, received_rows_;  // to and from all ranks
+  const bool is_even_;                      // all blocks of all ranks have as many rows
+  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  Blocks blocks_;
+  std::weak_ptr<Work> operation_;        // the latest that was started
+  std::weak_ptr<FinishingWork> latest_;  // with the step that follows it
+};
+
+}  // namespace dsc
