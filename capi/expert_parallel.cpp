@@ -88,7 +88,7 @@ class ExchangeCall {
                    dsc::weight_bytes(format_.dtype));
   }
 
-  void give(std::shared_ptr<dsc::Work> started, dsc_work_t** work) const {
+  void give(const std::shared_ptr<dsc::Work>& started, dsc_work_t** work) const {
     if (work) *work = dsc::give_out(*comm_, started);
   }
 
@@ -144,7 +144,7 @@ dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_options_t* opti
     dsc::require(plan, "plan");
     const dsc::MoeSettings settings = read_settings(options);
     const dsc::Choice choice = read_choice(*inside, settings, expert_ids, tokens, weights);
-    auto made = std::make_shared<PlanObject>(comm, MoePlan::create(*inside, settings, choice));
+    auto made = std::make_shared<PlanObject>(PlanObject{comm, MoePlan::create(*inside, settings, choice)});
     *plan = dsc::open_handle<dsc_moe_plan_t>(dsc::HandleKind::kMoePlan, std::move(made));
   });
 }

@@ -54,7 +54,7 @@ void expect_supported(const Comm& comm, const MoeSettings& settings) {
   call.dtype = DSC_DTYPE_F32;
   if (comm.size() == 1) return;
   if (const auto reason = comm.unsupported_reason(call))
-    fail(DSC_ERR_UNSUPPORTED, "a plan without padding: %s", reason->c_str());
+    fail(DSC_ERR_UNSUPPORTED, "the exchanges of this plan: %s", reason->c_str());
 }
 
 const std::byte* row_at(const void* rows, size_t row, size_t bytes) {

@@ -261,8 +261,7 @@ impl MoePlan<'_> {
 
     /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, where the experts are. Collective.
     ///
-    /// `of_weights` are what [`combine`](MoePlan::combine) returned, and where the gradients of the weights go. All ranks
-    /// call either this with or without them.
+    /// `of_weights` are what [`combine`](MoePlan::combine) returned, and where the gradients of the weights go.
     #[doc(alias = "dsc_moe_combine_backward")]
     pub fn combine_backward<G, W, K, R, V>(
         &mut self,
