@@ -16,7 +16,7 @@ from libdsc._library import check, lib
 from libdsc._memory import numpy_module
 from libdsc._raw import Dtype, MoeDrop, MoePayload, Result
 from libdsc._streams import place_of
-from libdsc._tensor_map import _make, _named
+from libdsc._tensor_map import make_like, named
 from libdsc._types import Array
 from libdsc._work import Work
 
@@ -107,7 +107,7 @@ class MoePlan:
         """
         try:
             given = self._given(tokens, "tokens", self._shape, dtype)
-            kind = _named("payload", MoePayload, payload)
+            kind = named("payload", MoePayload, payload)
             rows, place = self._result(out, "out", (self.rows, given.shape[-1]), tokens, given, dtype, async_op)
             arguments = (given.address, given.shape[-1], given.dtype, kind, place.address)
             return self._exchange(lib.dsc_moe_dispatch, arguments, (given, place), rows, async_op)
@@ -270,7 +270,7 @@ class MoePlan:
         if out is None and async_op:
             raise ValueError(f"{argument} is None; expected an array with async_op, because a Work has no result")
         if out is None:
-            out = _make(x, given, shape, None)
+            out = make_like(x, given, shape, None)
         return out, self._expected(out, argument, shape, given, dtype, True)
 
     def _weights(self, x: Any, argument: str, rows: Buffer, writable: bool) -> Optional[Buffer]:
@@ -355,5 +355,5 @@ def _options(top_k: int, experts: int, capacity: Optional[int], drop: Any, padde
     check(lib.dsc_moe_options_init(byref(options), ctypes.sizeof(options)))
     options.experts, options.top_k = integer("experts", experts, *SIZE), top_k
     options.capacity = 0 if capacity is None else integer("capacity", capacity, 1, SIZE[1])
-    options.drop, options.padded = _named("drop", MoeDrop, drop), boolean("padded", padded)
+    options.drop, options.padded = named("drop", MoeDrop, drop), boolean("padded", padded)
     return options
