@@ -50,8 +50,7 @@
  * and a work that is destroyed before leaves its outputs unspecified. Outputs overlap no input, and memory is
  * of the host: memory of a device is DSC_ERR_UNSUPPORTED. Calls are refused in a batch (DSC_ERR_STATE). Ranks
  * that differ in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before anything is
- * written. Between hosts, plans without padding are DSC_ERR_UNSUPPORTED in this version, as
- * dsc_all_to_all_v() is.
+ * written.
  */
 #ifndef DSC_EXPERT_PARALLEL_H
 #define DSC_EXPERT_PARALLEL_H
