@@ -91,8 +91,7 @@ def finalize_grads(
     for reducer in reducers:
         getattr(reducer, "finish", reducer)()
     for step in [*steps, tokens]:
-        if step.group is not None and step.group.size > 1 and step.arrays:
-            all_reduce_coalesced(step.group, step.arrays, step.op)
+        _reduce(step)
     for bias, got in zip(biases, tokens.buffers):
         _update_bias(_numpy_over(bias), _numpy_over(got), rate)
     return scaling()
@@ -105,6 +104,11 @@ def _step(group: Group, group_name: str, arrays: Sequence[Any], argument: str, o
         raise ValueError(f"{argument} has arrays, but {group_name} is None; expected the group that reduces them")
     buffers = [_buffers.describe(x, f"{argument}[{i}]", None, True) for i, x in enumerate(arrays)]
     return _Step(group, buffers, list(arrays), op)
+
+
+def _reduce(step: _Step) -> None:
+    if step.group is not None and step.group.size > 1 and step.arrays:
+        all_reduce_coalesced(step.group, step.arrays, step.op)
 
 
 def _numpy_over(buffer: _buffers.Buffer) -> Any:
