@@ -49,12 +49,12 @@ HWY_INLINE void sum_rows_of(const void* const* rows, const void* weights, size_t
     sum_vector<Rows, kWeighs>(from, factors, row_count, at, out + at);
   if (at == elements) return;
   Element last[64][kMaxLanes] = {};
-  const Element* ends[64];
+  const Element* ends[64] = {};
   for (size_t row = 0; row < row_count; ++row) {
     std::copy_n(from[row] + at, elements - at, last[row]);
     ends[row] = last[row];
   }
-  Element sums[kMaxLanes];
+  Element sums[kMaxLanes] = {};
   sum_vector<Rows, kWeighs>(ends, factors, row_count, 0, sums);
   std::copy_n(sums, elements - at, out + at);
 }
