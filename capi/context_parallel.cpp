@@ -99,6 +99,12 @@ void check_host(const BlockRing& ring, const char* name, const void* buffer, siz
               "%s is memory of a device; a ring moves memory of the host in this version", name);
 }
 
+// Blocks that the ring has given are overwritten while they would be sent.
+void check_not_own(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
+  if (ring.is_own_memory(buffer, bytes))
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory that the ring has given; expected a copy of it", name);
+}
+
 dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, const size_t* counts,
                         int32_t dtype, void* grad, int32_t grad_dtype) {
   dsc::check_dtype(dtype);
@@ -111,10 +117,12 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
   check_capacity("block", longest, dtype, ring.block_bytes(), "block_bytes");
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   check_host(ring, "block", block, bytes);
+  check_not_own(ring, "block", block, bytes);
   if (grad_dtype == 0) return pass;
   check_capacity("block's gradients", longest, grad_dtype, ring.grad_bytes(), "grad_bytes");
   const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
   check_host(ring, "grad", grad, grad_bytes);
+  check_not_own(ring, "grad", grad, grad_bytes);
   const auto from = reinterpret_cast<uintptr_t>(block), to = reinterpret_cast<uintptr_t>(grad);
   if (bytes > 0 && from < to + grad_bytes && to < from + bytes)
     dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap; expected separate buffers");

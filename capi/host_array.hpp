@@ -27,7 +27,7 @@ inline void check_array(const Comm& comm, const Array& array, size_t element_byt
 
 inline void check_apart(const Array& one, const Array& other) {
   const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
-  if (one.data && other.data && a < b + other.bytes && b < a + one.bytes)
+  if (one.bytes > 0 && other.bytes > 0 && a < b + other.bytes && b < a + one.bytes)
     fail(DSC_ERR_INVALID_ARG, "%s and %s overlap, expected separate memory", one.name, other.name);
 }
 

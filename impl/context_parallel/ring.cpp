@@ -34,6 +34,7 @@ void compare_sizes(Comm& channel, size_t block_bytes, size_t grad_bytes) {
   Call call;
   call.kind = OpKind::kBarrier;
   NoteWriter note(call);
+  note.add("ring of ");
   note.add(block_bytes);
   note.add(" bytes, grad ");
   note.add(grad_bytes);
@@ -74,6 +75,12 @@ bool BlockRing::is_on_device(const void* buffer) const {
   return channel_->is_on_device(call_of_bytes(OpKind::kSend, rank(), buffer, nullptr, 1));
 }
 
+bool BlockRing::is_own_memory(const void* buffer, size_t bytes) const noexcept {
+  const auto from = reinterpret_cast<uintptr_t>(buffer), own = reinterpret_cast<uintptr_t>(memory_);
+  return memory_ && bytes > 0 && from < own + 2 * aligned(block_bytes_) + 3 * aligned(grad_bytes_) &&
+         own < from + bytes;
+}
+
 std::byte* BlockRing::area(int step) const noexcept {
   return memory_ + static_cast<size_t>(step % 2) * aligned(block_bytes_);
 }
@@ -91,13 +98,14 @@ void* BlockRing::incoming_sum() const noexcept {
 }
 
 void BlockRing::begin(const RingPass& pass) {
-  if (moves_) moves_->wait(Deadline::never());  // of a pass that was left early
-  moves_.reset();
   if (size() > 1) compare(pass);
+  // What is on its way is of a pass that all ranks left after the same step, and so it ends.
+  if (moves_) moves_->wait(Deadline::never());
+  moves_.reset();
   pass_ = pass;
   is_shown_ = false;
   step_ = 0;
-  exchange();
+  exchange_or_end();
 }
 
 // Ranks that left the pass before at different steps have sent different numbers of messages.
@@ -105,7 +113,7 @@ void BlockRing::compare(const RingPass& pass) {
   Call call;
   call.kind = OpKind::kBarrier;
   NoteWriter note(call);
-  note.add("[");
+  note.add("ring pass [");
   note.add(pass.blocks, size());
   note.add("] ");
   note.add(dtype_name(pass.dtype));
@@ -114,7 +122,7 @@ void BlockRing::compare(const RingPass& pass) {
   if (pass_) note.add(", left at ");
   if (pass_) note.add(static_cast<size_t>(step_));
   const auto types = static_cast<uint64_t>(pass.dtype * 256 + pass.grad_dtype);
-  call.tag = hash_of(pass.blocks, mix_id(types, pass_ ? static_cast<uint64_t>(step_ + 1) : 0));
+  call.tag = hash_of(pass.blocks, mix_id(types, pass_ ? static_cast<uint64_t>(step_) + 1 : 0));
   channel_->run(call);
 }
 
@@ -142,7 +150,16 @@ void BlockRing::enter(int step) {
   if (pass_->grad_dtype != 0 && step_ > 0)
     add(pass_->grad_dtype, sum_at(step_), incoming_sum(), count_at(step_));
   step_ = step;
-  exchange();
+  exchange_or_end();
+}
+
+// A step whose messages could not be started has no block to show.
+void BlockRing::exchange_or_end() {
+  capture([&] { exchange(); },
+          [&](const Error& error) {
+            pass_.reset();
+            throw Error(error);
+          });
 }
 
 // Starts what moves during this step: the sum of the step before goes on and that of this step comes in, then

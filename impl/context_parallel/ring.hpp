@@ -49,6 +49,8 @@ class BlockRing {
   size_t block_bytes() const noexcept { return block_bytes_; }
   size_t grad_bytes() const noexcept { return grad_bytes_; }
   bool is_on_device(const void* buffer) const;
+  // Returns whether a buffer overlaps the ring's memory.
+  bool is_own_memory(const void* buffer, size_t bytes) const noexcept;
   // Returns whether the open pass sums gradients.
   bool sums() const noexcept { return pass_ && pass_->grad_dtype != 0; }
 
@@ -71,6 +73,7 @@ class BlockRing {
   bool arrived(Deadline deadline);
   void enter(int step);
   void exchange();
+  void exchange_or_end();
   RingBlock show();
 
   const std::shared_ptr<Comm> channel_;

@@ -82,6 +82,9 @@ AllToAll::Sizes AllToAll::compare_lengths() {
   for (int rank = 0; rank < layout_.size(); ++rank) {
     const Shown& shown = all[static_cast<size_t>(rank)];
     if (shown.sender >= 0) fail_pair(rank, shown);
+    if (std::max(shown.sent_bytes, shown.received_bytes) > SIZE_MAX / 2 / all.size() ||
+        shown.longest_bytes > std::max(shown.sent_bytes, shown.received_bytes))
+      fail(DSC_ERR_PROTOCOL, "rank %d shows lengths that cannot be", rank);
     const auto host = static_cast<size_t>(layout_.host_of(rank));
     sizes.longest = std::max<size_t>(sizes.longest, shown.longest_bytes);
     sizes.at_leader =

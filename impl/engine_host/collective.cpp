@@ -183,7 +183,8 @@ bool Collective::verify_blocks() {
       }
       longest = std::max<size_t>(longest, sent);
       if (receiver == own) senders[sender].from = senders[sender].total;
-      if (__builtin_add_overflow(senders[sender].total, sent, &senders[sender].total))
+      if (__builtin_add_overflow(senders[sender].total, sent, &senders[sender].total) ||
+          senders[sender].total > SIZE_MAX / 2 / transfer_.element_bytes)
         fail(DSC_ERR_PROTOCOL, "%s sends lengths that overflow",
              group_.describe_member(static_cast<int>(sender)).c_str());
     }

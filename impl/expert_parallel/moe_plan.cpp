@@ -21,6 +21,8 @@ uint64_t tag_of(const MoeSettings& settings) noexcept {
   return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would stand for no tag
 }
 
+constexpr size_t kMostRows = SIZE_MAX / 16;  // so that sums of a few such numbers do not overflow
+
 // Exchanges how many rows each rank sends to each expert. Returns those for this rank's experts, by expert
 // and then by rank.
 std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, const ExpertLayout& layout,
@@ -39,11 +41,19 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   call.recv = received.data();
   call.count = block;
   call.tag = tag_of(settings);
-  std::snprintf(call.note, sizeof call.note, "experts %zu, top_k %zu, capacity %zu", settings.experts,
-                settings.top_k, settings.capacity);
+  std::snprintf(call.note, sizeof call.note, "experts %zu, top_k %zu, capacity %zu%s%s", settings.experts,
+                settings.top_k, settings.capacity, settings.drop == DSC_MOE_DROP_LIGHTEST ? ", lightest" : "",
+                settings.padded ? ", padded" : "");
   comm.run(call);
   std::vector<size_t> rows(layout.own().count * ranks);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = received[i % ranks * block + i / ranks];
+  size_t total = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = received[i % ranks * block + i / ranks];
+    // A corrupt peer must not make this rank write beyond its memory.
+    if (rows[i] > (settings.capacity > 0 ? settings.capacity : kMostRows) || (total += rows[i]) > kMostRows)
+      fail(DSC_ERR_PROTOCOL, "rank %zu sends %zu rows to an expert, which is more than there can be",
+           i % ranks, rows[i]);
+  }
   return rows;
 }
 

@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "comm/group_ids.hpp"
+#include "comm/wait_ignoring_failure.hpp"
 #include "comm/work_set.hpp"
 #include "dtype/dtype.hpp"
 #include "expert_parallel/fp8_rows.hpp"
@@ -94,7 +96,14 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
     return nullptr;
   }
   const auto operation = comm.start(call);
-  const auto work = std::make_shared<FinishingWork>(operation, finish);
+  std::shared_ptr<FinishingWork> work;
+  capture(
+      [&] { work = std::make_shared<FinishingWork>(operation, finish); },
+      [&](const Error& error) {  // the operation must be done with the buffers before the caller hears of it
+        comm.abort();
+        wait_ignoring_failure(*operation, Deadline::never());
+        throw Error(error);
+      });
   operation_ = operation;
   latest_ = work;
   return work;

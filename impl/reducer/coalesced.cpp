@@ -1,11 +1,15 @@
 #include "reducer/coalesced.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/guard.hpp"
 #include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
 #include "comm/reduce_ops.hpp"
@@ -61,13 +65,24 @@ class Flight {
     work_ = comm.start(call);
   }
 
-  void land(bool receives) {
-    work_->wait(Deadline::never());  // the operation has a deadline of its own
-    if (!receives || !buffer_) return;
-    copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(data, in_buffer, bytes); });
+  // Returns the failure that leaves a result nevertheless: inputs that are not finite.
+  std::optional<Error> land(bool receives) {
+    std::optional<Error> found;
+    // The operation has a deadline of its own.
+    capture([&] { work_->wait(Deadline::never()); },
+            [&](const Error& error) {
+              if (error.failure().code != DSC_ERR_NONFINITE) throw Error(error);
+              found.emplace(error);
+            });
+    if (receives && buffer_) copy_back();
+    return found;
   }
 
  private:
+  void copy_back() {
+    copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(data, in_buffer, bytes); });
+  }
+
   size_t bytes() const { return count_ * dtype_bytes(tensors_[indices_[0]].dtype); }
 
   template <typename Copy>
@@ -117,14 +132,30 @@ void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes,
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
   if (tensors[0].device >= 0) return run_list_on_device(comm, tensors, plan, operation);
   std::deque<Flight> flights;
+  std::optional<Error> first;
+  const auto land = [&] {
+    if (const auto found = flights.front().land(operation.receives); found && !first) first.emplace(*found);
+    flights.pop_front();
+  };
   for (size_t b = 0; b < plan.buckets(); ++b) {
-    if (flights.size() == kMostInFlight) {
-      flights.front().land(operation.receives);
-      flights.pop_front();
-    }
+    if (flights.size() == kMostInFlight) land();
     flights.emplace_back(tensors, plan.bucket(b)).depart(comm, operation);
   }
-  for (Flight& flight : flights) flight.land(operation.receives);
+  while (!flights.empty()) land();
+  if (first) throw Error(*first);
+}
+
+// A part of memory that is in the list twice would be reduced once or twice, as the buffers happen to be cut.
+void expect_apart(std::span<const Tensor> tensors) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].data && tensors[i].bytes() > 0) order.push_back(i);
+  const auto start = [&](size_t index) { return reinterpret_cast<uintptr_t>(tensors[index].data); };
+  std::ranges::sort(order, {}, start);
+  for (size_t i = 1; i < order.size(); ++i)
+    if (start(order[i]) - start(order[i - 1]) < tensors[order[i - 1]].bytes())
+      fail(DSC_ERR_INVALID_ARG, "tensors %zu and %zu overlap, expected memory of its own for each",
+           std::min(order[i], order[i - 1]), std::max(order[i], order[i - 1]));
 }
 
 }  // namespace
@@ -143,6 +174,7 @@ void all_reduce_coalesced(Comm& comm, std::span<const Tensor> tensors, int32_t o
   ListOperation operation{{}, true, true, true};
   operation.call.kind = OpKind::kAllReduce;
   check_tensors(tensors);
+  expect_apart(tensors);
   for (const Tensor& tensor : tensors) {
     operation.call.dtype = tensor.dtype;
     set_reduction(operation.call, op);

@@ -265,6 +265,22 @@ def test_arrays_of_a_ring():
         ranks(n, arrays_of_a_ring)
 
 
+def leaves(world, steps):
+    own = np.full(6, world.rank, np.float64)
+    ring = dsc.Ring(world, own.nbytes)
+    loop = ring(own)
+    for _ in range(steps[world.rank] + 1):
+        next(loop)
+    with pytest.raises(dsc.MismatchError, match=f"left at {steps[0]}"):
+        ring(own)
+    world.barrier()  # goes on
+
+
+@pytest.mark.parametrize("steps", [(1, 1, 0), (0, 1, 1), (0, 0, 1)])
+def test_a_pass_that_ranks_leave_after_other_steps(steps):
+    ranks(3, leaves, steps)
+
+
 def wrong_arguments(world):
     own = np.zeros((2, 3), np.float32)
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
@@ -281,7 +297,10 @@ def wrong_arguments(world):
         ):
             with pytest.raises(error, match=text):
                 call()
-        assert [source for source, _ in ring(own)] == [world.rank, 1 - world.rank]
+        blocks = list(ring(own))
+        assert [source for source, _ in blocks] == [world.rank, 1 - world.rank]
+        with pytest.raises(dsc.InvalidArgError, match="block is memory that the ring has given"):
+            ring(blocks[-1][1])
     with pytest.raises(dsc.BadHandleError, match="ring: it was closed"):
         ring(own)
     x = np.zeros((1, 3, 4, 2), np.float32)

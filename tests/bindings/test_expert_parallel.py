@@ -252,6 +252,11 @@ def refuses(world):
     rows = plan.dispatch(tokens)
     refused(TypeError, "weights has element type float64; expected float32", plan.combine, rows, np.ones((3, 2)))
     refused(ValueError, "returned is None; expected what", plan.combine_backward, tokens, grad_weights=np.ones((3, 2), np.float32))
+    refused(ValueError, "grad_weights is None; expected an array with async_op", plan.combine_backward, tokens,
+            returned=np.ones((3, 2, 4), np.float32), out=np.empty((plan.rows, 4), np.float32), async_op=True)
+    to_first = world.moe_plan(np.zeros((3, 1), np.int32), 2)  # rank 1 gets no rows, and its array of none may lie anywhere
+    out = tokens[1:1] if world.rank == 1 else np.empty((to_first.rows, 4), np.float32)
+    assert to_first.dispatch(tokens, out).shape == (0 if world.rank == 1 else 6, 4)
     with world.batch():
         refused(dsc.StateError, "moe_combine: it is called inside batch", plan.combine, rows)
     group = world.split(0)

@@ -1,4 +1,5 @@
 /* Reductions of lists of tensors: equal to one reduction of each. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,11 +117,34 @@ static void other_counts_are_a_mismatch(void** state) {
   assert_int_equal(run_ranks(3, other_counts_body, NULL), 0);
 }
 
+/* Inputs that are not finite are told when all tensors are reduced: those of their buffer, and later ones. */
+static int nonfinite_body(rank_t* self) {
+  for (size_t buffer_bytes = 4; buffer_bytes <= 4096; buffer_bytes += 4092) {
+    float data[3][2] = {{1, 1}, {self->rank == 1 ? NAN : 9, 2}, {3, 3}};
+    dsc_tensor_t tensors[3] = {{0}};
+    for (int t = 0; t < 3; ++t)
+      tensors[t] = (dsc_tensor_t){
+          .struct_size = sizeof *tensors, .data = data[t], .count = 2, .dtype = DSC_DTYPE_F32, .device = -1};
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+    CHECK_RESULT(self, DSC_ERR_NONFINITE,
+                 dsc_all_reduce_coalesced(self->world, tensors, 3, DSC_OP_SUM, buffer_bytes));
+    CHECK(self, data[0][1] == 2 && isnan(data[1][0]) && data[1][1] == 4 && data[2][0] == 6);
+  }
+  return 0;
+}
+
+static void nonfinite_inputs(void** state) {
+  (void)state;
+  if (ranks_are_on_several_hosts()) skip(); /* the check does not go between hosts */
+  assert_int_equal(run_ranks(2, nonfinite_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_reduction_per_tensor),
       cmocka_unit_test(scaled_sums),
       cmocka_unit_test(other_counts_are_a_mismatch),
+      cmocka_unit_test(nonfinite_inputs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

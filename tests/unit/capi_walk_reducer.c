@@ -71,6 +71,8 @@ static void all_reduce_coalesced(void) {
   WALK(DSC_ERR_UNSUPPORTED, dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_BAND, 0));
   for (int i = 0; i < WRONG_TENSORS; ++i)
     WALK(expected[i], dsc_all_reduce_coalesced(W, &wrong[i], 1, DSC_OP_SUM, 0));
+  const dsc_tensor_t twice[] = {tensor(), good}; /* the same memory */
+  WALK_INVALID(dsc_all_reduce_coalesced(W, twice, 2, DSC_OP_SUM, 0));
   good.data = NULL;
   WALK_INVALID(dsc_all_reduce_coalesced(W, &good, 1, DSC_OP_SUM, 0));
 }

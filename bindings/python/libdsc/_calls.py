@@ -111,11 +111,12 @@ class Calls:
         reap()
         return None
 
-    def _call(self, function: Any, *arguments: Any) -> None:
+    def _call(self, function: Any, *arguments: Any, owner: Any = None) -> None:
         """Makes a call that blocks and has no work form."""
-        code = _interrupt.call(self._stop, function, self._handle, *arguments)
+        call = (_interrupt.call, self._stop, function, self._handle, *arguments)
+        code = _callbacks.call(self._stop, *call) if any(user_ops_in(owner)) else call[0](*call[1:])
         if code < 0:
-            self._fail(code, last_message(), op_name(function))
+            self._fail(code, last_message(), op_name(function), owner)
         reap()
 
     def _stop(self) -> None:

@@ -187,8 +187,8 @@ class MoePlan:
             weights: as given to combine().
             returned: what combine() wrote there; None: no gradients of the weights.
             out: [rows, hidden]; None: a new array like grad_out. Needed with async_op.
-            grad_weights: [..., top_k], where the gradients of the weights go; None: a new array of numpy. Needed with
-                async_op and returned.
+            grad_weights: [..., top_k], where the gradients of the weights go; None: a new array, a tensor if weights is
+                one. Needed with async_op and returned.
             dtype: as for dispatch().
         """
         try:
@@ -198,8 +198,12 @@ class MoePlan:
             kept = None
             if returned is not None:
                 kept = self._expected(returned, "returned", (*shape, hidden), given, dtype, False)
-                if grad_weights is None and not async_op:
-                    grad_weights = numpy_module().empty(shape, _dtypes.numpy_type(_weight_type(given)))
+                if grad_weights is None and async_op:
+                    raise ValueError("grad_weights is None; expected an array with async_op and returned")
+                if grad_weights is None:
+                    kind = _dtypes.numpy_type(_weight_type(given))
+                    is_tensor = hasattr(weights, "new_empty")
+                    grad_weights = weights.new_empty(shape) if is_tensor else numpy_module().empty(shape, kind)
             elif grad_weights is not None:
                 raise ValueError("returned is None; expected what combine() wrote there, for grad_weights")
             written = self._weights(grad_weights, "grad_weights", given, True)

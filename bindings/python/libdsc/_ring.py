@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Iterator, Optional, Sequence
 
@@ -43,8 +44,8 @@ class Ring:
             ...     # the next block is on its way
 
     Made once, for any number of passes. The first step has the rank's own block, step i that of rank - i. Blocks are
-    arrays of numpy over the ring's memory, or the caller's own for the first step: they are to read only, and their
-    contents change at the next step. Making a ring, and beginning a pass, are collective.
+    arrays of numpy, or tensors where the caller gives a tensor, over the ring's memory, or over the caller's own in the
+    first step: they are to read only, and hold something else after the next step (a program copies what it keeps). Making a ring, and beginning a pass, are collective.
 
     Args:
         world: the ranks that divide the sequence.
@@ -83,7 +84,7 @@ class Ring:
         """
         try:
             found = _buffers.describe(block, "block", dtype, False)
-            return self._loop(*self._begin(found, None, parts, dim))
+            return self._loop(*self._begin(found, None, parts, dim), likes=(block, None))
         except Exception as error:
             raise self._world._shown(error, "ring")
 
@@ -116,7 +117,7 @@ class Ring:
             sums = _buffers.describe(grad, "grad", grad_dtype, True)
             if sums.shape != found.shape:
                 raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, that of block")
-            return self._loop(*self._begin(found, sums, parts, dim))
+            return self._loop(*self._begin(found, sums, parts, dim), likes=(block, grad))
         except Exception as error:
             raise self._world._shown(error, "ring")
 
@@ -139,6 +140,7 @@ class Ring:
         to, kind = (None, 0) if grad is None else (grad.address, grad.dtype)
         arguments = (block.address, block.count, counts, block.dtype, to, kind)
         stop = self._world._stop
+        handle.kept = (handle.kept, owners)  # a signal handler may raise when the pass has begun
         code = _interrupt.call(stop, lib.dsc_ring_begin, handle.value, *arguments)
         if code < 0:
             self._world._fail(code, last_message(), "ring_begin")
@@ -159,7 +161,9 @@ class Ring:
             raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")
         return [block.shape[:at] + (length,) + block.shape[at + 1 :] for length in lengths]
 
-    def _loop(self, handle: _Handle, number: int, shapes: Any, own: Buffer, sums: Optional[Buffer]) -> Iterator[Any]:
+    def _loop(
+        self, handle: _Handle, number: int, shapes: Any, own: Buffer, sums: Optional[Buffer], *, likes: tuple[Any, Any]
+    ) -> Iterator[Any]:
         while True:
             if number != self._pass:
                 raise ValueError("another pass of this ring has begun; expected the steps of that one")
@@ -167,9 +171,13 @@ class Ring:
             if source < 0:
                 handle.kept = None
                 return
-            block = _view(data, shapes[source], own, handle)
-            block.flags.writeable = False
-            yield (source, block) if sums is None else (source, block, _view(grad, shapes[source], sums, handle))
+            block = _view(data, shapes[source], own, handle, likes[0])
+            if not hasattr(likes[0], "new_empty"):
+                block.flags.writeable = False
+            if sums is None:
+                yield source, block
+            else:
+                yield source, block, _view(grad, shapes[source], sums, handle, likes[1])
 
     def _next(self, handle: _Handle) -> tuple[int, int, int]:
         """Goes on to the next step, in slices, because a signal handler may have to run."""
@@ -195,7 +203,12 @@ class Ring:
         return self._handle
 
 
-def _view(address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle) -> Any:
-    """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory."""
+def _view(address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
+    """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory. A tensor, if the
+    caller gave one."""
     owner = own.owner if address == own.address else handle
-    return array_over(address, shape, _dtypes.view_type(own.dtype), owner)
+    array = array_over(address, shape, _dtypes.view_type(own.dtype), owner)
+    if not hasattr(like, "new_empty"):
+        return array
+    torch = sys.modules[type(like).__module__.partition(".")[0]]
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(like.dtype)

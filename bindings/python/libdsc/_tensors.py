@@ -105,8 +105,8 @@ def all_reduce_coalesced(
 
     Args:
         comm: the communicator.
-        arrays: as many and of the same counts and types on all ranks, on the host or on a GPU; they are written. On a GPU
-            the call waits for the current stream.
+        arrays: as many and of the same counts and types on all ranks, on the host or on a GPU; they are written, and must
+            not overlap. On a GPU the call waits for the current stream.
         op: as for all_reduce().
         buffer_bytes: a buffer is reduced when it holds so much; 0: 250 MiB.
         dtype: what the elements of all arrays are, such as "bf16".
@@ -114,4 +114,4 @@ def all_reduce_coalesced(
     buffer_bytes, number = integer("buffer_bytes", buffer_bytes, *SIZE), number_of(op)
     tensors = Tensors(comm, arrays, "arrays", dtype, True)
     wait_for_data(tensors)
-    comm._call(lib.dsc_all_reduce_coalesced, tensors.array, tensors.length, number, buffer_bytes)
+    comm._call(lib.dsc_all_reduce_coalesced, tensors.array, tensors.length, number, buffer_bytes, owner=op)

@@ -138,9 +138,9 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * @param[in] grad_dtype element type of gradients and of their sums: each addition rounds to it, so f32 suits
  * blocks of 16-bit floats; 0: a pass without gradients
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: block and grad must stay valid and untouched
- * until dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed. Threads: one
- * at a time per ring.
+ * Collective: yes. Blocking: until all ranks came. Ownership: block and grad are none of the ring's own
+ * memory, and must stay valid and untouched until dsc_ring_next() has given source -1, the next pass has
+ * begun or the ring is destroyed. Threads: one at a time per ring.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with both numbers;
  * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_MISMATCH naming the counts and types
  * of ranks that differ, or the steps at which they left the pass before: the ring is revoked and comm goes
@@ -163,7 +163,7 @@ DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t 
  *
  * @param[in] ring ring
  * @param[in] timeout_ms milliseconds, 0 or more; -1: until the block is there. Every message has the
- * communicator's time-out besides
+ * time-out besides that the communicator had when the ring was made
  * @param[out] source rank whose block it is; -1: none is left
  * @param[out] block first element of the block, to read only; NULL if source is -1
  * @param[out] count elements of the block; 0 if source is -1

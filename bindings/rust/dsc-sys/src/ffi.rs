@@ -2123,7 +2123,7 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `tensors` (inout): same counts and types in the same order on all ranks; data is replaced
-    ///   by the result
+    ///   by the result. Their memory must not overlap
     /// - `n_tensors` (in): number of tensors, 0 or more
     /// - `op` (in): reduction, see dsc_all_reduce(); it must exist for the type of each tensor
     /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
@@ -2133,8 +2133,9 @@ extern "C" {
     /// one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does
-    /// not have; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which
-    /// tensors of later buffers are unchanged and those of earlier ones are reduced. Since 0.1.
+    /// not have; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the
+    /// elements are unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the
+    /// element that is told counts within its buffer. Since 0.1.
     pub fn dsc_all_reduce_coalesced(
         comm: *mut dsc_comm_t,
         tensors: *const dsc_tensor_t,
@@ -3209,9 +3210,9 @@ extern "C" {
     /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
     ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: block and grad must stay valid
-    /// and untouched until dsc_ring_next() has given source -1, the next pass has begun or the ring
-    /// is destroyed. Threads: one at a time per ring.
+    /// Collective: yes. Blocking: until all ranks came. Ownership: block and grad are none of the
+    /// ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
+    /// -1, the next pass has begun or the ring is destroyed. Threads: one at a time per ring.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
     /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_MISMATCH
@@ -3232,7 +3233,7 @@ extern "C" {
     ///
     /// - `ring` (in): ring
     /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
-    ///   has the communicator's time-out besides
+    ///   has the time-out besides that the communicator had when the ring was made
     /// - `source` (out): rank whose block it is; -1: none is left
     /// - `block` (out): first element of the block, to read only; NULL if source is -1
     /// - `count` (out): elements of the block; 0 if source is -1

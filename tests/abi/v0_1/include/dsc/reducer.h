@@ -114,7 +114,8 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
  * default stream.
  *
  * @param[in] comm communicator
- * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the result
+ * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the
+ * result. Their memory must not overlap
  * @param[in] n_tensors number of tensors, 0 or more
  * @param[in] op reduction, see dsc_all_reduce(); it must exist for the type of each tensor
  * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
@@ -123,8 +124,9 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
  * Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads: one at a time
  * per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does not have;
- * DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which tensors of later buffers are
- * unchanged and those of earlier ones are reduced
+ * DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the elements are
+ * unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the element that is told counts
+ * within its buffer
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
