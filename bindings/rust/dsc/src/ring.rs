@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::size_of_val;
+use std::mem::{size_of, size_of_val};
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
