@@ -1,4 +1,4 @@
-// Which tokens of a sequence a rank holds, and what of a causal attention it computes. Pure.
+// Functions that tell which tokens of a sequence a rank holds, and what of a causal attention it computes.
 #pragma once
 
 #include <array>

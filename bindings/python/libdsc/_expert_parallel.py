@@ -37,7 +37,7 @@ class _OnPlan:
 
 
 class MoePlan:
-    """Which token goes to which rank for its experts, for one layer and step. Made by Communicator.moe_plan().
+    """Says which token goes to which rank for its experts, for one layer and step. Made by Communicator.moe_plan().
 
         plan = comm.moe_plan(expert_ids, experts=64)
         rows = plan.dispatch(tokens)                  # grouped by this rank's experts: see expert_rows

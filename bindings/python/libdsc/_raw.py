@@ -491,7 +491,7 @@ class ClipOptions(ctypes.Structure):
 
 
 class CausalWork(ctypes.Structure):
-    """Which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
+    """Says which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
 
     struct_size: int  # size of this struct as the caller compiled it
     query_begin: int  # first of this rank's queries that see something

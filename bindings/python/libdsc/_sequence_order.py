@@ -1,4 +1,4 @@
-"""Which tokens of a sequence a rank holds, and what of a causal attention it computes."""
+"""Tells which tokens of a sequence a rank holds, and what of a causal attention it computes."""
 
 from __future__ import annotations
 

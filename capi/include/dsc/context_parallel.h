@@ -42,7 +42,7 @@ enum dsc_sequence_order {
   DSC_SEQUENCE_ORDER_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which queries of a rank see which keys of a block, as positions in what the two ranks hold. */
+/** @brief Says which queries of a rank see which keys of a block, as positions in what the two ranks hold. */
 typedef struct dsc_causal_work {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   size_t query_begin;  /**< first of this rank's queries that see something */

@@ -63,7 +63,7 @@
 extern "C" {
 #endif
 
-/** @brief Which row goes where, for one layer and step. Its value is an id, never an address. Thread-safety:
+/** @brief A plan says which row goes where. Its value is an id, never an address. Thread-safety:
  * one thread at a time for calls that exchange rows, any thread for queries and destroy. */
 typedef struct dsc_moe_plan dsc_moe_plan_t;
 

@@ -264,7 +264,7 @@ enum dsc_map_direction {
   DSC_MAP_DIRECTION_FORCE32 = 0x7fffffff
 };
 
-/** @brief Which rows of an expert are dropped beyond its capacity; see expert_parallel.h. */
+/** @brief Selects the rows that an expert drops beyond its capacity; see expert_parallel.h. */
 typedef int32_t dsc_moe_drop_t;
 
 /** @brief Values of ::dsc_moe_drop_t. */

@@ -61,7 +61,7 @@ pub type dsc_tensor_mapping_t = i32;
 /// Chooses the step of a mapping: of activations or of their gradients.
 pub type dsc_map_direction_t = i32;
 
-/// Which rows of an expert are dropped beyond its capacity; see expert_parallel.h.
+/// Selects the rows that an expert drops beyond its capacity; see expert_parallel.h.
 pub type dsc_moe_drop_t = i32;
 
 /// How rows travel to the experts; see expert_parallel.h.
@@ -422,7 +422,7 @@ pub struct dsc_ring_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Which row goes where, for one layer and step. Its value is an id, never an address.
+/// A plan says which row goes where. Its value is an id, never an address.
 ///
 /// Thread-safety: one thread at a time for calls that exchange rows, any thread for queries and
 /// destroy.
@@ -749,7 +749,7 @@ pub struct dsc_clip_options_t {
     pub reserved: i32,
 }
 
-/// Which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_causal_work_t {

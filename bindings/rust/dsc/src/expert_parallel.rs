@@ -58,7 +58,7 @@ impl MoeOptions {
     }
 }
 
-/// Which token goes to which rank for its experts, for one layer and step.
+/// Says which token goes to which rank for its experts, for one layer and step.
 ///
 /// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by slot.
 /// All buffers are memory of the host; the numbers are those of dsc/expert_parallel.h.

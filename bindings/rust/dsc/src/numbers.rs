@@ -247,11 +247,11 @@ numbers! {
 }
 
 numbers! {
-    /// Which rows of an expert are dropped beyond its capacity; see [`MoeOptions`](crate::MoeOptions).
+    /// Selects the rows that an expert drops beyond its capacity; see [`MoeOptions`](crate::MoeOptions).
     MoeDrop {
-        /// Those of the last tokens.
+        /// It drops the rows of the last tokens.
         Latest = DSC_MOE_DROP_LATEST,
-        /// Those of the lowest router weights; of equal ones the last tokens'.
+        /// It drops the rows of the lowest router weights; of equal ones those of the last tokens.
         Lightest = DSC_MOE_DROP_LIGHTEST,
     }
 }
@@ -259,9 +259,9 @@ numbers! {
 numbers! {
     /// How rows travel to the experts; see [`MoePlan::dispatch`](crate::MoePlan::dispatch).
     MoePayload {
-        /// As they are.
+        /// Rows travel as they are.
         Plain = DSC_MOE_PAYLOAD_PLAIN,
-        /// As 8-bit floats, with one f32 scale for each 128 elements.
+        /// Rows travel as 8-bit floats, with one f32 scale for each 128 elements.
         F8E4M3 = DSC_MOE_PAYLOAD_F8E4M3,
     }
 }

@@ -242,7 +242,7 @@ unsafe fn elements<'a, T>(at: *const c_void, count: usize) -> &'a [T] {
 
 /// # Safety
 ///
-/// As of elements(), and nobody else uses them.
+/// The caller keeps what elements() asks for, and nobody else uses the elements.
 unsafe fn elements_mut<'a, T>(at: *mut c_void, count: usize) -> &'a mut [T] {
     if count == 0 {
         return &mut [];

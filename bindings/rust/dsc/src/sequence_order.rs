@@ -1,4 +1,4 @@
-//! Which tokens of a sequence a rank holds, and what of a causal attention it computes.
+//! Tells which tokens of a sequence a rank holds, and what of a causal attention it computes.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub enum SequenceOrder {
     Zigzag,
 }
 
-/// Which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CausalWork {
     /// This rank's queries that see something; may be empty.
