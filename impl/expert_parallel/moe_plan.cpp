@@ -1,7 +1,6 @@
 #include "expert_parallel/moe_plan.hpp"
 
 #include <array>
-#include <cstdio>
 #include <cstring>
 
 #include "base/error.hpp"
@@ -10,6 +9,7 @@
 #include "dtype/dtype.hpp"
 #include "expert_parallel/fp8_rows.hpp"
 #include "expert_parallel/row_sums.hpp"
+#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {
@@ -19,6 +19,18 @@ uint64_t tag_of(const MoeSettings& settings) noexcept {
   tag = mix_id(tag, settings.capacity);
   tag = mix_id(tag, static_cast<uint64_t>(settings.drop));
   return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would stand for no tag
+}
+
+void note_settings(Call& call, const MoeSettings& settings) noexcept {
+  NoteWriter note(call);
+  note.add("experts ");
+  note.add(settings.experts);
+  note.add(", top_k ");
+  note.add(settings.top_k);
+  note.add(", capacity ");
+  note.add(settings.capacity);
+  if (settings.drop == DSC_MOE_DROP_LIGHTEST) note.add(", lightest");
+  if (settings.padded) note.add(", padded");
 }
 
 constexpr size_t kMostRows = SIZE_MAX / 16;  // so that sums of a few such numbers do not overflow
@@ -41,9 +53,7 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   call.recv = received.data();
   call.count = block;
   call.tag = tag_of(settings);
-  std::snprintf(call.note, sizeof call.note, "experts %zu, top_k %zu, capacity %zu%s%s", settings.experts,
-                settings.top_k, settings.capacity, settings.drop == DSC_MOE_DROP_LIGHTEST ? ", lightest" : "",
-                settings.padded ? ", padded" : "");
+  note_settings(call, settings);
   comm.run(call);
   std::vector<size_t> rows(layout.own().count * ranks);
   size_t total = 0;
