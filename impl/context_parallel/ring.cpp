@@ -121,7 +121,7 @@ void BlockRing::compare(const RingPass& pass) {
   if (pass.grad_dtype != 0) note.add(dtype_name(pass.grad_dtype));
   if (pass_) note.add(", left at ");
   if (pass_) note.add(static_cast<size_t>(step_));
-  const auto types = static_cast<uint64_t>(pass.dtype * 256 + pass.grad_dtype);
+  const auto types = static_cast<uint64_t>(pass.dtype) * 256 + static_cast<uint64_t>(pass.grad_dtype);
   call.tag = hash_of(pass.blocks, mix_id(types, pass_ ? static_cast<uint64_t>(step_) + 1 : 0));
   channel_->run(call);
 }
