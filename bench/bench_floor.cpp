@@ -47,10 +47,10 @@ class FloorEngine : public bench::Engine {
   }
   bool ends_together() const override { return true; }
   float expected(const bench::Call& c, size_t i) const override {
-    const Matrix m(c.count, c.ranks);
     if (c.op == Op::all_reduce)  // the fill of rank 0
       return factor *
              (bench::expected(Op::broadcast, c.rank, c.ranks, c.count, i) + static_cast<float>(c.rank));
+    const Matrix m(c.count, c.ranks);
     if (c.op == Op::gather_columns)
       return bench::fill_value(c.rank, i / m.columns * m.width + i % m.columns % m.width);
     if (c.op != Op::reduce_scatter_columns) return bench::fill_value(c.rank, i);

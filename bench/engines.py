@@ -97,8 +97,8 @@ def torch_python() -> str | None:
 class Runner:
     """Runs one measurement after another out of a build's bench folder."""
 
-    def __init__(self, folder: Path, op: str, quick: bool, hosts: int = 1):
-        self.folder, self.op, self.quick, self.hosts = folder, op, quick, hosts
+    def __init__(self, folder: Path, op: str, quick: bool, hosts: int = 1, bind: bool = False):
+        self.folder, self.op, self.quick, self.hosts, self.bind = folder, op, quick, hosts, bind
         self.runs = 0
 
     def run(self, engine: Engine, ranks: int, size: int) -> dict:
@@ -136,6 +136,8 @@ class Runner:
             options = ["--oversubscribe"] if engine.name == "openmpi" else []
             if engine.name == "openmpi" and os.geteuid() == 0:
                 options.append("--allow-run-as-root")
+            if engine.name == "mpich" and self.bind:
+                options += ["-bind-to", "core"]
             command, copies = [engine.launcher, *options, "-n", str(ranks), driver, *words], 1
         places = [rank * self.hosts // ranks for rank in range(copies)]
         if network:
@@ -151,7 +153,7 @@ class Runner:
                 stdout=subprocess.PIPE if rank == 0 else errors,
                 stderr=errors,
                 text=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=functools.partial(prepare_rank, rank if self.bind and copies > 1 else None),
             )
             for rank in range(copies)
         ]
@@ -187,6 +189,14 @@ class Runner:
 def end_with_parent() -> None:
     """In the child: nothing goes on measuring when the report was killed."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def prepare_rank(bound: int | None) -> None:
+    """In the child; a bound rank keeps to one processor."""
+    end_with_parent()
+    if bound is not None:
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {processors[bound % len(processors)]})
 
 
 def wait_for(processes: list[subprocess.Popen], errors) -> str:

@@ -76,6 +76,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=None, help="default: 3")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write rows, machine and every run to FILE")
     parser.add_argument("--quick", action="store_true", help="one round, two sizes, few repetitions: does it work?")
+    parser.add_argument("--bind", action="store_true", help="bind each rank to a processor, as Open MPI does by itself")
     parser.add_argument("--install-peers", action="store_true", help="first install the packages of the chosen peers")
     parser.add_argument("--build", type=Path, default=root / "build", metavar="FOLDER", help="default: build")
     options = parser.parse_args()
@@ -162,7 +163,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace, op: str, chosen: list):
         self.options, self.op, self.chosen = options, op, chosen
-        self.runner = Runner(options.build / "bench", op, options.quick, options.hosts)
+        self.runner = Runner(options.build / "bench", op, options.quick, options.hosts, options.bind)
         self.runs: list[dict] = []
         self.failed: set[tuple[str, int]] = set()
 

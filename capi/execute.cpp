@@ -21,7 +21,7 @@ void check_work_of_batch(const Comm& comm, dsc_work_t** work) {
          "work is not NULL in a batch, which has one work of its own: see dsc_batch_end()");
 }
 
-void execute(Comm& comm, Call call, void* stream, dsc_work_t** work) {
+void execute(Comm& comm, Call& call, void* stream, dsc_work_t** work) {
   check_work_of_batch(comm, work);
   call.stream = stream;
   if (comm.coalesced) {

@@ -1,5 +1,5 @@
 /*
- * Messages around a ring. A send completes when its receiver has the data, so both directions are started
+ * Messages around a ring. A send completes when its receiver has come, so both directions are started
  * before either is waited for.
  *
  *   dscrun -n 4 -- ./07_send_recv

@@ -14,14 +14,6 @@ size_t longest_of(const Call& call) noexcept {
   return blocks ? *std::max_element(blocks->lengths.begin(), blocks->lengths.end()) : call.count;
 }
 
-bool divides(Pattern pattern) noexcept {
-  return pattern == Pattern::kReduceScatter || pattern == Pattern::kScatter || pattern == Pattern::kAllToAll;
-}
-
-bool collects(Pattern pattern) noexcept {
-  return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
-}
-
 // Puts one end of a block into a member's columns.
 void place_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
   start = columns.start_of(member);

@@ -26,6 +26,24 @@ enum class Pattern : uint8_t {
 
 Pattern pattern_of(OpKind kind) noexcept;
 
+constexpr bool reduces(Pattern pattern) noexcept {
+  return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
+}
+// True if each receiver gets another block of a sender's.
+constexpr bool divides(Pattern pattern) noexcept {
+  return pattern == Pattern::kReduceScatter || pattern == Pattern::kScatter || pattern == Pattern::kAllToAll;
+}
+// True if a receiver gets a block of each sender.
+constexpr bool collects(Pattern pattern) noexcept {
+  return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
+}
+constexpr bool only_root_sends(Pattern pattern) noexcept {
+  return pattern == Pattern::kBroadcast || pattern == Pattern::kScatter;
+}
+constexpr bool only_root_receives(Pattern pattern) noexcept {
+  return pattern == Pattern::kReduce || pattern == Pattern::kGather;
+}
+
 // Where the elements of a block lie relative to its first one: in rows of `length` elements, whose starts are
 // `stride` elements apart. A contiguous block is one row.
 struct Rows {
@@ -68,22 +86,15 @@ struct Transfer {
   std::byte* recv_at(size_t element) const noexcept { return recv + element * element_bytes; }
   size_t bytes_of(size_t elements) const noexcept { return elements * element_bytes; }
 
-  bool reduces() const noexcept {
-    return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce ||
-           pattern == Pattern::kReduceScatter;
-  }
+  bool reduces() const noexcept { return dsc::reduces(pattern); }
   // True if a rank that reduces a part of the result writes it to all ranks that receive it.
   bool shares_result() const noexcept {
     return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce;
   }
   // True if each receiver gets other elements of a sender; otherwise all receivers get the same ones.
   bool is_divided() const noexcept { return parts > 1; }
-  bool sends(int member) const noexcept {
-    return (pattern != Pattern::kBroadcast && pattern != Pattern::kScatter) || member == root;
-  }
-  bool receives(int member) const noexcept {
-    return (pattern != Pattern::kReduce && pattern != Pattern::kGather) || member == root;
-  }
+  bool sends(int member) const noexcept { return !only_root_sends(pattern) || member == root; }
+  bool receives(int member) const noexcept { return !only_root_receives(pattern) || member == root; }
 
   // outgoing() leaves out the receiver's end of a block, received_from() the sender's.
   Block outgoing(int receiver) const noexcept;

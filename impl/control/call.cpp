@@ -95,19 +95,19 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
-// The fields are mixed one after the other, so that exchanged values change the result.
+// Each field has a place of its own in one of three chains, so that exchanged values change the result. One
+// chain would take a small operation as long as copying its data.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);
-  uint64_t hash = mix(group + 0x9e3779b97f4a7c15u, sequence);
-  hash = mix(hash, call.count);
-  hash = mix(hash, call.tag);
-  hash = mix(hash, call.op_id);
-  hash = mix(hash, prescale);
-  hash = mix(hash,
-             static_cast<uint64_t>(static_cast<uint32_t>(call.dtype)) << 32 | static_cast<uint32_t>(call.op));
-  return mix(hash, static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 16 |
-                       uint64_t{call.nonfinite} << 8 | call.kind);
+  const uint64_t types =
+      static_cast<uint64_t>(static_cast<uint32_t>(call.dtype)) << 32 | static_cast<uint32_t>(call.op);
+  const uint64_t kind = static_cast<uint64_t>(static_cast<uint32_t>(call.root)) << 16 |
+                        uint64_t{call.nonfinite} << 8 | call.kind;
+  const uint64_t where = mix(mix(group + 0x9e3779b97f4a7c15u, sequence), call.count);
+  const uint64_t what = mix(mix(mix(0xd1b54a32d192ed03u, types), kind), call.tag);
+  const uint64_t how = mix(mix(0x8cb92ba72f3d8dd7u, call.op_id), prescale);
+  return mix(mix(where, what), how);
 }
 
 uint64_t hash_of(const BlockList& blocks) noexcept {

@@ -21,6 +21,16 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
+constexpr size_t kMostSmallBytes = 1024;
+
+// Data of all members up to this size is neither divided nor worth zero copy, and all blocks fit into a stage
+// in one part.
+size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
+  const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
+  const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
+  return std::min(kMostSmallBytes, all / members);
+}
+
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 
 // The latest operation is packed into one word so that it can be read atomically: kind, root or peer plus 1,
@@ -48,6 +58,7 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
       size_(static_cast<int>(world_ranks_.size())),
       tuning_(world->tuning_of(size_)),
       geometry_(size_, tuning_),
+      small_block_(largest_small_block(tuning_, static_cast<size_t>(size_))),
       recorder_(world->trace_entries()) {
   const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
   rank_ = static_cast<int>(self - world_ranks_.begin());

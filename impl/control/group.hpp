@@ -60,18 +60,29 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t>& local_ranks() const noexcept { return world_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
+  // Up to this size of the block of each member, data moves at once with the comparison of calls.
+  size_t small_block() const noexcept { return small_block_; }
 
   // --- Arrival. An epoch is one barrier round of all members; every collective takes one or more. A rank
   // that has seen all others at epoch t may overwrite what it published at t - 1. Only the thread that drives
   // the group's collectives calls these functions.
   uint64_t epoch() const noexcept { return epoch_; }
   Slot& next_slot() noexcept { return slot(rank_, epoch_ + 1); }
-  std::byte* next_stage() noexcept { return stage(rank_, epoch_ + 1); }
   void arrive() noexcept {  // at the next epoch
     ++epoch_;
     arrived_upto_ = 0;
     slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
     notify_all_members();
+  }
+  // Fetches the lines of the next slot, and of so many bytes of data, ahead of the next arrival.
+  void prepare_arrival(size_t bytes) const noexcept {
+    own_lines(&slot(rank_, epoch_ + 1), 1);
+    if (bytes > kSlotDataBytes) own_lines(stage(rank_, epoch_ + 1), bytes);
+  }
+  // Fetches cache lines that this rank will write next. Others have read them last, so that the write would
+  // wait for them.
+  static void own_lines(const void* first, size_t bytes) noexcept {
+    for (size_t at = 0; at < bytes; at += kProcessorLine) own_line(static_cast<const std::byte*>(first) + at);
   }
   bool all_arrived() noexcept {  // at the current epoch
     while (arrived_upto_ < size_ && member_arrived(arrived_upto_)) ++arrived_upto_;
@@ -93,6 +104,10 @@ class Group : public std::enable_shared_from_this<Group> {
   }
   std::byte* stage(int member, uint64_t epoch) const noexcept {
     return base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride + sizeof(Slot);
+  }
+  // Returns where a member's data of an operation lies that has only so much.
+  std::byte* data(int member, uint64_t epoch, size_t bytes) const noexcept {
+    return bytes <= kSlotDataBytes ? slot(member, epoch).data.data() : stage(member, epoch);
   }
   // Returns lengths of the blocks that a member sends to each member, followed by those that it expects from
   // each.
@@ -219,6 +234,14 @@ class Group : public std::enable_shared_from_this<Group> {
   FixedText<64> describe_member(int member) const noexcept;
 
  private:
+  static constexpr size_t kProcessorLine = 64;
+  static void own_line([[maybe_unused]] const void* line) noexcept {
+#if defined(__x86_64__)
+    asm volatile("prefetchw (%0)" ::"r"(line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
   void leave_because(uint32_t reason) noexcept;
   Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> local_ranks);
   void make_segment();
@@ -239,6 +262,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int rank_ = -1;
   const Tuning tuning_;
   const Geometry geometry_;
+  const size_t small_block_;
   std::vector<std::shared_ptr<Mapping>> mappings_;
   std::vector<std::byte*> bases_;
   std::vector<Notifier*> notifiers_;  // one entry per process

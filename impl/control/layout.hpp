@@ -17,7 +17,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr size_t kLine = 128;  // two lines of 64 bytes, because processors prefetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };
@@ -43,9 +43,8 @@ struct CallFields {
   int32_t op;
   int32_t root;
   uint8_t kind;
-  uint8_t has_payload;  // the first part of the data is already in the stage
   uint8_t nonfinite;
-  uint8_t unused;
+  uint8_t unused[2];
 };
 
 // Location of a shared buffer: a segment of the world's memory and an offset. Segment 0 means private memory.
@@ -54,13 +53,19 @@ struct SharedPlace {
   uint64_t offset;
 };
 
-// A rank's arrival at an epoch. `epoch` is stored last, after everything else.
+// Data of at most this size lies in the line that carries its owner's arrival.
+inline constexpr size_t kSlotDataBytes = kLine - 3 * sizeof(uint64_t);
+
+// A rank's arrival at an epoch. `epoch` is stored last, after everything else. The first line is all that
+// the other ranks read of a small operation, because each line costs them a transfer between processors.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> epoch;
   uint64_t fingerprint;
+  uint64_t has_payload;  // 1: the first part of the data is already in `data` or in the stage
+  std::array<std::byte, kSlotDataBytes> data;
   CallFields call;
   SharedPlace send;
-  alignas(kLine) SharedPlace recv;
+  SharedPlace recv;
   uint64_t sequence;
   char note[40];
   uint64_t nonfinite_count;  // among the inputs that this rank has read
@@ -110,11 +115,13 @@ struct alignas(kLine) MemberState {
   std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data that others wait for
 };
 
-// One message from one rank to another; posts alternate by the parity of the message's number.
+// One message from one rank to another; posts alternate by the parity of the message's number, which is
+// stored last. The first line is all that the other end reads of a small message.
 struct alignas(kLine) MessagePost {
   std::atomic<uint64_t> number;
   uint64_t fingerprint;
-  CallFields call;
+  std::array<std::byte, kSlotDataBytes> data;
+  alignas(kLine) CallFields call;
   SharedPlace place;
 };
 

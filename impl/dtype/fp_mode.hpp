@@ -12,8 +12,14 @@ namespace dsc {
 
 class FpMode {
  public:
-  FpMode() : saved_(get()) { set(kDefault); }
-  ~FpMode() { set(saved_); }
+  // Setting the mode takes longer than a small reduction, so it is set only if it differs. Flags that a
+  // reduction raises are taken back.
+  FpMode() : saved_(get()) {
+    if ((saved_ & ~kFlags) != kDefault) set(kDefault);
+  }
+  ~FpMode() {
+    if (get() != saved_) set(saved_);
+  }
   FpMode(const FpMode&) = delete;
   FpMode& operator=(const FpMode&) = delete;
 
@@ -21,11 +27,13 @@ class FpMode {
 #if defined(__x86_64__)
   using Word = uint32_t;
   static constexpr Word kDefault = 0x1f80;  // all exceptions masked, all flags clear
+  static constexpr Word kFlags = 0x3f;
   static Word get() { return _mm_getcsr(); }
   static void set(Word word) { _mm_setcsr(word); }
 #elif defined(__aarch64__)
   using Word = uint64_t;
   static constexpr Word kDefault = 0;
+  static constexpr Word kFlags = 0;  // they are in another register
   static Word get() {
     Word word;
     asm volatile("mrs %0, fpcr" : "=r"(word));

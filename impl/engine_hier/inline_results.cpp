@@ -14,10 +14,6 @@
 namespace dsc {
 namespace {
 
-bool reduces(Pattern pattern) noexcept {
-  return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
-}
-
 // The bytes that each rank contributes to a call. It is computed once per operation, because computing the
 // lengths anew for every rank would take time quadratic in the number of ranks.
 class PartSizes {

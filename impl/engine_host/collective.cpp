@@ -1,16 +1,11 @@
 #include "engine_host/collective.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <map>
-
-#include "base/fixed_text.hpp"
-#include "comm/describe.hpp"
 
 namespace dsc {
 
 Collective::Collective(Group& group, const Call& call, uint64_t sequence) noexcept
-    : Operation(group, call, sequence), transfer_(call, group.rank(), group.size()) {
+    : ComparedOperation(group, call, sequence), transfer_(call, group.rank(), group.size()) {
   set_bytes(transfer_.send_bytes, transfer_.recv_bytes);
 }
 
@@ -93,16 +88,12 @@ Progress Collective::compare_found() {
 }
 
 void Collective::arrive() {
-  Slot& slot = group_.next_slot();
-  slot.call = fields_of(call_);
-  slot.sequence = sequence_;
-  slot.fingerprint = fingerprint(group_.id(), sequence_, slot.call);
+  Slot& slot = describe_call();
   slot.send = slot.recv = {0, 0};
-  if (call_.note[0] != 0 || slot.note[0] != 0) std::memcpy(slot.note, call_.note, sizeof slot.note);
   if (transfer_.pattern != Pattern::kNothing && ZeroCopy::worthwhile(group_, transfer_)) expose_buffers(slot);
   exposed_ = slot.send.segment != 0 && transfer_.sends(transfer_.rank);
   payload_shown_ = !exposed_;
-  slot.call.has_payload = payload_shown_ ? 1 : 0;
+  slot.has_payload = payload_shown_ ? 1 : 0;
   if (payload_shown_ && transfer_.pattern != Pattern::kNothing) stage().fill_first();
   if (!transfer_.knows_all()) {
     uint64_t* lengths = group_.lengths(group_.rank(), group_.epoch() + 1);
@@ -127,35 +118,7 @@ void Collective::expose_buffers(Slot& slot) {
   slot.recv = recv_range_.place;
 }
 
-bool Collective::verify() {
-  const uint64_t mine = group_.slot(group_.rank(), group_.epoch()).fingerprint;
-  bool equal = true;
-  for (int member = 0; member < group_.size(); ++member)
-    equal = equal && group_.slot(member, group_.epoch()).fingerprint == mine;
-  if (equal) return transfer_.knows_all() || verify_blocks();
-  std::vector<std::string> calls;
-  std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
-  for (int member = 0; member < group_.size(); ++member) {
-    const Slot& slot = group_.slot(member, group_.epoch());
-    calls.push_back(describe(slot.call, bounded_text(slot.note).c_str()));
-    by_fingerprint[slot.fingerprint].push_back(member);
-  }
-  // The ranks at fault are those that differ from the majority or, with a tie, from the lowest rank.
-  const auto most =
-      std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {
-        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
-                                                  : a.second.front() > b.second.front();
-      });
-  std::vector<int32_t> others;
-  for (int member = 0; member < group_.size(); ++member)
-    if (group_.slot(member, group_.epoch()).fingerprint != most->first) others.push_back(member);
-  std::string text = "ranks called different operations: " + describe_difference(calls);
-  if (std::ranges::all_of(calls, [&](const std::string& call) { return call == calls.front(); }))
-    text += "; " + list_ranks(group_.shown_ranks(others)) + (others.size() == 1 ? " has" : " have") +
-            " other sizes";
-  revoke(DSC_ERR_MISMATCH, others, text);
-  return false;
-}
+bool Collective::verify() { return calls_agree() && (transfer_.knows_all() || verify_blocks()); }
 
 // For every pair, the sent length must equal the expected one. Every rank checks all pairs, so that all
 // reach the same result before data is written. The lengths are copied first, because a corrupted or
@@ -206,7 +169,7 @@ void Collective::choose_path() {
   }
   bool all_shown = true;
   for (int member = 0; member < group_.size(); ++member)
-    all_shown = all_shown && group_.slot(member, group_.epoch()).call.has_payload != 0;
+    all_shown = all_shown && group_.slot(member, group_.epoch()).has_payload != 0;
   Staged& staged = stage();
   if (all_shown) staged.find_shown();
   move_by(staged.algorithm());

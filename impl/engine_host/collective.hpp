@@ -6,13 +6,13 @@
 #include <optional>
 #include <variant>
 
-#include "engine_host/operation.hpp"
+#include "engine_host/compared.hpp"
 #include "engine_host/staged.hpp"
 #include "engine_host/zero_copy.hpp"
 
 namespace dsc {
 
-class Collective final : public Operation {
+class Collective final : public ComparedOperation {
  public:
   Collective(Group& group, const Call& call, uint64_t sequence) noexcept;
 
@@ -23,9 +23,6 @@ class Collective final : public Operation {
     return !awaits_arrival || group_.all_arrived() || group_.revoked();
   }
   Progress depart() override { return leave(); }
-
- protected:
-  bool misses(int member) const noexcept override { return !group_.member_arrived(member); }
 
  private:
   enum class Phase { kQueued, kArriving, kMoving, kMoved, kComparing, kLeaving };

@@ -57,15 +57,21 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
 
 HostEngine::HostEngine(const std::shared_ptr<Group>& group, std::shared_ptr<const WorldInfo> info,
                        int timeout_ms)
-    : GroupEngine(identity_of(*group), members_of(group), std::move(info), timeout_ms), group_(group) {
+    : GroupEngine(identity_of(*group), members_of(group), std::move(info), timeout_ms),
+      group_(group),
+      queues_by_peer_(2 * static_cast<size_t>(group->size())) {
   ProgressEngine::get();  // made here, where lack of memory can be reported
 }
 
 OpQueue& HostEngine::queue_for(const Call& call) {
   if (!is_message(call.kind)) return collectives_;
+  const bool sends = call.kind == OpKind::kSend;
+  std::atomic<OpQueue*>& known = queues_by_peer_[2 * static_cast<size_t>(call.root) + (sends ? 0 : 1)];
+  if (OpQueue* const queue = known.load(std::memory_order_acquire)) return *queue;
   MutexLock lock(queues_mutex_);
-  auto& queues = call.kind == OpKind::kSend ? send_queues_ : recv_queues_;
-  return queues.try_emplace(call.root, *this).first->second;
+  OpQueue& queue = (sends ? send_queues_ : recv_queues_).try_emplace(call.root, *this).first->second;
+  known.store(&queue, std::memory_order_release);
+  return queue;
 }
 
 Failure HostEngine::refusal(const Operation& operation) const noexcept {
@@ -82,10 +88,10 @@ void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t number) 
 }
 
 std::optional<Failure> HostEngine::finish(Operation& operation, Progress progress) noexcept {
-  const int64_t end = tick_now();
   const Call& call = operation.call();
   if (operation.found().count > 0) state.nonfinite->add(call.kind, operation.sequence(), operation.found());
   if (progress == Progress::kDone) {
+    const int64_t end = operation.end_ticks();
     operation.end(end, DSC_OK);
     const int64_t met = operation.met_ticks();
     stats.add(call.kind, operation.bytes(), ticks_to_ns(met - operation.started_ticks()),
@@ -93,7 +99,7 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
     return std::nullopt;
   }
   std::optional<Failure> failure = operation.failure();
-  operation.end(end, failure->code);
+  operation.end(tick_now(), failure->code);
   if (failure->code != DSC_ERR_NONFINITE) {  // which does not fail the group
     state.note_reported();
     group_->tell_failure();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/engine.hpp"
 #include "control/consensus.hpp"
@@ -97,6 +98,9 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   const std::shared_ptr<Group> group_;
   OpQueue collectives_{*this};
   Mutex queues_mutex_;
+  // The queues by peer, the one of sends before the one of receives, so that a message finds its queue
+  // without the lock.
+  std::vector<std::atomic<OpQueue*>> queues_by_peer_;
   std::map<int32_t, OpQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::map<int32_t, OpQueue> recv_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::atomic<bool> sleeps_soon_{false};

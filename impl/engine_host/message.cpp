@@ -1,22 +1,26 @@
 #include "engine_host/message.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
 #include "engine_host/zero_copy.hpp"
 
 namespace dsc {
+
 Message::Message(Group& group, const Call& call, uint64_t number) noexcept
-    : Operation(group, call, number), peer_(call.root), bytes_(call.count * dtype_bytes(call.dtype)) {
+    : Operation(group, call, number),
+      peer_(call.root),
+      bytes_(call.count * dtype_bytes(call.dtype)),
+      is_short_(bytes_ <= group.geometry().chunk_bytes && bytes_ < group.tuning().zero_copy_min_bytes) {
   set_bytes(call.kind == OpKind::kSend ? bytes_ : 0, call.kind == OpKind::kSend ? 0 : bytes_);
   const size_t chunk_bytes = group.geometry().chunk_bytes;
-  chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
+  if (!is_short_) chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
 }
 
-// Publishes this end. Both ends compute the fingerprint from the same neutral call, so that they can
-// compare.
-void Message::post(MessagePost& mine) noexcept {
+// Both ends compute the fingerprint from the same neutral call, so that they can compare.
+void Message::describe_call(MessagePost& mine) noexcept {
   mine.call = fields_of(call_);
   CallFields neutral = mine.call;
   neutral.kind = static_cast<uint8_t>(OpKind::kSend);
@@ -25,7 +29,21 @@ void Message::post(MessagePost& mine) noexcept {
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
   mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
-  mine.number.store(sequence_, std::memory_order_seq_cst);
+}
+
+// It looks for the peer while its own store may still wait for the cache line: one of the two is often here
+// first.
+void Message::post(MessagePost& mine) noexcept {
+  mine.number.store(sequence_, std::memory_order_release);
+  static_cast<void>(peer_is_here());
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the look for sleepers
+  group_.notify_member(peer_);
+}
+
+bool Message::comes_soon() const noexcept {
+  for (int looks = eager_looks(group_); looks > 0; --looks)
+    if (peer_is_here()) return true;
+  return false;
 }
 
 bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
@@ -44,7 +62,7 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
 }
 
 bool Message::direct(const MessagePost& sender, const MessagePost& receiver) const noexcept {
-  return sender.place.segment != 0 && sender.place.segment == receiver.place.segment;
+  return !is_short_ && sender.place.segment != 0 && sender.place.segment == receiver.place.segment;
 }
 
 size_t Message::chunk_length(uint64_t chunk) const noexcept {
@@ -61,9 +79,10 @@ bool SendMessage::peer_is_here() const noexcept {
   return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
 }
 
-// The first two chunks are written before the receiver arrives: their places have been free since the
-// message before completed.
+// The first two chunks are written before the receiver arrives, unless it still reads the message before,
+// which was short.
 void SendMessage::produce() {
+  if (is_short_ || theirs_.finished.load(std::memory_order_acquire) + 1 < sequence_) return;
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
   const uint64_t before = chunk_;
   while (chunk_ < chunks_ && chunk_ < consumed + 2) {
@@ -76,22 +95,31 @@ void SendMessage::produce() {
   if (chunk_ != before) group_.notify_member(peer_);
 }
 
+void SendMessage::publish() noexcept {
+  if (group_.revoked()) return;
+  MessagePost& mine = mine_.posts[sequence_ & 1];
+  base_ = mine_.produced.load(std::memory_order_relaxed);
+  describe_call(mine);
+  if (is_short_ && bytes_ > 0)
+    std::memcpy(short_data(group_.rank(), peer_, mine.data.data()), call_.send, bytes_);
+  post(mine);
+  if (mine.place.segment == 0) produce();
+  phase_ = Phase::kMeeting;
+}
+
 Progress SendMessage::step() {
   MessagePost& mine = mine_.posts[sequence_ & 1];
   const MessagePost& theirs = theirs_.posts[sequence_ & 1];
   switch (phase_) {
     case Phase::kPosting:
-      if (group_.revoked()) return Progress::kFailed;
-      base_ = mine_.produced.load(std::memory_order_relaxed);
-      post(mine);
-      group_.notify_member(peer_);
-      if (mine.place.segment == 0) produce();
-      phase_ = Phase::kMeeting;
+      publish();
+      if (phase_ == Phase::kPosting) return Progress::kFailed;
       [[fallthrough]];
     case Phase::kMeeting:
-      if (!peer_is_here()) return leave();
+      if (!comes_soon()) return leave();
       met();
       if (!verify(mine, theirs)) return leave();
+      if (is_short_) return end_short();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     case Phase::kMoving: {
@@ -103,6 +131,14 @@ Progress SendMessage::step() {
     default:
       return leave();
   }
+}
+
+// The receiver reads a short message by itself.
+Progress SendMessage::end_short() noexcept {
+  if (bytes_ <= kSlotDataBytes) ends_when_met();
+  Group::own_lines(&mine_.posts[(sequence_ + 1) & 1], 1);
+  if (bytes_ > kSlotDataBytes) Group::own_lines(group_.chunk(group_.rank(), peer_, sequence_ + 1), bytes_);
+  return Progress::kDone;
 }
 
 // Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
@@ -121,6 +157,15 @@ RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t number) noexce
 
 bool RecvMessage::peer_is_here() const noexcept {
   return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+}
+
+Progress RecvMessage::take_short() noexcept {
+  MessagePost& theirs = theirs_.posts[sequence_ & 1];
+  if (bytes_ > 0) std::memcpy(call_.recv, short_data(peer_, group_.rank(), theirs.data.data()), bytes_);
+  finish();
+  if (bytes_ <= kSlotDataBytes) ends_when_met();
+  Group::own_lines(&mine_.posts[(sequence_ + 1) & 1], 1);
+  return Progress::kDone;
 }
 
 Progress RecvMessage::consume() {
@@ -163,21 +208,28 @@ void RecvMessage::finish() noexcept {
   group_.notify_member(peer_);
 }
 
+void RecvMessage::publish() noexcept {
+  if (group_.revoked()) return;
+  MessagePost& mine = mine_.posts[sequence_ & 1];
+  base_ = mine_.consumed.load(std::memory_order_relaxed);
+  describe_call(mine);
+  post(mine);
+  phase_ = Phase::kMeeting;
+}
+
 Progress RecvMessage::step() {
   MessagePost& mine = mine_.posts[sequence_ & 1];
   const MessagePost& theirs = theirs_.posts[sequence_ & 1];
   switch (phase_) {
     case Phase::kPosting:
-      if (group_.revoked()) return Progress::kFailed;
-      base_ = mine_.consumed.load(std::memory_order_relaxed);
-      post(mine);
-      group_.notify_member(peer_);
-      phase_ = Phase::kMeeting;
+      publish();
+      if (phase_ == Phase::kPosting) return Progress::kFailed;
       [[fallthrough]];
     case Phase::kMeeting:
-      if (!peer_is_here()) return pending();
+      if (!comes_soon()) return pending();
       met();
       if (!verify(mine, theirs)) return Progress::kFailed;
+      if (is_short_) return take_short();
       phase_ = Phase::kMoving;
       [[fallthrough]];
     default:

@@ -1,4 +1,9 @@
-// One message between two ranks, by rendezvous: it completes at both ends when the receiver has all data.
+// One message between two ranks, by rendezvous: it completes at neither end before the other one has come.
+//
+// A short message is published with the call, in the post itself or in the chunk of its parity, so its sender
+// is done when the calls agree: it writes that place again two messages later, and the message between meets
+// the receiver after this one. A longer one passes through both chunks, and its sender waits for the
+// receiver.
 #pragma once
 
 #include <optional>
@@ -17,10 +22,17 @@ class Message : public Operation {
   enum class Phase { kPosting, kMeeting, kMoving, kFinishing, kLeaving };
 
   virtual bool peer_is_here() const noexcept = 0;
+  bool comes_soon() const noexcept;
   bool misses(int member) const noexcept override { return member == peer_ && !peer_is_here(); }
   bool suspects(int member) const noexcept override { return member == peer_; }
 
+  void describe_call(MessagePost& mine) noexcept;
+  // Publishes this end, described before.
   void post(MessagePost& mine) noexcept;
+  // Returns where the sender puts a short message.
+  std::byte* short_data(int sender, int receiver, std::byte* in_post) const noexcept {
+    return bytes_ <= kSlotDataBytes ? in_post : group_.chunk(sender, receiver, sequence_);
+  }
   // Returns true if the other end posted an equal call; otherwise it revokes the group.
   bool verify(const MessagePost& mine, const MessagePost& theirs);
   bool direct(const MessagePost& sender, const MessagePost& receiver) const noexcept;
@@ -29,6 +41,7 @@ class Message : public Operation {
 
   const int peer_;
   const size_t bytes_;
+  const bool is_short_;
   uint64_t chunks_ = 0;
   uint64_t base_ = 0;   // number of chunks of all messages before this one
   uint64_t chunk_ = 0;  // the next one; of another size if the sender's buffer is read directly
@@ -39,12 +52,14 @@ class Message : public Operation {
 class SendMessage final : public Message {
  public:
   SendMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  void publish() noexcept;
   Progress step() override;
   Progress depart() override { return leave(); }
 
  private:
   bool peer_is_here() const noexcept override;
   void produce();
+  Progress end_short() noexcept;
   Progress leave() noexcept;
 
   SendChannel& mine_;
@@ -56,12 +71,14 @@ class SendMessage final : public Message {
 class RecvMessage final : public Message {
  public:
   RecvMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  void publish() noexcept;
   Progress step() override;
   Progress depart() override { return Progress::kFailed; }
 
  private:
   bool peer_is_here() const noexcept override;
   Progress consume();
+  Progress take_short() noexcept;
   Progress take_piece();
   void finish() noexcept;
 

@@ -115,6 +115,7 @@ void OpQueue::run(const Call& call) {
 std::optional<Failure> OpQueue::run_alone(const Call& call) {
   if (call.kind == OpKind::kSend) return run_as<SendMessage>(call);
   if (call.kind == OpKind::kRecv) return run_as<RecvMessage>(call);
+  if (SmallCollective::suits(engine_.group(), call)) return run_as<SmallCollective>(call);
   return run_as<Collective>(call);
 }
 
@@ -124,13 +125,22 @@ template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
   Kind operation(engine_.group(), call, take_number());
   if (engine_.refuses()) return engine_.refusal(operation);
+  operation.publish();
   const int64_t now = tick_now();
   const int timeout_ms = engine_.state.timeout_ms(call);
   operation.create(now, timeout_ms);
   operation.start(now, timeout_ms);
+  Progress progress = step(operation);
+  if (progress == Progress::kPending || progress == Progress::kMoved)
+    progress = step_until_over(operation, progress);
+  return engine_.finish(operation, progress);
+}
+
+// Steps an operation that is not over yet, waiting between the steps.
+template <typename Kind>
+Progress OpQueue::step_until_over(Kind& operation, Progress progress) {
   Backoff backoff(engine_.notifier(), engine_.spins());
   OtherQueues others(engine_.self_driven(), *this);
-  Progress progress = step(operation);
   while (progress == Progress::kPending || progress == Progress::kMoved) {
     if (progress == Progress::kMoved || others.drive()) {
       backoff.reset();
@@ -143,7 +153,7 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
     if ((progress == Progress::kPending || progress == Progress::kMoved) && operation.may_step())
       progress = step(operation);
   }
-  return engine_.finish(operation, progress);
+  return progress;
 }
 
 std::shared_ptr<HostWork> OpQueue::start(const Call& call) {

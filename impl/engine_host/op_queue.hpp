@@ -12,6 +12,7 @@
 #include "comm/operation_work.hpp"
 #include "engine_host/collective.hpp"
 #include "engine_host/message.hpp"
+#include "engine_host/small.hpp"
 
 namespace dsc {
 
@@ -119,6 +120,8 @@ class OpQueue {
   std::optional<Failure> run_alone(const Call& call);
   template <typename Kind>
   std::optional<Failure> run_as(const Call& call);
+  template <typename Kind>
+  Progress step_until_over(Kind& operation, Progress progress);
   void begin_first(const std::shared_ptr<HostWork>& work);
   bool drive_first() DSC_REQUIRES(driver_);
   std::shared_ptr<HostWork> front();

@@ -28,6 +28,11 @@ class Busy {
   Group& group_;
 };
 
+// Returns how often a rank of a small operation looks for the others before it first pauses. Ranks that call
+// at the same time are here by then, unless they share a processor, and a pause takes as long as a part of
+// such an operation.
+inline int eager_looks(const Group& group) noexcept { return group.world().spins() > 0 ? 64 : 1; }
+
 // After this time the missing ranks are logged.
 inline constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
 
@@ -46,6 +51,10 @@ class Operation {
 
   // Runs a bounded step. After kDone or kFailed no rank accesses the buffers any more.
   virtual Progress step() = 0;
+
+  // The same for an operation that no thread but the calling one knows. It may come before the recording,
+  // which then takes place while what was published travels to the other ranks.
+  void publish() noexcept {}
 
   // A cheaper check for threads that spin: false while step() could only return kPending.
   bool may_step() noexcept { return true; }
@@ -76,6 +85,7 @@ class Operation {
     return started_ticks_ == 0 ? 0 : ticks_to_ns(tick_now() - started_ticks_);
   }
   int64_t met_ticks() const noexcept { return met_ticks_; }  // when all had arrived, or 0
+  int64_t end_ticks() const noexcept { return ends_when_met_ ? met_ticks_ : tick_now(); }
   size_t bytes() const noexcept { return std::max(send_bytes_, recv_bytes_); }
   const NonFinite& found() const noexcept { return found_; }  // set if the call asked for it
 
@@ -101,6 +111,8 @@ class Operation {
     met_ticks_ = tick_now();
     record_.meet(met_ticks_);
   }
+  // Says that the operation is over as soon as all have met, so that one look at the clock serves both.
+  void ends_when_met() noexcept { ends_when_met_ = true; }
   void move_by(Algorithm algorithm) noexcept { record_.move_by(algorithm); }
   void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // of this rank's buffers
     send_bytes_ = send_bytes;
@@ -137,6 +149,7 @@ class Operation {
   int64_t looked_ticks_ = 0;  // when look_at_clock() ran last
   bool reported_late_ = false;
   bool is_nonfinite_ = false;
+  bool ends_when_met_ = false;
 };
 
 }  // namespace dsc

@@ -44,7 +44,10 @@ bool reads_alone(const Transfer& transfer) noexcept {
 }  // namespace
 
 Staged::Plan::Plan(const Group& group, const Transfer& transfer_in) noexcept
-    : transfer(transfer_in), algorithm(choose(group, transfer_in)), part(part_elements(group, transfer_in)) {}
+    : transfer(transfer_in),
+      algorithm(choose(group, transfer_in)),
+      part(part_elements(group, transfer_in)),
+      stage_bytes(transfer_in.bytes_of(part) * transfer_in.parts) {}
 
 // Returns the range of a part that a member reduces, in whole lines.
 Staged::Range Staged::Plan::share_of(int member, size_t elements) const noexcept {
@@ -85,14 +88,14 @@ Staged::Staged(Group& group, const Transfer& transfer, NonFinite* found)
     : group_(group),
       transfer_(transfer),
       plan_(group, transfer),
-      alone_(reads_alone(transfer)),
+      alone_(reads_alone(transfer) && plan_.stage_bytes > kSlotDataBytes),
       // If every rank reduces everything, only rank 0 counts, so that no element counts twice.
       found_(plan_.algorithm != Algorithm::kDirect || transfer.pattern != Pattern::kAllReduce ||
                      transfer.rank == 0
                  ? found
                  : nullptr) {}
 
-void Staged::fill_first() { plan_.fill(group_.next_stage(), 0); }
+void Staged::fill_first() { plan_.fill(next_stage(), 0); }
 
 size_t Staged::elements() const noexcept { return in_part(transfer_.longest, first_, plan_.part); }
 
@@ -116,7 +119,7 @@ Progress Staged::step() {
 }
 
 void Staged::publish(size_t first) {
-  plan_.fill(group_.next_stage(), first);
+  plan_.fill(next_stage(), first);
   group_.arrive();
 }
 

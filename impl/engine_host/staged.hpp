@@ -44,11 +44,15 @@ class Staged {
 
     const Transfer& transfer;
     Algorithm algorithm;
-    size_t part;  // elements of a full part of a block
+    size_t part;         // elements of a full part of a block
+    size_t stage_bytes;  // that one part of all blocks takes
   };
 
   size_t elements() const noexcept;
-  std::byte* stage(int member) const noexcept { return group_.stage(member, epoch_); }
+  std::byte* stage(int member) const noexcept { return group_.data(member, epoch_, plan_.stage_bytes); }
+  std::byte* next_stage() const noexcept {
+    return group_.data(group_.rank(), group_.epoch() + 1, plan_.stage_bytes);
+  }
   bool results_complete() noexcept;
   void work();
   void move_directly();

@@ -10,10 +10,11 @@ enum { KIB = 1024, MIB = 1024 * KIB };
 
 #define LENGTH(array) (sizeof(array) / sizeof(array)[0])
 
-/* Around the least size that is read in place (8 KiB), the chunks of 64 KiB, of which two are under way, and
- * the pieces of 512 KiB that are read in place. */
-static const size_t sizes[] = {0,         1,         7,         8 * KIB,   64 * KIB,   64 * KIB + 1,
-                               128 * KIB, 192 * KIB, 512 * KIB, 513 * KIB, 3 * MIB + 5};
+/* Around the 104 bytes that lie beside the call, the least size that is read in place (8 KiB), the chunks of
+ * 64 KiB, of which two are under way, and the pieces of 512 KiB that are read in place. */
+static const size_t sizes[] = {0,         1,           7,         104,       105,
+                               1000,      8 * KIB - 1, 8 * KIB,   64 * KIB,  64 * KIB + 1,
+                               128 * KIB, 192 * KIB,   512 * KIB, 513 * KIB, 3 * MIB + 5};
 
 static int wait_for(rank_t* self, dsc_work_t* work) {
   CHECK_OK(self, dsc_work_wait(work, NULL, -1));
@@ -102,6 +103,33 @@ static void ping_pong(void** state) {
   assert_int_equal(run_ranks(2, ping_pong_body, NULL), 0);
 }
 
+/* The sender of a short message does not wait until the receiver has read it, so the next ones, short or
+ * long, must not overwrite it. The receiver lags now and then, also behind its own arrival. */
+static int stream_body(rank_t* self) {
+  static const size_t lengths[] = {4,        104, 105, 0,       8 * KIB - 1,   8 * KIB, 1000,
+                                   64 * KIB, 4,   4,   3 * KIB, 128 * KIB + 1, 105,     104};
+  enum { MESSAGES = 1400 };
+  arena_t arena;
+  PASS_ON(arena_open(&arena, self, self->world, 136 * KIB));
+  uint64_t random = 7;
+  for (uint64_t i = 0; i < MESSAGES / test_scale(); ++i) {
+    const size_t bytes = lengths[next_random(&random) % LENGTH(lengths)];
+    const exchange_t it = prepare_exchange(&arena, bytes, PLAIN, i, 1, 0);
+    if (self->rank == 0) {
+      CHECK_OK(self, call(self->world, &it.send, &it.send_buffers, NULL));
+    } else {
+      CHECK_OK(self, call(self->world, &it.recv, &it.recv_buffers, NULL));
+      PASS_ON(verify(&arena, &it.recv, &it.recv_buffers));
+    }
+  }
+  return arena_close(&arena);
+}
+
+static void short_among_long(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, stream_body, NULL), 0);
+}
+
 /* All pairs at once, several messages each: the n-th send meets the n-th receive. */
 enum { ROUNDS = 8, ALL_RANKS = 4, PARTS = ROUNDS * ALL_RANKS };
 
@@ -188,7 +216,7 @@ static void unequal_ends(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ring_both_ways), cmocka_unit_test(ping_pong),    cmocka_unit_test(all_pairs_in_order),
-      cmocka_unit_test(rendezvous),     cmocka_unit_test(unequal_ends),
+      cmocka_unit_test(rendezvous),     cmocka_unit_test(unequal_ends), cmocka_unit_test(short_among_long),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -511,7 +511,7 @@ class Collectives(Calls):
     def send(
         self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
     ) -> Optional[Work]:
-        """Sends x to one rank; complete when the receiver has it, whatever the size."""
+        """Sends x to one rank; complete when the receiver has come and x is free again, whatever the size."""
         try:
             peer = member("peer", peer, self._size)
             address, count, code, owner = _locate(x, "x", dtype, False)

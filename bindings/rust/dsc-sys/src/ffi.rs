@@ -3046,8 +3046,8 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Sends count elements to one rank. It completes when the receiver has them (rendezvous),
-    /// whatever the size.
+    /// Sends count elements to one rank. It completes when the receiver has come with the matching
+    /// call and send may be written again (rendezvous), whatever the size.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): count elements

@@ -1,0 +1,29 @@
+// What every collective on one host begins with: all members arrive with their calls, and each compares them.
+#pragma once
+
+#include "engine_host/operation.hpp"
+
+namespace dsc {
+
+class ComparedOperation : public Operation {
+ public:
+  using Operation::Operation;
+
+ protected:
+  bool misses(int member) const noexcept override { return !group_.member_arrived(member); }
+
+  // Writes this rank's call into its next slot, whose remaining fields the caller sets before it arrives.
+  Slot& describe_call() noexcept;
+  // Returns true if all members called the same; otherwise it fails the group with MISMATCH.
+  bool calls_agree() {
+    const uint64_t mine = group_.slot(group_.rank(), group_.epoch()).fingerprint;
+    for (int member = 0; member < group_.size(); ++member)
+      if (group_.slot(member, group_.epoch()).fingerprint != mine) return report_mismatch();
+    return true;
+  }
+
+ private:
+  bool report_mismatch();
+};
+
+}  // namespace dsc

@@ -1,0 +1,40 @@
+// A collective of so little data that all of it is published with the call: when all have arrived and their
+// calls agree, each rank reads what it needs and is done. It meets a Collective of the same call on other
+// ranks, which publishes the same in the same places.
+#pragma once
+
+#include "comm/transfer.hpp"
+#include "engine_host/compared.hpp"
+
+namespace dsc {
+
+class SmallCollective final : public ComparedOperation {
+ public:
+  // True if a Collective of this call would move its data through the stages in one part, and every rank
+  // would read the others' parts by itself. Equal on all ranks whose calls agree.
+  static bool suits(const Group& group, const Call& call) noexcept;
+
+  SmallCollective(Group& group, const Call& call, uint64_t sequence) noexcept;
+
+  void publish() noexcept;
+  Progress step() override;
+  bool may_step() noexcept { return group_.all_arrived() || group_.revoked(); }
+  Progress depart() override { return Progress::kFailed; }
+
+ private:
+  void arrive() noexcept;
+  Progress pending() const noexcept { return group_.revoked() ? Progress::kFailed : Progress::kPending; }
+  bool all_here() noexcept;
+  bool shows() const noexcept;
+  const std::byte* block_from(int sender) const noexcept;
+  void read();
+  void reduce();
+  void copy_blocks() const noexcept;
+
+  const Pattern pattern_;
+  const size_t block_;  // bytes that a rank has for, or from, one other rank
+  const size_t shown_;  // bytes that a rank which sends publishes
+  bool arrived_ = false;
+};
+
+}  // namespace dsc
