@@ -199,7 +199,7 @@ impl Comm {
         self.run(request::barrier())
     }
 
-    /// Sends to one rank; complete when the receiver has the elements, whatever the size.
+    /// Sends to one rank; complete when the receiver has come and data may be written again, whatever the size.
     pub fn send<B: Data + ?Sized>(&self, data: &B, peer: usize) -> Result<()> {
         self.run(request::send(data, peer))
     }
