@@ -1,42 +1,43 @@
 #include "tensor_parallel/rms_norm.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <bit>
+#include <charconv>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "base/hash.hpp"
+#include "comm/group_ids.hpp"
 #include "dtype/dtype.hpp"
+#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {
 
-// The sums of a block, with the residual and the result, stay in a second-level cache of 1 MiB.
-constexpr size_t kBlockBytes = 256 * size_t{1024};
-
-template <typename T>
-uint64_t hash_value(const T& value, uint64_t start) {
-  return fnv1a({reinterpret_cast<const char*>(&value), sizeof value}, start);
-}
+// The sums of a block stay in a second-level cache of 1 MiB.
+constexpr size_t kBlockBytes = 512 * size_t{1024};
 
 // What all ranks must have given alike, besides the type, which every call compares.
 uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {
-  uint64_t hash = hash_value(rows.tokens, kFnvStart);
-  hash = hash_value(norm.hidden, hash);
-  hash = hash_value(norm.epsilon, hash);
-  hash = hash_value(norm.weight != nullptr, hash);
-  return hash_value(rows.residual != nullptr, hash) | 1;  // 0 would stand for no tag
+  const uint64_t shape = mix_id(rows.tokens, norm.hidden);
+  const uint64_t given = (norm.weight ? 1u : 0u) + (rows.residual ? 2u : 0u);
+  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) | 1;  // 0 would stand for no tag
 }
 
 void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
-  const std::string residual = rows.residual ? "residual " : "", weight = norm.weight ? "weight " : "";
-  const std::string shape = std::to_string(rows.tokens) + "x" + std::to_string(norm.hidden);
-  char epsilon[16];
-  std::snprintf(epsilon, sizeof epsilon, "%.6g", norm.epsilon);
-  const std::string text = residual + weight + "eps " + epsilon + " " + shape;
-  std::snprintf(call.note, sizeof call.note, "%s", text.c_str());
+  char epsilon[24];
+  const auto [end, error] =
+      std::to_chars(epsilon, epsilon + sizeof epsilon, norm.epsilon, std::chars_format::general, 6);
+  NoteWriter note(call);
+  if (rows.residual) note.add("residual ");
+  if (norm.weight) note.add("weight ");
+  note.add("eps ");
+  note.add(std::string_view(epsilon, static_cast<size_t>(end - epsilon)));
+  note.add(" ");
+  note.add(rows.tokens);
+  note.add("x");
+  note.add(norm.hidden);
 }
 
 // The all-reduce of all rows, whose buffers are still those of the first one.

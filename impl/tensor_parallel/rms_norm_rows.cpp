@@ -11,43 +11,113 @@
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"
-#include "tensor_parallel/cross_entropy_logits-inl.hpp"
+#include "dtype/half-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
+
+// Elements that are worked on at once: two Quads with AVX2. A row has as many running sums, and element i belongs
+// to sum i % kPart, so that every processor adds the same numbers in the same order.
+constexpr size_t kPart = 64;
+
+// Says how vectors of the type of a computation are stored in the order in which L has their elements.
+template <class L>
+struct Order {
+  using Number = typename L::Element;
+  using Lanes = L;
+};
+template <>
+struct Order<F16> {
+  using Number = float;
+  using Lanes = Plain<float>;
+};
+template <>
+struct Order<Bf16> {
+  using Number = float;
+  using Lanes = F32Pairs;
+};
+
+template <class L>
+using NumberOf = typename Order<L>::Number;
+
+template <class V, class Op>
+HWY_INLINE Quad<V> each(const Quad<V>& x, const Quad<V>& y, const Op& op) {
+  return {op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
+}
+
+struct Plus {
+  template <class V>
+  HWY_INLINE V operator()(V x, V y) const {
+    return x + y;
+  }
+};
+
+struct Times {
+  template <class V>
+  HWY_INLINE V operator()(V x, V y) const {
+    return x * y;
+  }
+};
+
+template <class L>
+class Squares {
+ public:
+  static constexpr size_t kElements = L::kMaxElements;
+  static constexpr size_t kQuads = kPart / kElements;
+
+  HWY_INLINE Squares() {
+    const auto zero = hn::Zero(typename L::Tag());
+#pragma GCC unroll 16
+    for (size_t q = 0; q < kQuads; ++q) sums_[q] = {zero, zero, zero, zero};
+  }
+  HWY_INLINE void add(size_t q, const Quad<typename L::V>& x) {
+    sums_[q] = each(sums_[q], each(x, x, Times()), Plus());
+  }
+  HWY_INLINE NumberOf<L> total() const {
+    NumberOf<L> sums[kPart];
+#pragma GCC unroll 16
+    for (size_t q = 0; q < kQuads; ++q) Order<L>::Lanes::template store<false>(sums_[q], sums + q * kElements);
+    return folded(sums);
+  }
+
+ private:
+  Quad<typename L::V> sums_[kQuads];
+};
 
 // Copies of the last elements of a row, filled up with zeros, so that nothing beyond it is touched.
 template <class L>
 struct Padded {
   using Element = typename L::Element;
   HWY_INLINE Padded(const Element* from, size_t count) { std::copy_n(from, count, elements); }
-  Element elements[kSums] = {};
+  Element elements[kPart] = {};
 };
 
-// Adds kSums elements of a row to those of the residual, keeps the rounded sums, and adds up their squares.
+template <class L>
+HWY_INLINE void store_rounded(const Quad<typename L::V>& x, typename L::Element* to) {
+  L::template store<false>(L::pack(canonical(x)), to);
+}
+
+// Adds kPart elements of a row to those of the residual, keeps the rounded sums, and adds up their squares.
 template <class L, bool kAdds>
 HWY_INLINE void keep_part(const typename L::Element* sum, const typename L::Element* residual,
-                          typename L::Element* kept, Sums<typename L::Number>& squares) {
-  using Number = typename L::Number;
-  constexpr size_t kWidth = Sums<Number>::kWidth;
+                          typename L::Element* kept, Squares<L>& squares) {
 #pragma GCC unroll 16
-  for (size_t v = 0; v < Sums<Number>::kVectors; ++v) {
-    const size_t at = v * kWidth;
+  for (size_t q = 0; q < Squares<L>::kQuads; ++q) {
+    const size_t at = q * Squares<L>::kElements;
     auto x = L::load(sum + at);
-    if constexpr (kAdds) x = L::load(residual + at) + x;
-    L::store(canonical(x), kept + at);
-    x = L::load(kept + at);
-    squares.add(v, x * x);
+    if constexpr (kAdds) x = each(x, L::load(residual + at), Plus());
+    store_rounded<L>(x, kept + at);
+    squares.add(q, L::load(kept + at));
   }
 }
 
 template <class L, bool kAdds>
-HWY_INLINE typename L::Number keep_row(const typename L::Element* sum, const typename L::Element* residual,
-                                       typename L::Element* kept, size_t elements) {
-  Sums<typename L::Number> squares;
+HWY_INLINE NumberOf<L> keep_row(const typename L::Element* sum, const typename L::Element* residual,
+                                typename L::Element* kept, size_t elements) {
+  Squares<L> squares;
   size_t at = 0;
-  for (; elements - at >= kSums; at += kSums)
+  for (; elements - at >= kPart; at += kPart)
     keep_part<L, kAdds>(sum + at, kAdds ? residual + at : nullptr, kept + at, squares);
   if (at < elements) {
     const size_t count = elements - at;
@@ -60,24 +130,22 @@ HWY_INLINE typename L::Number keep_row(const typename L::Element* sum, const typ
 }
 
 template <class L, bool kWeighs>
-HWY_INLINE void scale_part(const typename L::Element* kept, typename L::Number scale,
+HWY_INLINE void scale_part(const typename L::Element* kept, NumberOf<L> scale,
                            const typename L::Element* weight, typename L::Element* out) {
-  using Number = typename L::Number;
-  const typename L::Tag d;
-  const auto factor = hn::Set(d, scale);
+  const auto factor = hn::Set(typename L::Tag(), scale);
 #pragma GCC unroll 16
-  for (size_t at = 0; at < kSums; at += Sums<Number>::kWidth) {
-    auto x = L::load(kept + at) * factor;
-    if constexpr (kWeighs) x = x * L::load(weight + at);
-    L::store(canonical(x), out + at);
+  for (size_t at = 0; at < kPart; at += Squares<L>::kElements) {
+    auto x = each(L::load(kept + at), {factor, factor, factor, factor}, Times());
+    if constexpr (kWeighs) x = each(x, L::load(weight + at), Times());
+    store_rounded<L>(x, out + at);
   }
 }
 
 template <class L, bool kWeighs>
-HWY_INLINE void scale_row(const typename L::Element* kept, typename L::Number scale,
-                          const typename L::Element* weight, typename L::Element* out, size_t elements) {
+HWY_INLINE void scale_row(const typename L::Element* kept, NumberOf<L> scale, const typename L::Element* weight,
+                          typename L::Element* out, size_t elements) {
   size_t at = 0;
-  for (; elements - at >= kSums; at += kSums)
+  for (; elements - at >= kPart; at += kPart)
     scale_part<L, kWeighs>(kept + at, scale, kWeighs ? weight + at : nullptr, out + at);
   if (at == elements) return;
   const size_t count = elements - at;
@@ -113,16 +181,16 @@ HWY_INLINE void normalize_row_of(const RmsNorm& norm, const void* sum_in, const 
 }
 
 void normalize_row_f32(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
-  normalize_row_of<PlainLogits<float>>(norm, sum, residual, kept, out);
+  normalize_row_of<Plain<float>>(norm, sum, residual, kept, out);
 }
 void normalize_row_f64(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
-  normalize_row_of<PlainLogits<double>>(norm, sum, residual, kept, out);
+  normalize_row_of<Plain<double>>(norm, sum, residual, kept, out);
 }
 void normalize_row_f16(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
-  normalize_row_of<F16Logits>(norm, sum, residual, kept, out);
+  normalize_row_of<F16>(norm, sum, residual, kept, out);
 }
 void normalize_row_bf16(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
-  normalize_row_of<Bf16Logits>(norm, sum, residual, kept, out);
+  normalize_row_of<Bf16>(norm, sum, residual, kept, out);
 }
 
 }  // namespace HWY_NAMESPACE
