@@ -72,7 +72,9 @@ std::optional<Error> sum_block(Comm& comm, const Call& call) {
 void normalize_block(const RmsNorm& norm, const RmsNormRows& rows, size_t begin, size_t end) {
   const size_t bytes = norm.hidden * dtype_bytes(norm.dtype);
   for (size_t offset = begin * bytes; offset < end * bytes; offset += bytes) {
-    const auto row = [&](const void* all) { return all ? static_cast<const std::byte*>(all) + offset : nullptr; };
+    const auto row = [&](const void* all) {
+      return all ? static_cast<const std::byte*>(all) + offset : nullptr;
+    };
     std::byte* const out = static_cast<std::byte*>(rows.output) + offset;
     std::byte* const kept = rows.residual_out ? static_cast<std::byte*>(rows.residual_out) + offset : out;
     normalize_row(norm, out, row(rows.residual), kept, out);

@@ -17,8 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Elements that are worked on at once: two Quads with AVX2. A row has as many running sums, and element i belongs
-// to sum i % kPart, so that every processor adds the same numbers in the same order.
+// Elements that are worked on at once: two Quads with AVX2. A row has as many running sums, and element i
+// belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
 constexpr size_t kPart = 64;
 
 // Says how vectors of the type of a computation are stored in the order in which L has their elements.
@@ -77,7 +77,8 @@ class Squares {
   HWY_INLINE NumberOf<L> total() const {
     NumberOf<L> sums[kPart];
 #pragma GCC unroll 16
-    for (size_t q = 0; q < kQuads; ++q) Order<L>::Lanes::template store<false>(sums_[q], sums + q * kElements);
+    for (size_t q = 0; q < kQuads; ++q)
+      Order<L>::Lanes::template store<false>(sums_[q], sums + q * kElements);
     return folded(sums);
   }
 
@@ -142,8 +143,8 @@ HWY_INLINE void scale_part(const typename L::Element* kept, NumberOf<L> scale,
 }
 
 template <class L, bool kWeighs>
-HWY_INLINE void scale_row(const typename L::Element* kept, NumberOf<L> scale, const typename L::Element* weight,
-                          typename L::Element* out, size_t elements) {
+HWY_INLINE void scale_row(const typename L::Element* kept, NumberOf<L> scale,
+                          const typename L::Element* weight, typename L::Element* out, size_t elements) {
   size_t at = 0;
   for (; elements - at >= kPart; at += kPart)
     scale_part<L, kWeighs>(kept + at, scale, kWeighs ? weight + at : nullptr, out + at);

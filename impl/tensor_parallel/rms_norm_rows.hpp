@@ -14,9 +14,10 @@ struct RmsNorm {
   const void* weight = nullptr;  // `hidden` factors of the type; null: all are 1
 };
 
-// A row is `sum`, or `sum` + `residual` rounded to the type if `residual` is not null. Writes it to `kept`, and
-// row / sqrt(mean of its squares + epsilon) * weight to `out`, rounded once. `kept` may be any of the others;
-// `out` may be `sum` or `kept`. The squares of a row are added up in an order that depends on `hidden` alone.
+// A row is `sum`, or `sum` + `residual` rounded to the type if `residual` is not null. Writes it to `kept`,
+// and row / sqrt(mean of its squares + epsilon) * weight to `out`, rounded once. `kept` may be any of the
+// others; `out` may be `sum` or `kept`. The squares of a row are added up in an order that depends on
+// `hidden` alone.
 void normalize_row(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out);
 
 }  // namespace dsc

@@ -378,8 +378,9 @@ static int rms_norm_body(rank_t* self) {
     float* at[5];
     for (int i = 0; i < 5; ++i) at[i] = i == wrong ? data : rows[i];
     const dsc_result_t expected = wrong < 5 ? DSC_ERR_UNSUPPORTED : DSC_OK;
-    CHECK_RESULT(self, expected,
-                 dsc_all_reduce_rms_norm(self->world, at[0], at[1], at[2], 1, 4, DSC_DTYPE_F32, 1e-5, at[3], at[4]));
+    CHECK_RESULT(
+        self, expected,
+        dsc_all_reduce_rms_norm(self->world, at[0], at[1], at[2], 1, 4, DSC_DTYPE_F32, 1e-5, at[3], at[4]));
     if (wrong == 5) break;
     char text[64];
     snprintf(text, sizeof text, ": %s is memory of device ", names[wrong]);

@@ -31,7 +31,8 @@ static void set_number(void* numbers, size_t i, dsc_dtype_t dtype, double value)
   if (dtype == DSC_DTYPE_BF16) ((uint16_t*)numbers)[i] = (uint16_t)(bits >> 16);
   if (dtype == DSC_DTYPE_F16)
     ((uint16_t*)numbers)[i] =
-        (uint16_t)(bits == 0 ? 0 : bits >> 31 << 15 | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 0x3ff));
+        (uint16_t)(bits == 0 ? 0
+                             : bits >> 31 << 15 | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 0x3ff));
 }
 
 /* Numbers of -4 to 4 of seven bits, whose sums are rounded in 16 bits. */
@@ -48,16 +49,16 @@ static char* make_numbers(size_t count, dsc_dtype_t dtype, uint64_t seed) {
 static int problem_open(problem_t* it, rank_t* self, size_t tokens, size_t hidden, dsc_dtype_t dtype) {
   const size_t count = tokens * hidden;
   const uint64_t seed = 31 * hidden + 7 * tokens + (uint64_t)dtype;
-  *it = (problem_t){tokens, hidden, count * element_bytes(dtype), dtype, 1e-5, true, true,
-                    NULL,   NULL,   NULL,                         NULL,  NULL, NULL};
+  *it = (problem_t){
+      tokens, hidden, count * element_bytes(dtype), dtype, 1e-5, true, true, NULL, NULL, NULL, NULL,
+      NULL,   NULL};
   it->input = make_numbers(count, dtype, 1000 * (uint64_t)(self->rank + 1) + seed);
   it->residual = make_numbers(count, dtype, seed);
   it->weight = make_numbers(hidden, dtype, seed + 1);
   it->kept = calloc(count + 1, sizeof(double));
   it->output = calloc(count + 1, sizeof(double));
   it->sum = calloc(count + 1, sizeof(double));
-  CHECK_OK(self,
-           dsc_all_reduce(self->world, it->input, it->sum, count, dtype, DSC_OP_SUM, NULL, NULL));
+  CHECK_OK(self, dsc_all_reduce(self->world, it->input, it->sum, count, dtype, DSC_OP_SUM, NULL, NULL));
   return 0;
 }
 
@@ -92,9 +93,9 @@ static int check_near(rank_t* self, const problem_t* it, const char* what, size_
   FAIL(self, "%s %zu is %.17g, expected %.17g, at most %g of it away", what, i, found, expected, relative);
 }
 
-/* The kept row is the sum of what dsc_all_reduce() gives and the residual, rounded once. The output is that of
- * the kept row in f64, but for the computation: hidden / 64 + 6 additions per sum of squares, whose relative
- * error counts by half; then a factor and two products. */
+/* The kept row is the sum of what dsc_all_reduce() gives and the residual, rounded once. The output is that
+ * of the kept row in f64, but for the computation: hidden / 64 + 6 additions per sum of squares, whose
+ * relative error counts by half; then a factor and two products. */
 static int check_row(rank_t* self, const problem_t* it, size_t t) {
   const bool is_f64 = it->dtype == DSC_DTYPE_F64;
   const double computed = is_f64 ? DBL_EPSILON / 2 : FLT_EPSILON / 2;
@@ -265,11 +266,10 @@ static void special_numbers(void** state) {
 
 /* Who gives something else gets MISMATCH with all others, and nothing is written. */
 static int disagreement(rank_t* self, int kind) {
-  static const char* const texts[] = {"residual weight eps 1e-05 4x24", "residual weight eps 1e-05 3x24",
-                                      "residual weight eps 1e-05 4x20", "all_reduce(sum, bf16, ",
-                                      "residual weight eps 1e-06 4x24", "weight eps 1e-05 4x24",
-                                      "residual eps 1e-05 4x24",        "residual weight eps 1e-05 8x12",
-                                      "residual weight eps 1e-05 0x24"};
+  static const char* const texts[] = {
+      "residual weight eps 1e-05 4x24", "residual weight eps 1e-05 3x24", "residual weight eps 1e-05 4x20",
+      "all_reduce(sum, bf16, ",         "residual weight eps 1e-06 4x24", "weight eps 1e-05 4x24",
+      "residual eps 1e-05 4x24",        "residual weight eps 1e-05 8x12", "residual weight eps 1e-05 0x24"};
   problem_t it;
   dsc_comm_t* group = NULL;
   PASS_ON(problem_open(&it, self, 4, 24, DSC_DTYPE_F32));
@@ -288,7 +288,8 @@ static int disagreement(rank_t* self, int kind) {
   memset(it.output, 0x55, it.bytes);
   CHECK_RESULT(self, DSC_ERR_MISMATCH, run(&it, group));
   const char* text = dsc_last_error_message();
-  if (strstr(text, "dsc_all_reduce_rms_norm: ") != text || !strstr(text, texts[0]) || !strstr(text, texts[kind]))
+  if (strstr(text, "dsc_all_reduce_rms_norm: ") != text || !strstr(text, texts[0]) ||
+      !strstr(text, texts[kind]))
     FAIL(self, "the message does not show \"%s\" and \"%s\": %s", texts[0], texts[kind], text);
   for (size_t i = 0; i < it.bytes; ++i) CHECK(self, it.kept[i] == 0x55 && it.output[i] == 0x55);
   CHECK_OK(self, dsc_comm_destroy(group));
@@ -308,7 +309,8 @@ static void ranks_disagree(void** state) {
 
 /* Without rows nothing is touched; a rank that calls something else is a mismatch all the same. */
 static int no_tokens_body(rank_t* self) {
-  CHECK_OK(self, dsc_all_reduce_rms_norm(self->world, NULL, NULL, NULL, 0, 8, DSC_DTYPE_F16, 1e-5, NULL, NULL));
+  CHECK_OK(self,
+           dsc_all_reduce_rms_norm(self->world, NULL, NULL, NULL, 0, 8, DSC_DTYPE_F16, 1e-5, NULL, NULL));
   return 0;
 }
 

@@ -10,10 +10,10 @@ static float input[COUNT + 1] = {3, 4, 0, 0, 0, 0}, residual[COUNT + 1], weight[
 static float kept[COUNT + 1], output[COUNT + 1];
 
 #define MISALIGNED(array) ((void*)((uintptr_t)(array) + 1))
-#define NORM(expected, input, residual, weight, kept, output)                                             \
-  WALK(expected, dsc_all_reduce_rms_norm(walk_world.alone, input, residual, weight, TOKENS, HIDDEN,       \
+#define NORM(expected, input, residual, weight, kept, output)                                       \
+  WALK(expected, dsc_all_reduce_rms_norm(walk_world.alone, input, residual, weight, TOKENS, HIDDEN, \
                                          DSC_DTYPE_F32, 1e-12, kept, output))
-#define NORM_OF(expected, tokens, hidden, dtype, epsilon)                                                 \
+#define NORM_OF(expected, tokens, hidden, dtype, epsilon)                                                  \
   WALK(expected, dsc_all_reduce_rms_norm(walk_world.alone, input, residual, weight, tokens, hidden, dtype, \
                                          epsilon, kept, output))
 
@@ -53,9 +53,9 @@ static void wrong_numbers(void) {
 }
 
 static void all_reduce_rms_norm(void) {
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   dsc_all_reduce_rms_norm(bad, input, residual, weight, TOKENS, HIDDEN, DSC_DTYPE_F32, 1, kept,
-                                           output));
+  WALK_BAD_HANDLES(
+      WALK_COMM, dsc_comm_t,
+      dsc_all_reduce_rms_norm(bad, input, residual, weight, TOKENS, HIDDEN, DSC_DTYPE_F32, 1, kept, output));
   output[0] = kept[0] = 7;
   wrong_arrays();
   wrong_numbers();
@@ -66,7 +66,8 @@ static void all_reduce_rms_norm(void) {
   NORM(DSC_OK, input, residual, weight, kept, output);
   EXPECT(kept[0] == 3 && kept[1] == 4 && output[COUNT - 1] == 0);
   EXPECT(fabsf(output[0] - 3 / sqrtf(25 / 3.f)) < 1e-6f && fabsf(output[1] - 8 / sqrtf(25 / 3.f)) < 2e-6f);
-  WALK(DSC_OK, dsc_all_reduce_rms_norm(walk_world.alone, NULL, NULL, NULL, 0, 1, DSC_DTYPE_F32, 1, NULL, NULL));
+  WALK(DSC_OK,
+       dsc_all_reduce_rms_norm(walk_world.alone, NULL, NULL, NULL, 0, 1, DSC_DTYPE_F32, 1, NULL, NULL));
 }
 
 const walk_step_t walk_rms_norm[] = {

@@ -37,8 +37,12 @@ struct Row {
 // All arrays of one row; `form` says which are there, and which are one.
 struct Case {
   Case(int32_t dtype, size_t count)
-      : sum(dtype, count, 1), residual(dtype, count, 2), weight(dtype, count, 3), kept(dtype, count, 4),
-        out(dtype, count, 5), norm{dtype, count, 1e-5, weight.data()} {}
+      : sum(dtype, count, 1),
+        residual(dtype, count, 2),
+        weight(dtype, count, 3),
+        kept(dtype, count, 4),
+        out(dtype, count, 5),
+        norm{dtype, count, 1e-5, weight.data()} {}
 
   void run() { dsc::normalize_row(norm, sum.data(), residual.data(), kept.data(), out.data()); }
 

@@ -70,7 +70,8 @@ impl Comm {
 
 fn tokens_of(rows: Span, hidden: usize) -> Result<usize> {
     if hidden == 0 || rows.count % hidden != 0 {
-        let text = format!("rows has {} elements; expected a multiple of {} (hidden), which is 1 or more", rows.count, hidden);
+        let text =
+            format!("rows has {} elements; expected a multiple of {} (hidden), which is 1 or more", rows.count, hidden);
         return Err(Error::invalid(text));
     }
     Ok(rows.count / hidden)

@@ -49,7 +49,8 @@ fn wrong_lengths_are_told_at_once() {
     ranks(2, |world| {
         let (mut own, mut residual) = rows(world.rank());
         let mut told = |count: usize, weight: &[f64], hidden: usize, epsilon: f64| {
-            let result = world.all_reduce_rms_norm(&mut own, Some(&mut residual[..count]), Some(weight), hidden, epsilon);
+            let result =
+                world.all_reduce_rms_norm(&mut own, Some(&mut residual[..count]), Some(weight), hidden, epsilon);
             let error = result.unwrap_err();
             assert_eq!(error.code, ErrorCode::InvalidArg);
             error.message
@@ -76,6 +77,10 @@ fn another_epsilon_is_a_mismatch() {
         let result = world.all_reduce_rms_norm(&mut own, Some(&mut residual), None::<&[f64]>, HIDDEN, epsilon);
         let error = result.unwrap_err();
         assert_eq!((error.code, (own, residual)), (ErrorCode::Mismatch, rows(world.rank())));
-        assert!(error.message.contains("eps 1e-05 3x5") && error.message.contains("eps 1e-06 3x5"), "{}", error.message);
+        assert!(
+            error.message.contains("eps 1e-05 3x5") && error.message.contains("eps 1e-06 3x5"),
+            "{}",
+            error.message
+        );
     });
 }
