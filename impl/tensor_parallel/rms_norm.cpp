@@ -15,8 +15,9 @@
 namespace dsc {
 namespace {
 
-// The sums of a block stay in a second-level cache of 1 MiB.
-constexpr size_t kBlockBytes = 512 * size_t{1024};
+// The sums of a block are in the second- or third-level cache when they are normalized. Ranks wait for each
+// other at every block, so that smaller ones cost more than they save where processors are shared.
+constexpr size_t kBlockBytes = size_t{1} << 20;
 
 // What all ranks must have given alike, besides the type, which every call compares.
 uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {

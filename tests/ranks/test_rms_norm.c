@@ -159,8 +159,8 @@ static void as_in_f64(void** state) {
 static int blocks_body(rank_t* self) {
   for (size_t d = 0; d < 4; ++d) {
     problem_t it;
-    PASS_ON(problem_open(&it, self, 150, 2100, dtypes[d]));
-    CHECK(self, it.bytes > 600000); /* more than a block */
+    PASS_ON(problem_open(&it, self, 300, 2100, dtypes[d]));
+    CHECK(self, it.bytes > 1 << 20); /* more than a block */
     CHECK_OK(self, run(&it, self->world));
     const size_t row = it.bytes / it.tokens;
     char* single = calloc(2, row);

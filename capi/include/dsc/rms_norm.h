@@ -33,7 +33,7 @@ extern "C" {
  * @brief Adds up the inputs of all ranks and a residual, and normalizes each row.
  *
  * Gives the bits of dsc_all_reduce() followed by the addition and RMSNorm, but works through blocks of rows,
- * at most 512 KiB or one row, so that a block is still in the cache when it is normalized. Nothing of the
+ * at most 1 MiB or one row, so that a block is still in the cache when it is normalized. Nothing of the
  * size of the input is allocated.
  *
  * @param[in] comm communicator
