@@ -34,7 +34,7 @@ def test_operations(n):
 
 
 def test_tensor_parallelism():
-    assert min(dsc.spawn(_runs, 4, ("tensor_parallel.md",), timeout=60)) == 8
+    assert min(dsc.spawn(_runs, 4, ("tensor_parallel.md",), timeout=60)) == 9
 
 
 def runs_recipe(world, framework):

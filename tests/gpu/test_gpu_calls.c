@@ -1,4 +1,5 @@
 /* What only devices have: their memory, streams, and arguments that do not go together. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -367,6 +368,33 @@ static void cross_entropy_is_for_the_host(void** state) {
   assert_int_equal(run_ranks(2, cross_entropy_body, NULL), 0);
 }
 
+/* So is RMSNorm with its all-reduce, for each of its arrays. */
+static int rms_norm_body(rank_t* self) {
+  static const char* const names[] = {"input", "residual", "weight", "residual_out", "output"};
+  float rows[5][4] = {{1, 2, 3, 4}};
+  float* const data = gpu_alloc(BYTES);
+  CHECK(self, data != NULL);
+  for (int wrong = 0; wrong < 6; ++wrong) {
+    float* at[5];
+    for (int i = 0; i < 5; ++i) at[i] = i == wrong ? data : rows[i];
+    const dsc_result_t expected = wrong < 5 ? DSC_ERR_UNSUPPORTED : DSC_OK;
+    CHECK_RESULT(
+        self, expected,
+        dsc_all_reduce_rms_norm(self->world, at[0], at[1], at[2], 1, 4, DSC_DTYPE_F32, 1e-5, at[3], at[4]));
+    if (wrong == 5) break;
+    char text[64];
+    snprintf(text, sizeof text, ": %s is memory of device ", names[wrong]);
+    CHECK(self, strstr(dsc_last_error_message(), text) != NULL);
+  }
+  gpu_free(data);
+  return 0;
+}
+
+static void rms_norm_is_for_the_host(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, rms_norm_body, NULL), 0);
+}
+
 /* Tokens are exchanged between memory of hosts, also by ranks that are bound to devices. */
 static int expert_parallel_body(rank_t* self) {
   float tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8}, rows[8 * RANKS_MAX] = {0}, out[8] = {0};
@@ -399,6 +427,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),
       cmocka_unit_test(cross_entropy_is_for_the_host),
+      cmocka_unit_test(rms_norm_is_for_the_host),
       cmocka_unit_test(experts_are_on_the_host),
       cmocka_unit_test(buffers_that_do_not_go_together),
       cmocka_unit_test(reductions_want_aligned_elements),

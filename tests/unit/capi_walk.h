@@ -16,7 +16,8 @@ typedef struct walk_step {
 /* One list per file, ended by NULL. */
 extern const walk_step_t walk_pure[], walk_init[], walk_comm[], walk_operations[], walk_recovery[],
     walk_reducer[], walk_features[], walk_sharded[], walk_tied[], walk_pipe[], walk_simulate[], walk_mesh[],
-    walk_store[], walk_trace[], walk_cross_entropy[], walk_context_parallel[], walk_expert_parallel[];
+    walk_store[], walk_trace[], walk_cross_entropy[], walk_rms_norm[], walk_context_parallel[],
+    walk_expert_parallel[];
 
 /* What lives during the walk: this thread is rank 0 of two. */
 typedef struct walk_world {

@@ -286,12 +286,24 @@ static int tear_down(void** state) {
 
 /* ---- the walk ---- */
 
-static const walk_step_t* const lists[] = {
-    walk_pure,           walk_init,    walk_comm,          walk_operations,
-    walk_recovery,       walk_reducer, walk_features,      walk_tied,
-    walk_pipe,           walk_mesh,    walk_store,         walk_trace,
-    walk_simulate,       walk_sharded, walk_cross_entropy, walk_context_parallel,
-    walk_expert_parallel};
+static const walk_step_t* const lists[] = {walk_pure,
+                                           walk_init,
+                                           walk_comm,
+                                           walk_operations,
+                                           walk_recovery,
+                                           walk_reducer,
+                                           walk_features,
+                                           walk_tied,
+                                           walk_pipe,
+                                           walk_mesh,
+                                           walk_store,
+                                           walk_trace,
+                                           walk_simulate,
+                                           walk_sharded,
+                                           walk_cross_entropy,
+                                           walk_rms_norm,
+                                           walk_context_parallel,
+                                           walk_expert_parallel};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static void walk_all(const walk_step_t* list) {
@@ -345,6 +357,7 @@ static void tied_layers(void** state) {
 static void cross_entropy(void** state) {
   (void)state;
   walk_all(walk_cross_entropy);
+  walk_all(walk_rms_norm);
 }
 
 static void context_parallelism(void** state) {

@@ -33,6 +33,7 @@ LOOK_INSIDE = (
     "bench/bench_gpu_calls.cpp",
     "bench/bench_gpu_kernels.cpp",
     "bench/bench_kernels.cpp",
+    "bench/bench_rms_norm.cpp",
     "bench/bench_transport.cpp",
 )
 PICTURE = "docs/house.svg"

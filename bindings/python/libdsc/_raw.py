@@ -2664,6 +2664,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
+    "dsc_all_reduce_rms_norm": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
     "dsc_shard_plan_options_init": (
         ctypes.c_int32,
         [

@@ -6,9 +6,9 @@ import math
 from typing import Any, Callable, Literal, Optional, Sequence, overload
 
 from libdsc import _buffers
-from libdsc._cross_entropy import Losses
 from libdsc._library import lib
 from libdsc._raw import MapDirection
+from libdsc._rms_norm import Norms
 from libdsc._tensor_map import DirectionName, PartSizes, c_sizes, make_like, named
 from libdsc._types import Array
 from libdsc._work import Work
@@ -16,7 +16,7 @@ from libdsc._work import Work
 Empty = Optional[Callable[[tuple[int, ...], str], Any]]
 
 
-class SequenceHeads(Losses):
+class SequenceHeads(Norms):
     """The operation of Communicator that exchanges the parts of a sequence for parts of its heads."""
 
     __slots__ = ()

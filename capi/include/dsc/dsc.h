@@ -27,6 +27,7 @@
 #include <dsc/pipe_text.h>
 #include <dsc/recovery.h>
 #include <dsc/reducer.h>
+#include <dsc/rms_norm.h>
 #include <dsc/sharded.h>
 #include <dsc/store.h>
 #include <dsc/tensor_map.h>

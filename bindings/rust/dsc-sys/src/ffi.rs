@@ -5434,6 +5434,49 @@ extern "C" {
         n_ranks: *mut usize,
     ) -> dsc_result_t;
 
+    /// Adds up the inputs of all ranks and a residual, and normalizes each row.
+    ///
+    /// - `comm` (in): communicator
+    /// - `input` (in): tokens x hidden elements, rows one after the other, in host memory as all
+    ///   others
+    /// - `residual` (in): tokens x hidden elements, expected to be the same on all ranks, which is
+    ///   not compared; NULL: none
+    /// - `weight` (in): hidden elements, likewise; NULL: all are 1
+    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
+    /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
+    /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
+    /// - `epsilon` (in): added to the mean of the squares, without a unit of its own; a normal
+    ///   positive number of the type of the computation: 1.17549e-38 to 3.40282e+38, for
+    ///   DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So a row of zeros gives zeros. The same on all
+    ///   ranks
+    /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
+    ///   in place: residual_out == residual or residual_out == input; NULL if not needed
+    /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
+    ///   input
+    ///
+    /// Collective: yes. Blocking: until all rows are there; each block waits for the other ranks at
+    /// most as long as an operation of the communicator may take, and statistics and traces show it
+    /// as an all_reduce. Ownership: nothing is kept. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in
+    /// tokens, hidden, dtype, epsilon, or in whether they have a residual or a weight; and the
+    /// failures of an operation, after which the outputs are unspecified, but for
+    /// DSC_ERR_NONFINITE: all rows are there then. Since 0.1.
+    pub fn dsc_all_reduce_rms_norm(
+        comm: *mut dsc_comm_t,
+        input: *const c_void,
+        residual: *const c_void,
+        weight: *const c_void,
+        tokens: usize,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        epsilon: f64,
+        residual_out: *mut c_void,
+        output: *mut c_void,
+    ) -> dsc_result_t;
+
     /// Fills options of a layout with their defaults.
     ///
     /// - `options` (out): the struct to fill

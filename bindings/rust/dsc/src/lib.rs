@@ -86,6 +86,7 @@ mod reducer_features;
 mod reducer_options;
 pub mod request;
 mod ring;
+mod rms_norm;
 mod scope;
 mod scope_operations;
 mod sequence_heads;

@@ -17,6 +17,7 @@ mod pipe;
 mod recovery;
 mod reducer;
 mod reducer_features;
+mod rms_norm;
 mod scope;
 mod sharded;
 mod sharing;

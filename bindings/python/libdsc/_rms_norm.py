@@ -1,0 +1,92 @@
+"""An all-reduce with the addition of a residual and RMSNorm."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from libdsc import _buffers, _dtypes
+from libdsc._arguments import real
+from libdsc._buffers import Buffer
+from libdsc._cross_entropy import Losses
+from libdsc._library import lib
+from libdsc._memory import numpy_module
+from libdsc._raw import Dtype
+from libdsc._streams import place_of
+from libdsc._types import Array
+
+
+class Norms(Losses):
+    """The operation of Communicator that sums rows over ranks and normalizes them."""
+
+    __slots__ = ()
+
+    def all_reduce_rms_norm(
+        self,
+        x: Array,
+        residual: Optional[Array] = None,
+        weight: Optional[Array] = None,
+        epsilon: float = 1e-5,
+        *,
+        out: Any = None,
+        residual_out: Any = None,
+        dtype: Any = None,
+    ) -> tuple[Any, Any]:
+        """Adds up the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
+
+        What follows a row-parallel linear layer in a transformer, in one pass over memory. The formula, and what is
+        rounded when, are in dsc/rms_norm.h. Only memory of the host is taken.
+
+            hidden, residual = group.all_reduce_rms_norm(partial, residual, weight, out=partial, residual_out=residual)
+
+        Args:
+            x: what this rank adds to the sum, [..., hidden], of float32, float64, bfloat16 or float16.
+            residual: as x, the same on all ranks; None: nothing is added.
+            weight: [hidden], the same on all ranks; None: 1.
+            epsilon: what is added to the mean of the squares, above 0.
+            out: where the normalized rows go, as x, or x itself; None: a new array of numpy, of uint16 for bf16.
+            residual_out: where the rows go before they are normalized, as x, or residual or x itself; None: a new array
+                of numpy if there is a residual, otherwise nowhere.
+            dtype: what the elements of all arrays are, such as "bf16" for arrays of uint16.
+
+        Returns:
+            The normalized rows, and the rows before: out and residual_out, or what was made for them.
+        """
+        try:
+            rows = _buffers.describe(x, "x", dtype, False)
+            if not rows.shape:
+                raise ValueError("x has no dimension; expected the elements of a row as the last one")
+            shape, code = rows.shape, rows.dtype
+            added = None if residual is None else _described("residual", residual, dtype, shape, code, False)
+            factors = None if weight is None else _described("weight", weight, dtype, shape[-1:], code, False)
+            number = real("epsilon", epsilon)
+            if residual_out is None and residual is not None:
+                residual_out = _like(rows)
+            kept = None if residual_out is None else _described("residual_out", residual_out, dtype, shape, code, True)
+            if out is None:
+                out = _like(rows)
+            result = _described("out", out, dtype, shape, code, True)
+        except Exception as error:
+            raise self._shown(error, "all_reduce_rms_norm")
+        arrays = [rows, added, factors, kept, result]
+        place_of(self, tuple(array.owner for array in arrays if array is not None), None)
+        hidden = shape[-1]
+        tokens = rows.count // hidden if hidden else 0
+        places = [None if array is None else array.address for array in arrays]
+        self._call(lib.dsc_all_reduce_rms_norm, *places[:3], tokens, hidden, code, number, *places[3:])
+        return out, residual_out
+
+
+def _like(rows: Buffer) -> Any:
+    return numpy_module().empty(rows.shape, _dtypes.view_type(Dtype(rows.dtype)))
+
+
+def _described(argument: str, x: Any, dtype: Any, shape: tuple[int, ...], code: int, writable: bool) -> Buffer:
+    """The place of an array of this shape and type; where it is written, elements of the same size do."""
+    same_size = Dtype.BF16 if code == Dtype.BF16 else dtype
+    found = _buffers.describe(x, argument, same_size, writable)
+    if found.shape != tuple(shape):
+        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
+    if found.dtype != code:
+        names = [_dtypes.long_name(number) for number in (found.dtype, code)]
+        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
+    return found

@@ -1,0 +1,224 @@
+#include "tensor_parallel/rms_norm_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "dsc/types.h"
+#include "dtype/fp_mode.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor_parallel/rms_norm_rows.cpp"
+#include "hwy/foreach_target.h"
+// Must come after foreach_target.h.
+#include "compress/vectors-inl.hpp"
+#include "dtype/half-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace dsc {
+namespace HWY_NAMESPACE {
+
+// Elements that are worked on at once: two Quads with AVX2. A row has as many running sums, and element i
+// belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
+constexpr size_t kPart = 64;
+
+// Says how vectors of the type of a computation are stored in the order in which L has their elements.
+template <class L>
+struct Order {
+  using Number = typename L::Element;
+  using Lanes = L;
+};
+template <>
+struct Order<F16> {
+  using Number = float;
+  using Lanes = Plain<float>;
+};
+template <>
+struct Order<Bf16> {
+  using Number = float;
+  using Lanes = F32Pairs;
+};
+
+template <class L>
+using NumberOf = typename Order<L>::Number;
+
+template <class V, class Op>
+HWY_INLINE Quad<V> each(const Quad<V>& x, const Quad<V>& y, const Op& op) {
+  return {op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
+}
+
+struct Plus {
+  template <class V>
+  HWY_INLINE V operator()(V x, V y) const {
+    return x + y;
+  }
+};
+
+struct Times {
+  template <class V>
+  HWY_INLINE V operator()(V x, V y) const {
+    return x * y;
+  }
+};
+
+template <class L>
+class Squares {
+ public:
+  static constexpr size_t kElements = L::kMaxElements;
+  static constexpr size_t kQuads = kPart / kElements;
+
+  HWY_INLINE Squares() {
+    const auto zero = hn::Zero(typename L::Tag());
+#pragma GCC unroll 16
+    for (size_t q = 0; q < kQuads; ++q) sums_[q] = {zero, zero, zero, zero};
+  }
+  HWY_INLINE void add(size_t q, const Quad<typename L::V>& x) {
+    sums_[q] = each(sums_[q], each(x, x, Times()), Plus());
+  }
+  HWY_INLINE NumberOf<L> total() const {
+    NumberOf<L> sums[kPart];
+#pragma GCC unroll 16
+    for (size_t q = 0; q < kQuads; ++q)
+      Order<L>::Lanes::template store<false>(sums_[q], sums + q * kElements);
+    return folded(sums);
+  }
+
+ private:
+  Quad<typename L::V> sums_[kQuads];
+};
+
+// Copies of the last elements of a row, filled up with zeros, so that nothing beyond it is touched.
+template <class L>
+struct Padded {
+  using Element = typename L::Element;
+  HWY_INLINE Padded(const Element* from, size_t count) { std::copy_n(from, count, elements); }
+  Element elements[kPart] = {};
+};
+
+template <class L>
+HWY_INLINE void store_rounded(const Quad<typename L::V>& x, typename L::Element* to) {
+  L::template store<false>(L::pack(canonical(x)), to);
+}
+
+// Adds kPart elements of a row to those of the residual, keeps the rounded sums, and adds up their squares.
+template <class L, bool kAdds>
+HWY_INLINE void keep_part(const typename L::Element* sum, const typename L::Element* residual,
+                          typename L::Element* kept, Squares<L>& squares) {
+#pragma GCC unroll 16
+  for (size_t q = 0; q < Squares<L>::kQuads; ++q) {
+    const size_t at = q * Squares<L>::kElements;
+    auto x = L::load(sum + at);
+    if constexpr (kAdds) x = each(x, L::load(residual + at), Plus());
+    store_rounded<L>(x, kept + at);
+    squares.add(q, L::load(kept + at));
+  }
+}
+
+template <class L, bool kAdds>
+HWY_INLINE NumberOf<L> keep_row(const typename L::Element* sum, const typename L::Element* residual,
+                                typename L::Element* kept, size_t elements) {
+  Squares<L> squares;
+  size_t at = 0;
+  for (; elements - at >= kPart; at += kPart)
+    keep_part<L, kAdds>(sum + at, kAdds ? residual + at : nullptr, kept + at, squares);
+  if (at < elements) {
+    const size_t count = elements - at;
+    Padded<L> last(sum + at, count);
+    const Padded<L> added(kAdds ? residual + at : sum + at, count);
+    keep_part<L, kAdds>(last.elements, added.elements, last.elements, squares);
+    std::copy_n(last.elements, count, kept + at);
+  }
+  return squares.total();
+}
+
+template <class L, bool kWeighs>
+HWY_INLINE void scale_part(const typename L::Element* kept, NumberOf<L> scale,
+                           const typename L::Element* weight, typename L::Element* out) {
+  const auto factor = hn::Set(typename L::Tag(), scale);
+#pragma GCC unroll 16
+  for (size_t at = 0; at < kPart; at += Squares<L>::kElements) {
+    auto x = each(L::load(kept + at), {factor, factor, factor, factor}, Times());
+    if constexpr (kWeighs) x = each(x, L::load(weight + at), Times());
+    store_rounded<L>(x, out + at);
+  }
+}
+
+template <class L, bool kWeighs>
+HWY_INLINE void scale_row(const typename L::Element* kept, NumberOf<L> scale,
+                          const typename L::Element* weight, typename L::Element* out, size_t elements) {
+  size_t at = 0;
+  for (; elements - at >= kPart; at += kPart)
+    scale_part<L, kWeighs>(kept + at, scale, kWeighs ? weight + at : nullptr, out + at);
+  if (at == elements) return;
+  const size_t count = elements - at;
+  Padded<L> last(kept + at, count);
+  const Padded<L> factors(kWeighs ? weight + at : kept + at, count);
+  scale_part<L, kWeighs>(last.elements, scale, factors.elements, last.elements);
+  std::copy_n(last.elements, count, out + at);
+}
+
+// Computed in f64, so that f32 rounds the factor of a row once.
+template <typename Number>
+HWY_INLINE Number factor_of(Number squares, const RmsNorm& norm) {
+  const double mean = static_cast<double>(squares) / static_cast<double>(norm.hidden);
+  return static_cast<Number>(1 / std::sqrt(mean + norm.epsilon));
+}
+
+template <class L>
+HWY_INLINE void normalize_row_of(const RmsNorm& norm, const void* sum_in, const void* residual_in,
+                                 void* kept_out, void* out_in) {
+  using Element = typename L::Element;
+  const auto* sum = static_cast<const Element*>(sum_in);
+  const auto* residual = static_cast<const Element*>(residual_in);
+  const auto* weight = static_cast<const Element*>(norm.weight);
+  auto* kept = static_cast<Element*>(kept_out);
+  auto* out = static_cast<Element*>(out_in);
+  const auto squares = residual ? keep_row<L, true>(sum, residual, kept, norm.hidden)
+                                : keep_row<L, false>(sum, nullptr, kept, norm.hidden);
+  const auto factor = factor_of(squares, norm);
+  if (weight)
+    scale_row<L, true>(kept, factor, weight, out, norm.hidden);
+  else
+    scale_row<L, false>(kept, factor, nullptr, out, norm.hidden);
+}
+
+void normalize_row_f32(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
+  normalize_row_of<Plain<float>>(norm, sum, residual, kept, out);
+}
+void normalize_row_f64(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
+  normalize_row_of<Plain<double>>(norm, sum, residual, kept, out);
+}
+void normalize_row_f16(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
+  normalize_row_of<F16>(norm, sum, residual, kept, out);
+}
+void normalize_row_bf16(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
+  normalize_row_of<Bf16>(norm, sum, residual, kept, out);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dsc
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dsc {
+
+HWY_EXPORT(normalize_row_f32);
+HWY_EXPORT(normalize_row_f64);
+HWY_EXPORT(normalize_row_f16);
+HWY_EXPORT(normalize_row_bf16);
+
+void normalize_row(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
+  const FpMode mode;  // the caller's must not change the bits of a row
+  switch (norm.dtype) {
+    case DSC_DTYPE_F64:
+      return HWY_DYNAMIC_DISPATCH(normalize_row_f64)(norm, sum, residual, kept, out);
+    case DSC_DTYPE_F16:
+      return HWY_DYNAMIC_DISPATCH(normalize_row_f16)(norm, sum, residual, kept, out);
+    case DSC_DTYPE_BF16:
+      return HWY_DYNAMIC_DISPATCH(normalize_row_bf16)(norm, sum, residual, kept, out);
+    default:
+      return HWY_DYNAMIC_DISPATCH(normalize_row_f32)(norm, sum, residual, kept, out);
+  }
+}
+
+}  // namespace dsc
+#endif  // HWY_ONCE
