@@ -186,6 +186,21 @@ def test_works():
     assert ranks(1, works) == [True] and ranks(3, works) == [True] * 3
 
 
+def very_many(world):
+    def resident():
+        with open("/proc/self/statm") as numbers:
+            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, experts = resident(), 2**20
+    plan = world.moe_plan(np.full((3, 1), experts - 1, np.int32), experts)
+    assert plan.rows == (6 if world.rank == 1 else 0)
+    return (resident() - before) / experts
+
+
+def test_very_many_experts():
+    assert max(ranks(2, very_many)) < 30, "bytes per expert that a plan keeps"
+
+
 def narrow(world):
     layer = Layer(world.rank, 3, 2, 40, np.float32)
     plan = world.moe_plan(layer.ids, 3)

@@ -93,7 +93,7 @@ static int refused_plans(rank_t* self) {
   const float weights[] = {1, 1, NAN, 1};
   dsc_moe_options_t options, it;
   CHECK_OK(self, dsc_moe_options_init(&options, sizeof options));
-  PASS_ON(refused_plan(self, options, good, NULL, "experts is 0, expected 1 to 2147483647"));
+  PASS_ON(refused_plan(self, options, good, NULL, "experts is 0, expected 1 to 16777216"));
   options.experts = 4;
   options.top_k = 2;
   PASS_ON(refused_plan(self, options, experts, NULL, "expert_ids[1][1] is 4, expected 0 to 3, or -1"));
