@@ -330,7 +330,7 @@ class Experts(Losses):
 
         Args:
             expert_ids: [..., top_k] of int32, numbers from 0 to experts - 1; -1 for a slot that goes nowhere. Its first
-                dimensions are those of the tokens, which may differ between ranks.
+                dimensions, one or more, are those of the tokens, which may differ between ranks.
             experts: experts of all ranks together, up to 2**24.
             capacity: most rows of each pair of expert and source rank; None: no row is dropped.
             drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest", by weight.
@@ -339,8 +339,9 @@ class Experts(Losses):
         """
         try:
             ids = _buffers.describe(expert_ids, "expert_ids", None, False)
-            if not ids.shape:
-                raise ValueError("expert_ids has no dimension; expected [..., top_k]")
+            if len(ids.shape) < 2:
+                hint = " (use expert_ids[:, None] for one expert per token)" if ids.shape else ""
+                raise ValueError(f"expert_ids has shape {ids.shape}; expected [..., top_k]{hint}")
             _expect("expert_ids", ids, ids.shape, Dtype.I32)
             options = _options(ids.shape[-1], experts, capacity, drop, padded)
             heavy = None if weights is None else _buffers.describe(weights, "weights", None, False)
