@@ -105,7 +105,8 @@ static int refused_plans(rank_t* self) {
   it = options, it.padded = 1;
   PASS_ON(refused_plan(self, it, good, NULL, "padded is 1 and capacity is 0"));
   it = options, it.drop = DSC_MOE_DROP_LIGHTEST, it.capacity = 1;
-  PASS_ON(refused_plan(self, it, good, NULL, "weights is NULL and drop is 2 (lightest), expected 4 router weights"));
+  PASS_ON(refused_plan(self, it, good, NULL,
+                       "weights is NULL and drop is 2 (lightest), expected 4 router weights"));
   PASS_ON(refused_plan(self, it, good, weights, "weights[1][0] is NaN"));
   return 0;
 }
