@@ -68,7 +68,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("op", choices=(*ALL_OPS, *MAPPINGS, "tensor_map"), metavar="OP", help=", ".join((*ALL_OPS, *MAPPINGS)) + "; tensor_map: all mappings" + "; and ddp, pipe_run, python_call, instructions, switches, see their --help")
+    parser.add_argument("op", choices=(*ALL_OPS, *MAPPINGS, "tensor_map"), metavar="OP", help=", ".join((*ALL_OPS, *MAPPINGS)) + "; tensor_map: all mappings" + "; and ddp, context_parallel, expert_parallel, tensor_map_types, pipe_run, python_call, instructions, switches, see their --help")
     parser.add_argument("--peers", type=names, default=None, help=f"of {','.join(PEERS)}; none; default: all installed")
     parser.add_argument("--ranks", type=numbers, default=[2, 4], help="default: 2,4")
     parser.add_argument("--hosts", type=positive, default=1, help="spread the ranks over so many hosts, as network namespaces; default: 1")

@@ -49,6 +49,9 @@ dsc::Choice read_choice(const dsc::Comm& comm, const dsc::MoeSettings& settings,
   const size_t id_bytes = dsc::checked_bytes(tokens, DSC_DTYPE_I64, settings.top_k) / 2;
   dsc::check_array(comm, {"expert_ids", expert_ids, id_bytes}, sizeof(int32_t));
   const bool weighs = dsc::needs_weights(settings);
+  if (weighs && !weights && tokens > 0)
+    dsc::fail(DSC_ERR_INVALID_ARG, "weights is NULL and drop is 2 (lightest), expected %zu router weights",
+              tokens * settings.top_k);
   if (weighs) dsc::check_array(comm, {"weights", weights, id_bytes}, sizeof(float));
   const dsc::Choice choice{{expert_ids, tokens * settings.top_k}, weighs ? weights : nullptr};
   dsc::check_choice(settings, choice);

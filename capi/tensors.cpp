@@ -1,5 +1,6 @@
 #include "tensors.hpp"
 
+#include <cstdio>
 #include <cstring>
 
 #include "base/options.hpp"
@@ -8,15 +9,16 @@
 namespace dsc {
 namespace {
 
-Tensor read_tensor(const void* given, size_t index, size_t struct_size) {
+Tensor read_tensor(const void* given, const char* name, size_t index, size_t struct_size) {
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
   if (own_size != struct_size) {  // before anything of that size is read
     fail(DSC_ERR_INVALID_ARG, "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same",
          index, own_size, struct_size);
   }
-  const auto tensor =
-      read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, "a tensor of the list");
+  char place[64];
+  std::snprintf(place, sizeof place, "(&%s[%zu])", name, index);
+  const auto tensor = read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, place);
   if (tensor.ndim < 0)
     fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
   Tensor result;
@@ -40,7 +42,7 @@ std::vector<Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const ch
   require(tensors, name);
   const size_t struct_size = tensors[0].struct_size;
   const auto* bytes = reinterpret_cast<const std::byte*>(tensors);
-  for (size_t i = 0; i < n; ++i) result.push_back(read_tensor(bytes + i * struct_size, i, struct_size));
+  for (size_t i = 0; i < n; ++i) result.push_back(read_tensor(bytes + i * struct_size, name, i, struct_size));
   return result;
 }
 

@@ -1,5 +1,7 @@
 #include "expert_parallel/expert_layout.hpp"
 
+#include <numeric>
+
 #include "base/error.hpp"
 
 namespace dsc {
@@ -41,22 +43,26 @@ std::vector<size_t> ExpertLayout::send_starts(const std::vector<size_t>& counts)
 }
 
 std::vector<RowRun> ExpertLayout::runs(const std::vector<size_t>& source_rows) const {
-  const size_t experts = own().count;
-  std::vector<RowRun> runs(experts * ranks_);
-  size_t next = 0;
-  for (size_t source = 0; source < ranks_; ++source)
-    for (size_t expert = 0; expert < experts; ++expert) {
-      RowRun& run = runs[expert * ranks_ + source];
-      run.count = source_rows[expert * ranks_ + source];
-      run.received = padded() ? source * block() + expert * padding_ : next;
-      next += run.count;
-    }
-  next = 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    runs[i].expert = padded() ? i * padding_ : next;
-    next += runs[i].count;
+  std::vector<size_t> next = starts_of_sources(source_rows);
+  std::vector<RowRun> runs;
+  size_t rows = 0;
+  for (size_t i = 0; i < source_rows.size(); ++i) {
+    const size_t expert = i / ranks_, source = i % ranks_, count = source_rows[i];
+    if (count == 0) continue;
+    if (padded())
+      runs.push_back({source * block() + expert * padding_, i * padding_, count});
+    else
+      runs.push_back({next[source], rows, count});
+    next[source] += count;
+    rows += count;
   }
   return runs;
+}
+
+std::vector<size_t> ExpertLayout::starts_of_sources(const std::vector<size_t>& source_rows) const {
+  std::vector<size_t> starts = rows_from(source_rows);
+  std::exclusive_scan(starts.begin(), starts.end(), starts.begin(), size_t{0});
+  return starts;
 }
 
 std::vector<size_t> ExpertLayout::rows_from(const std::vector<size_t>& source_rows) const {

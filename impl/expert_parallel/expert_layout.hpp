@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// Consecutive rows of one expert and source rank, in both orders. `count` leaves out padding.
+// Consecutive rows of one expert and source rank, in both orders, one or more. `count` leaves out padding.
 struct RowRun {
   size_t received;  // position in the order of sources
   size_t expert;    // position in the order of experts
@@ -31,7 +31,8 @@ class ExpertLayout {
   std::vector<size_t> rows_to(const std::vector<size_t>& counts) const;
   std::vector<size_t> send_starts(const std::vector<size_t>& counts) const;
 
-  // The runs of this rank's experts, by expert and then by source; `source_rows` has one number for each.
+  // The runs of this rank's experts, by expert and then by source; `source_rows` has one number for each pair
+  // of these. Pairs without rows have no run, so that a plan of very many experts stays small.
   std::vector<RowRun> runs(const std::vector<size_t>& source_rows) const;
   // Rows that this rank receives from each rank.
   std::vector<size_t> rows_from(const std::vector<size_t>& source_rows) const;
@@ -42,6 +43,8 @@ class ExpertLayout {
 
  private:
   bool padded() const noexcept { return padding_ > 0; }
+  // Where the rows of each source rank start among those that this rank receives.
+  std::vector<size_t> starts_of_sources(const std::vector<size_t>& source_rows) const;
   size_t block() const noexcept { return most_experts() * padding_; }  // rows to each rank, if padded
 
   size_t experts_, rank_, ranks_;

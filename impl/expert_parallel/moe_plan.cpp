@@ -162,8 +162,12 @@ std::shared_ptr<Work> MoePlan::to_experts(Comm& comm, const char* name, const Ro
 void MoePlan::clear_padding(const RowFormat& format, void* rows) const {
   if (!settings_.padded) return;
   const size_t bytes = format.plain_bytes();
-  for (const RowRun& run : runs_)
-    clear_rows(row_at(rows, run.expert + run.count, bytes), (settings_.capacity - run.count) * bytes);
+  size_t next = 0;
+  for (const RowRun& run : runs_) {
+    clear_rows(row_at(rows, next, bytes), (run.expert - next) * bytes);
+    next = run.expert + run.count;
+  }
+  clear_rows(row_at(rows, next, bytes), (this->rows() - next) * bytes);
 }
 
 void MoePlan::deliver(const RowFormat& format, const std::byte* received, void* rows) const {

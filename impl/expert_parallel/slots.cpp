@@ -10,10 +10,12 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMostSlots = 64;  // of a token
+// A plan has numbers for each expert, so a mistaken size must not take the memory of the machine.
+constexpr size_t kMostExperts = size_t{1} << 24;
 
 void check_settings(const MoeSettings& settings) {
-  if (settings.experts < 1 || settings.experts > INT32_MAX)
-    fail(DSC_ERR_INVALID_ARG, "experts is %zu, expected 1 to %d", settings.experts, INT32_MAX);
+  if (settings.experts < 1 || settings.experts > kMostExperts)
+    fail(DSC_ERR_INVALID_ARG, "experts is %zu, expected 1 to %zu", settings.experts, kMostExperts);
   if (settings.top_k < 1 || settings.top_k > kMostSlots)
     fail(DSC_ERR_INVALID_ARG, "top_k is %zu, expected 1 to %zu", settings.top_k, kMostSlots);
   if (settings.drop != DSC_MOE_DROP_LATEST && settings.drop != DSC_MOE_DROP_LIGHTEST)

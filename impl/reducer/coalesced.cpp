@@ -6,6 +6,8 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
@@ -55,7 +57,7 @@ class Flight {
     call.recv = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
     call.send = call.recv;
     call.count = count_;
-    call.tag = list_fingerprint(tensors_, indices_);
+    compare_counts(call, tensors_, indices_);
     if (operation.is_callers) call.nonfinite = comm.nonfinite()->check_for(call.dtype);
     if (!operation.sends && call.kind == OpKind::kAllReduce) {
       std::memset(call.recv, 0, bytes());
@@ -112,11 +114,21 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
 
 }  // namespace
 
-// The fingerprint covers each count, because different lists can have equal sums.
-uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices) {
-  std::string counts;
-  for (const size_t index : indices) counts += std::to_string(tensors[index].count) + ' ';
-  return fnv1a(counts);
+// The tag covers each count, because different lists can have equal sums.
+void compare_counts(Call& call, std::span<const Tensor> tensors, std::span<const size_t> indices) {
+  constexpr std::string_view kMore = ", ...";
+  std::string counts, note;
+  bool is_full = false;
+  for (const size_t index : indices) {
+    const std::string count = std::to_string(tensors[index].count);
+    counts += count + ' ';
+    const std::string shown = (note.empty() ? "[" : ", [") + std::to_string(index) + "]: " + count;
+    is_full = is_full || note.size() + shown.size() + kMore.size() >= sizeof call.note;
+    if (!is_full) note += shown;
+  }
+  if (is_full) note += kMore;
+  call.tag = fnv1a(counts);
+  std::memcpy(call.note, note.c_str(), note.size() + 1);
 }
 
 namespace {

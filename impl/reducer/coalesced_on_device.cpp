@@ -99,7 +99,7 @@ class DeviceList {
     call.recv = memory;
     call.send = memory;
     call.count = count;
-    call.tag = list_fingerprint(tensors_, indices);
+    compare_counts(call, tensors_, indices);
     call.stream = stream_.get();
     if (operation_.is_callers) call.nonfinite = comm_.nonfinite()->check_for(call.dtype);
     works_.push_back(comm_.start(call));

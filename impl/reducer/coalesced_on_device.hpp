@@ -18,8 +18,8 @@ struct ListOperation {
   bool is_callers = false;
 };
 
-// Returns a fingerprint of the counts of some tensors, which differs if their counts differ.
-uint64_t list_fingerprint(std::span<const Tensor> tensors, std::span<const size_t> indices);
+// Has ranks compare the counts of the tensors that are packed for a call, and shows them where they differ.
+void compare_counts(Call& call, std::span<const Tensor> tensors, std::span<const size_t> indices);
 
 // Collective: runs after the work on the device's default stream, and waits for the end.
 void run_list_on_device(Comm& comm, std::span<const Tensor> tensors, const BucketPlan& plan,

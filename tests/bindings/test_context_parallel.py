@@ -213,6 +213,8 @@ def test_tokens_are_taken_and_put():
             for dim in (1, -2, 0):
                 parts = [dsc.take_tokens(x, n, rank, dim, order) for rank in range(n)]
                 assert np.array_equal(dsc.put_tokens(parts, dim, order), x)
+    with pytest.raises(ValueError, match="x has no dimension; expected one or more"):
+        dsc.take_tokens(np.array(1), 2, 0)
     with pytest.raises(ValueError, match=r"parts\[0\] has shape \(5,\); expected \(4,\)"):
         dsc.put_tokens([np.zeros(5), np.zeros(3)])
     with pytest.raises(ValueError, match="parts is empty"):
@@ -223,6 +225,15 @@ def test_tokens_are_taken_and_put():
         dsc.sequence_ranges(8, 2, 2)
     with pytest.raises(dsc.InvalidArgError, match="source is -1, expected 0 to 1"):
         dsc.causal_work(8, 2, 0, -1)
+
+
+def test_tokens_of_tensors_are_tensors():
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.arange(24).to(dtype).reshape(12, 2)
+        parts = [dsc.take_tokens(x, 3, rank) for rank in range(3)]
+        assert parts[1].dtype == dtype and parts[1][:, 0].tolist() == [4, 6, 16, 18]
+        assert torch.equal(dsc.put_tokens(parts), x)
 
 
 # ---- what is wrong, and what arrays are ----------------------------------------------------------------------------
@@ -282,7 +293,8 @@ def test_a_pass_that_ranks_leave_after_other_steps(steps):
 
 
 def wrong_arguments(world):
-    own = np.zeros((2, 3), np.float32)
+    own, locked = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    locked.flags.writeable = False
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
         assert "24 bytes, gradients 24" in repr(ring)
         for error, text, call in (
@@ -293,6 +305,9 @@ def wrong_arguments(world):
             (ValueError, "parts has 1 sizes; expected 2", lambda: ring(own, [2])),
             (ValueError, "block has 2 elements along dimension 0; expected 1", lambda: ring(own, [1, 1])),
             (ValueError, "dim is 2", lambda: ring(own, [2, 2], 2)),
+            (ValueError, "block has no dimension", lambda: ring(np.zeros((), "f4"), [1, 1])),
+            (ValueError, r"grad is read-only; .*\(such as numpy.empty\(\)\)", lambda: ring.backward(own, locked)),
+            (TypeError, "world is a int; expected a Communicator", lambda: dsc.Ring(0, 10)),
             (TypeError, "block is a list", lambda: ring([1.0])),
         ):
             with pytest.raises(error, match=text):

@@ -186,6 +186,21 @@ def test_works():
     assert ranks(1, works) == [True] and ranks(3, works) == [True] * 3
 
 
+def very_many(world):
+    def resident():
+        with open("/proc/self/statm") as numbers:
+            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, experts = resident(), 2**20
+    plan = world.moe_plan(np.full((3, 1), experts - 1, np.int32), experts)
+    assert plan.rows == (6 if world.rank == 1 else 0)
+    return (resident() - before) / experts
+
+
+def test_very_many_experts():
+    assert max(ranks(2, very_many)) < 30, "bytes per expert that a plan keeps"
+
+
 def narrow(world):
     layer = Layer(world.rank, 3, 2, 40, np.float32)
     plan = world.moe_plan(layer.ids, 3)
@@ -236,8 +251,10 @@ def refused(error, text, function, *arguments, **named):
 def refuses(world):
     ids, tokens = np.zeros((3, 2), np.int32), np.zeros((3, 4), np.float32)
     refused(TypeError, "expert_ids has element type int64; expected int32", world.moe_plan, ids.astype(np.int64), 2)
-    refused(ValueError, "expert_ids has no dimension", world.moe_plan, np.array(1, np.int32), 2)
-    refused(ValueError, "experts is -1", world.moe_plan, ids, -1)
+    refused(ValueError, r"expert_ids has shape \(\); expected \[..., top_k\]$", world.moe_plan, np.array(1, np.int32), 2)
+    refused(ValueError, r"expert_ids has shape \(3,\).*use expert_ids\[:, None\] for one", world.moe_plan, ids[:, 0].copy(), 2)
+    refused(ValueError, "experts is -1; expected 1 to 16777216", world.moe_plan, ids, -1)
+    refused(dsc.InvalidArgError, "drop is 2 .lightest., expected 6 router weights", world.moe_plan, ids, 2, capacity=1, drop="lightest")
     refused(ValueError, "capacity is 0, expected 1 or more|capacity is 0", world.moe_plan, ids, 2, capacity=0)
     refused(ValueError, "drop is 'lightes'; expected one of latest, lightest .did you mean 'lightest'", world.moe_plan, ids, 2, drop="lightes")
     refused(ValueError, r"weights has shape \(3,\); expected \(3, 2\)", world.moe_plan, ids, 2, weights=np.zeros(3, np.float32))

@@ -100,7 +100,10 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.scatter(x), "x is None; expected"),
         (lambda w, x: w.scatter(x, [x, x]), "x has 2 arrays; expected one per rank, 1"),
         (lambda w, x: w.gather(np.empty(4), x, root=1), "root"),
-        (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3"),
+        (lambda w, x: w.all_gather(np.empty(4), x, counts=[3]), r"out has 4 elements; expected 3, the sum of counts"),
+        (lambda w, x: w.all_to_all(x, x, send_counts=[4], recv_counts=[3]), "out has 4 elements; expected 3, the sum of recv_counts"),
+        (lambda w, x: w.all_to_all([x], [x], send_counts=[3], recv_counts=[4]), r"x\[0\] has 4 elements; expected 3, send_counts\[0\]"),
+        (lambda w, x: dsc.broadcast_coalesced(0, [x]), "comm is a int; expected a Communicator"),
         (lambda w, x: w.all_gather(np.empty(3), x, counts=[3]), r"x has 4 elements; expected 3, counts\[0\]"),
         (lambda w, x: w.all_gather(x, x, counts=[2, 2]), "counts has 2 numbers; expected one per rank, 1"),
         (lambda w, x: w.all_gather(x, x, counts=[-1]), r"counts\[0\] is -1; expected 0 to"),
@@ -115,7 +118,7 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
     ],
 )
 def test_wrong_arguments(world, call, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((ValueError, TypeError), match=text):
         call(world, np.zeros(4))
 
 

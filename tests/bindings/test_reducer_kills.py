@@ -1,23 +1,17 @@
 """A rank that is killed while reducers join, run hooks, rebuild buckets, clip or gather sparse rows: the others name it."""
 
-import json
 import os
-import pathlib
 import random
-import signal
-import socket
-import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
+from killed_rank import kill_self, others_of, telling
 
 import libdsc as dsc
 
 RANKS, VICTIM = 4, 2
-LIMIT_S = 60
 SIZES = [(40, 30), (30,), (7, 5), (900,)]
 POINTS = ("join", "shadow", "hook", "rebuild", "finish", "clip", "buffers", "sparse", "at any time")
 
@@ -35,11 +29,11 @@ class Victim:
 
     def here(self, point, step):
         if self.is_it and point == self.point and step == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
 
     def in_a_while(self, seconds):
         if self.is_it:
-            threading.Thread(target=lambda: (time.sleep(seconds), os.kill(os.getpid(), signal.SIGKILL)), daemon=True).start()
+            threading.Timer(seconds, kill_self).start()
 
 
 def work(world, victim):
@@ -89,71 +83,21 @@ def run(reducer, grads, victim, step):
     reducer.finish()
 
 
-def child(rank, point):
+def child(point):
     world = dsc.init_distributed(init_timeout=30, timeout=20)
-    victim = Victim(rank, point)
+    victim = Victim(world.rank, point)
     world.barrier()
-    try:
+    with telling():
         work(world, victim)
-    except dsc.DscError as error:
-        ranks = sorted(set(error.ranks) | ({error.rank} if error.rank is not None else set()))
-        print(json.dumps([type(error).__name__, ranks, str(error)]), flush=True)
-        sys.stdin.read()  # the others are told by the killed rank, and not by this end
-        os._exit(0)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def start(rank, point, hosts, port):
-    per_host = RANKS // hosts
-    env = {
-        **os.environ,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_RANK": str(rank % per_host),
-        "LOCAL_WORLD_SIZE": str(per_host),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    if hosts > 1:
-        env.update(DSC_HOST_ID=f"host-{rank // per_host}", DSC_TOKEN="cd" * 32)
-    return subprocess.Popen(
-        [sys.executable, pathlib.Path(__file__), str(rank), point],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_others_name_the_killed_rank(point, hosts):
-    port = free_port()
-    ranks = [start(rank, point, hosts, port) for rank in range(RANKS)]
-    limit = threading.Timer(LIMIT_S, lambda: [process.kill() for process in ranks])
-    limit.start()
-    try:
-        told = [process.stdout.readline() for process in ranks]
-        outputs = [process.communicate() for process in ranks]
-    finally:
-        limit.cancel()
-        for process in ranks:
-            process.kill()
-    assert ranks[VICTIM].returncode == -signal.SIGKILL, outputs[VICTIM]
-    for rank, line in enumerate(told):
-        if rank == VICTIM:
-            continue
-        assert ranks[rank].returncode == 0 and line, (rank, line, outputs[rank])
-        name, found, text = json.loads(line)
-        assert name in ("PeerDeadError", "RevokedError"), (rank, name, text)
-        assert f"rank {VICTIM}" in text or VICTIM in found, (rank, name, found, text)
+    for name, found, text in others_of(VICTIM, __file__, RANKS, hosts, point):
+        assert name in ("PeerDeadError", "RevokedError"), (name, text)
+        assert f"rank {VICTIM}" in text or VICTIM in found, (name, found, text)
 
 
 if __name__ == "__main__":
-    child(int(sys.argv[1]), sys.argv[2])
+    child(sys.argv[1])

@@ -1,20 +1,14 @@
 """A rank that is killed between the chunks of a gather: the others name it, and every chunk came whole or failed."""
 
-import json
-import os
-import pathlib
-import signal
-import socket
-import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
+from killed_rank import expect_named, kill_self, others_of, telling
 
 import libdsc as dsc
 
-RANKS, VICTIM, CHUNKS, TURNS, LIMIT_S = 3, 1, 8, 4, 60
+RANKS, VICTIM, CHUNKS, TURNS = 3, 1, 8, 4
 SHAPE = (64, 300)  # of a part, along whose first dimension the chunks are
 
 
@@ -38,7 +32,7 @@ def gather(world, turn, killing_at):
     works = []
     for chunk in range(CHUNKS):
         if chunk == killing_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
         works.append(world.tensor_map(x, "gather_reduce", 0, out=out, chunk=(chunk, CHUNKS), async_op=True))
     came, failure = 0, None
     for chunk, work in enumerate(works):
@@ -53,58 +47,23 @@ def gather(world, turn, killing_at):
     return came, failure
 
 
-def child(rank, killing_at):
+def child(killing_at):
     world = dsc.init_distributed(init_timeout=30, timeout=20)
     world.barrier()
     for turn in range(TURNS):
-        came, failure = gather(world, turn, killing_at if (rank, turn) == (VICTIM, TURNS - 1) else None)
-        if failure is not None:
-            print(json.dumps([turn, came, type(failure).__name__, str(failure)]), flush=True)
-            sys.stdin.read()  # the others are told by the killed rank, and not by this end
-            os._exit(0)
-
-
-def start(rank, hosts, port, killing_at):
-    host = rank * hosts // RANKS
-    local = [other for other in range(RANKS) if other * hosts // RANKS == host]
-    env = os.environ | {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(RANKS),
-        "LOCAL_RANK": str(local.index(rank)),
-        "LOCAL_WORLD_SIZE": str(len(local)),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    if hosts > 1:
-        env |= {"DSC_HOST_ID": f"host-{host}", "DSC_TOKEN": "cd" * 32}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, pathlib.Path(__file__), str(rank), str(killing_at)]
-    return subprocess.Popen(command, env=env, text=True, **pipes)
+        came, failure = gather(world, turn, killing_at if (world.rank, turn) == (VICTIM, TURNS - 1) else None)
+        with telling(turn, came):
+            if failure is not None:
+                raise failure
 
 
 @pytest.mark.parametrize("killing_at", [0, 3, CHUNKS - 1])
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_a_killed_rank_is_named_and_chunks_are_whole(hosts, killing_at):
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    ranks = [start(rank, hosts, port, killing_at) for rank in range(RANKS)]
-    limit = threading.Timer(LIMIT_S, lambda: [process.kill() for process in ranks])
-    limit.start()
-    try:
-        told = [process.stdout.readline() for process in ranks]
-        outputs = [process.communicate() for process in ranks]
-    finally:
-        limit.cancel()
-        for process in ranks:
-            process.kill()
-    assert ranks[VICTIM].returncode == -signal.SIGKILL, outputs[VICTIM]
-    for rank in set(range(RANKS)) - {VICTIM}:
-        assert ranks[rank].returncode == 0 and told[rank], (rank, outputs[rank])
-        turn, came, name, text = json.loads(told[rank])
-        assert turn == TURNS - 1 and came <= killing_at, (rank, turn, came, text)
-        assert name == "PeerDeadError" and f"rank {VICTIM} " in text, (rank, name, text)
+    for turn, came, name, _, text in others_of(VICTIM, __file__, RANKS, hosts, killing_at):
+        assert turn == TURNS - 1 and came <= killing_at, (turn, came, text)
+        expect_named(VICTIM, name, text)
 
 
 if __name__ == "__main__":
-    child(int(sys.argv[1]), int(sys.argv[2]))
+    child(int(sys.argv[1]))

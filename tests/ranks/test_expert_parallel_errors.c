@@ -93,7 +93,7 @@ static int refused_plans(rank_t* self) {
   const float weights[] = {1, 1, NAN, 1};
   dsc_moe_options_t options, it;
   CHECK_OK(self, dsc_moe_options_init(&options, sizeof options));
-  PASS_ON(refused_plan(self, options, good, NULL, "experts is 0, expected 1 to 2147483647"));
+  PASS_ON(refused_plan(self, options, good, NULL, "experts is 0, expected 1 to 16777216"));
   options.experts = 4;
   options.top_k = 2;
   PASS_ON(refused_plan(self, options, experts, NULL, "expert_ids[1][1] is 4, expected 0 to 3, or -1"));
@@ -105,7 +105,8 @@ static int refused_plans(rank_t* self) {
   it = options, it.padded = 1;
   PASS_ON(refused_plan(self, it, good, NULL, "padded is 1 and capacity is 0"));
   it = options, it.drop = DSC_MOE_DROP_LIGHTEST, it.capacity = 1;
-  PASS_ON(refused_plan(self, it, good, NULL, "weights is NULL, expected 16 bytes"));
+  PASS_ON(refused_plan(self, it, good, NULL,
+                       "weights is NULL and drop is 2 (lightest), expected 4 router weights"));
   PASS_ON(refused_plan(self, it, good, weights, "weights[1][0] is NaN"));
   return 0;
 }

@@ -26,6 +26,13 @@ def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[
     return number
 
 
+def dimension(value: Any, dimensions: int, array: str) -> int:
+    """The argument dim, a dimension of an array that may count from its end; returned from 0 on."""
+    if dimensions == 0:
+        raise ValueError(f"{array} has no dimension; expected one or more")
+    return integer("dim", value, -dimensions, dimensions - 1) % dimensions
+
+
 def _bound(number: int) -> str:
     """A limit as people write it."""
     names = {-(2**31): "-2**31", 2**31 - 1: "2**31 - 1", 2**63 - 1: "2**63 - 1", 2**64 - 1: "2**64 - 1"}

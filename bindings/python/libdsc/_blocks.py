@@ -25,22 +25,33 @@ class Blocks:
         writable: bool,
         size: int,
         counts: Optional[list[int]],
-        counts_argument: str = "counts",
+        counts_argument: str = "",
     ) -> None:
-        """Locates an array, which needs counts, or a list of size arrays, whose lengths are the counts otherwise."""
+        """Locates an array, which needs counts, or a list of size arrays, whose lengths are the counts otherwise.
+
+        counts_argument is what the caller calls the counts, if they are the caller's.
+        """
         self._parts: list[tuple[int, int, int, Any]] = []
         if isinstance(x, (list, tuple)):
-            self._pack(x, argument, dtype, writable, size, counts)
+            self._pack(x, argument, dtype, writable, size, counts, counts_argument)
             return
         if counts is None:
             raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array and no list")
         self.address, found, self.dtype, self.owner = _buffers.locate(x, argument, dtype, writable)
         self.counts = counts
         if found != sum(counts):
-            raise ValueError(f"{argument} has {found} elements; expected {sum(counts)} ({ranks_text(size)})")
+            of_counts = f", the sum of {counts_argument}" if counts_argument else ""
+            raise ValueError(f"{argument} has {found} elements; expected {sum(counts)}{of_counts} ({ranks_text(size)})")
 
     def _pack(
-        self, arrays: Sequence[Any], argument: str, dtype: Any, writable: bool, size: int, counts: Optional[list[int]]
+        self,
+        arrays: Sequence[Any],
+        argument: str,
+        dtype: Any,
+        writable: bool,
+        size: int,
+        counts: Optional[list[int]],
+        counts_argument: str,
     ) -> None:
         """Makes a buffer for all arrays of a list; what is only read is copied into it now."""
         if len(arrays) != size:
@@ -51,7 +62,8 @@ class Blocks:
                 advice = "expected one array of all parts, with counts if they are not equal"
                 raise ValueError(f"{argument}[{index}] is on a GPU, where lists would be copied; {advice}")
             if counts is not None and part[1] != counts[index]:
-                raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}")
+                of_counts = f", {counts_argument}[{index}]" if counts_argument else ""
+                raise ValueError(f"{argument}[{index}] has {part[1]} elements; expected {counts[index]}{of_counts}")
             expect_dtype(f"{argument}[{index}]", part[2], self._parts[0][2] if self._parts else part[2])
             self._parts.append(part)
         self.counts = [count for _, count, _, _ in self._parts]

@@ -10,7 +10,7 @@ import ctypes
 import math
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from libdsc import _dtypes
 from libdsc._raw import Dtype
@@ -22,6 +22,8 @@ _tensor_dtypes: dict[Any, int] = {}
 _plain: Any = type(None)  # numpy.ndarray, once one was met; its subclasses may be on a GPU
 _from_buffer = ctypes.c_char.from_buffer
 _addressof = ctypes.addressof
+
+Writable = Union[bool, str]  # whether an array must be writable; a text says what to do with one that is not
 
 DLPACK_CPU = (1, 3)  # plain and pinned memory of the host
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
@@ -77,7 +79,7 @@ def locate(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> t
     return found.address, found.count, found.dtype, found.owner
 
 
-def describe(x: Any, argument: str, dtype: Any = None, writable: bool = True) -> Buffer:
+def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True) -> Buffer:
     """Returns where and what the elements of an array are; TypeError and ValueError name the argument."""
     global _plain
     interface = _cuda_interface(x, argument)
@@ -163,9 +165,10 @@ def _element(argument: str, found: Optional[Dtype], spelled: str, size: int, wan
     return code
 
 
-def _writable(argument: str, readonly: bool, wanted: bool) -> None:
+def _writable(argument: str, readonly: bool, wanted: Writable) -> None:
     if readonly and wanted:
-        advice = _WRITABLE_ADVICE.get(argument.partition("[")[0], "copy it, or pass out= where the call has it")
+        usual = _WRITABLE_ADVICE.get(argument.partition("[")[0], "copy it, or pass out= where the call has it")
+        advice = wanted if isinstance(wanted, str) else usual
         raise ValueError(f"{argument} is read-only; expected an array that can be written ({advice})")
 
 
@@ -187,7 +190,7 @@ def _contiguous(argument: str, shape: Any, strides: Any, size: int) -> None:
 
 
 def _from_interface(
-    x: Any, interface: dict[str, Any], argument: str, dtype: Any, writable: bool, device: int
+    x: Any, interface: dict[str, Any], argument: str, dtype: Any, writable: Writable, device: int
 ) -> Buffer:
     """__array_interface__ and __cuda_array_interface__ differ only in where the memory is."""
     typestr = interface["typestr"]  # "<f4", and "|O" or "<M8[s]" among those that are refused
@@ -215,7 +218,7 @@ _FORMATS = {letter: "i" for letter in "bhilqn"} | {letter: "u" for letter in "BH
 _FORMATS |= {"e": "f", "f": "f", "d": "f", "?": "b"}
 
 
-def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: bool) -> Buffer:
+def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writable) -> Buffer:
     """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
     _native(argument, view.format[0], view.itemsize)
     if not view.c_contiguous:
@@ -324,7 +327,7 @@ def _is_of(x: Any, *libraries: str) -> bool:
     return any(kind.__module__.startswith(libraries) for kind in type(x).__mro__)
 
 
-def _from_dlpack(x: Any, argument: str, dtype: Any, writable: bool) -> Buffer:
+def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffer:
     """The capsule is only read and given back, so x stays the owner."""
     capsule = _capsule(x, argument)
     tensor, readonly = _read_capsule(capsule)

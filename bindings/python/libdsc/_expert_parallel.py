@@ -22,6 +22,7 @@ from libdsc._work import Work
 
 DropName = Literal["latest", "lightest"]
 PayloadName = Literal["plain", "f8e4m3"]
+_MOST_EXPERTS = 2**24
 
 
 class _OnPlan:
@@ -54,12 +55,11 @@ class MoePlan:
         sent: slots of this rank that are sent, to itself or to others.
         dropped: slots of this rank that were dropped for lack of capacity.
         expert_rows: how many rows each expert of this rank receives, without padding, in the order of the rows.
-        source_rows: the same by rank that sent them: source_rows[expert][rank].
     """
 
     __slots__ = (
         "_comm", "_handle", "_shape", "tokens", "top_k", "experts", "rows", "sent", "dropped", "expert_rows",
-        "source_rows", "__weakref__",
+        "__weakref__",
     )
 
     def __init__(self, comm: Calls, handle: int, shape: tuple[int, ...]) -> None:
@@ -69,13 +69,17 @@ class MoePlan:
         self.tokens, self.top_k, self.rows = int(info.tokens), int(info.top_k), int(info.rows)
         self.experts = range(info.first_expert, info.first_expert + info.local_experts)
         self.sent, self.dropped = int(info.sent), int(info.dropped)
-        flat = self._list(lib.dsc_moe_plan_source_rows, c_size_t, len(self.experts) * comm._size)
-        self.source_rows = [flat[at : at + comm._size] for at in range(0, len(flat), comm._size)]
         self.expert_rows = self._list(lib.dsc_moe_plan_expert_rows, c_size_t, len(self.experts))
 
     def __repr__(self) -> str:
         state = f"{self.tokens} tokens, {self.rows} rows for {len(self.experts)} experts" if self._handle else "closed"
         return f"<libdsc.MoePlan on {self._comm.name!r}: {state}>"
+
+    @property
+    def source_rows(self) -> list[list[int]]:
+        """The rows of expert_rows by rank that sent them: source_rows[expert][rank]."""
+        flat = self._list(lib.dsc_moe_plan_source_rows, c_size_t, len(self.experts) * self._comm._size)
+        return [flat[at : at + self._comm._size] for at in range(0, len(flat), self._comm._size)]
 
     @property
     def positions(self) -> Any:
@@ -326,8 +330,8 @@ class Experts(Losses):
 
         Args:
             expert_ids: [..., top_k] of int32, numbers from 0 to experts - 1; -1 for a slot that goes nowhere. Its first
-                dimensions are those of the tokens, which may differ between ranks.
-            experts: experts of all ranks together.
+                dimensions, one or more, are those of the tokens, which may differ between ranks.
+            experts: experts of all ranks together, up to 2**24.
             capacity: most rows of each pair of expert and source rank; None: no row is dropped.
             drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest", by weight.
             padded: each pair of expert and source rank has exactly capacity rows, zeros behind those that were sent.
@@ -335,8 +339,9 @@ class Experts(Losses):
         """
         try:
             ids = _buffers.describe(expert_ids, "expert_ids", None, False)
-            if not ids.shape:
-                raise ValueError("expert_ids has no dimension; expected [..., top_k]")
+            if len(ids.shape) < 2:
+                hint = " (use expert_ids[:, None] for one expert per token)" if ids.shape else ""
+                raise ValueError(f"expert_ids has shape {ids.shape}; expected [..., top_k]{hint}")
             _expect("expert_ids", ids, ids.shape, Dtype.I32)
             options = _options(ids.shape[-1], experts, capacity, drop, padded)
             heavy = None if weights is None else _buffers.describe(weights, "weights", None, False)
@@ -357,7 +362,7 @@ class Experts(Losses):
 def _options(top_k: int, experts: int, capacity: Optional[int], drop: Any, padded: bool) -> _raw.MoeOptions:
     options = _raw.MoeOptions()
     check(lib.dsc_moe_options_init(byref(options), ctypes.sizeof(options)))
-    options.experts, options.top_k = integer("experts", experts, *SIZE), top_k
+    options.experts, options.top_k = integer("experts", experts, 1, _MOST_EXPERTS), top_k
     options.capacity = 0 if capacity is None else integer("capacity", capacity, 1, SIZE[1])
     options.drop, options.padded = named("drop", MoeDrop, drop), boolean("padded", padded)
     return options

@@ -532,7 +532,7 @@ class MoeOptions(ctypes.Structure):
     """Options of a plan, the same on all ranks. Fill with dsc_moe_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    experts: int  # on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks
+    experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
     top_k: int  # slots of each token, 1 (default) to 64
     capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
     drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default)

@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Iterator, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import SIZE, integer, integers
+from libdsc._arguments import SIZE, dimension, expect_communicator, integer, integers
 from libdsc._buffers import Buffer
 from libdsc._calls import Calls
 from libdsc._library import last_message, lib
@@ -56,6 +56,7 @@ class Ring:
     __slots__ = ("_world", "_handle", "_sizes", "_pass", "__weakref__")
 
     def __init__(self, world: Calls, block_bytes: int, grad_bytes: int = 0) -> None:
+        expect_communicator("world", world)
         self._world, self._pass = world, 0
         self._handle: Optional[_Handle] = None
         self._sizes = (integer("block_bytes", block_bytes, *SIZE), integer("grad_bytes", grad_bytes, *SIZE))
@@ -114,7 +115,7 @@ class Ring:
         """
         try:
             found = _buffers.describe(block, "block", dtype, False)
-            sums = _buffers.describe(grad, "grad", grad_dtype, True)
+            sums = _buffers.describe(grad, "grad", grad_dtype, "such as numpy.empty()")
             if sums.shape != found.shape:
                 raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, that of block")
             return self._loop(*self._begin(found, sums, parts, dim), likes=(block, grad))
@@ -156,7 +157,7 @@ class Ring:
         if len(parts) != size:
             raise ValueError(f"parts has {len(parts)} sizes; expected {size}, one per rank")
         lengths = integers("parts", parts, *SIZE)
-        at = integer("dim", dim, -len(block.shape), len(block.shape) - 1) % len(block.shape)
+        at = dimension(dim, len(block.shape), "block")
         if block.shape[at] != lengths[rank]:
             raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")
         return [block.shape[:at] + (length,) + block.shape[at + 1 :] for length in lengths]

@@ -7,7 +7,7 @@ from ctypes import byref, c_size_t
 from typing import Any, Literal, NamedTuple, Optional, Sequence, Union
 
 from libdsc import _raw
-from libdsc._arguments import INT32, SIZE, integer
+from libdsc._arguments import INT32, SIZE, dimension, integer
 from libdsc._library import check, lib
 from libdsc._memory import numpy_module
 from libdsc._raw import SequenceOrder
@@ -50,33 +50,50 @@ def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName
 
 
 def take_tokens(x: Any, ranks: int, rank: int, dim: int = 0, order: OrderName = "zigzag") -> Any:
-    """Returns the tokens of a rank as a new array of numpy, out of the array of a whole sequence along dim."""
-    numpy = numpy_module()
-    whole = numpy.asarray(x)
-    at = integer("dim", dim, -whole.ndim, whole.ndim - 1) % whole.ndim
-    held = sequence_ranges(whole.shape[at], ranks, rank, order)
-    return numpy.concatenate([_along(whole, at, part) for part in held], at)
+    """Returns the tokens of a rank as a new array, out of the array of a whole sequence along dim.
+
+    It is an array of numpy, or a tensor if x is one.
+    """
+    whole = _array(x)
+    at = dimension(dim, whole.ndim, "x")
+    first, second = sequence_ranges(whole.shape[at], ranks, rank, order)
+    shape = list(whole.shape)
+    shape[at] = len(first) + len(second)
+    taken = _empty_like(whole, shape)
+    _along(taken, at, range(len(first)))[...] = _along(whole, at, first)
+    _along(taken, at, range(len(first), shape[at]))[...] = _along(whole, at, second)
+    return taken
 
 
 def put_tokens(parts: Sequence[Any], dim: int = 0, order: OrderName = "zigzag") -> Any:
-    """Returns the whole sequence as a new array of numpy, out of the arrays that all ranks hold, in rank order."""
-    numpy = numpy_module()
-    given = [numpy.asarray(part) for part in parts]
+    """Returns the whole sequence as a new array, out of the arrays that all ranks hold, in rank order.
+
+    It is an array of numpy, or a tensor if the first part is one.
+    """
+    given = [_array(part) for part in parts]
     if not given:
         raise ValueError("parts is empty; expected one array per rank")
-    at = integer("dim", dim, -given[0].ndim, given[0].ndim - 1) % given[0].ndim
+    at = dimension(dim, given[0].ndim, "parts[0]")
     shape = list(given[0].shape)
     shape[at] = sum(part.shape[at] for part in given)
-    whole = numpy.empty(shape, given[0].dtype)
+    whole = _empty_like(given[0], shape)
     for rank, part in enumerate(given):
         first, second = sequence_ranges(shape[at], len(given), rank, order)
         shape[at] = len(first) + len(second)
-        if part.shape != tuple(shape):
-            raise ValueError(f"parts[{rank}] has shape {part.shape}; expected {tuple(shape)}")
+        if tuple(part.shape) != tuple(shape):
+            raise ValueError(f"parts[{rank}] has shape {tuple(part.shape)}; expected {tuple(shape)}")
         shape[at] = whole.shape[at]
         _along(whole, at, first)[...] = _along(part, at, range(len(first)))
         _along(whole, at, second)[...] = _along(part, at, range(len(first), part.shape[at]))
     return whole
+
+
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "new_empty") else numpy_module().asarray(x)
+
+
+def _empty_like(x: Any, shape: list[int]) -> Any:
+    return x.new_empty(shape) if hasattr(x, "new_empty") else numpy_module().empty(shape, x.dtype)
 
 
 def _along(x: Any, dim: int, part: range) -> Any:

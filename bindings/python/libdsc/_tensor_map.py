@@ -8,7 +8,7 @@ from ctypes import c_size_t
 from typing import Any, Callable, Literal, Optional, Sequence, Union, overload
 
 from libdsc import _buffers, _dtypes
-from libdsc._arguments import SIZE, integer, integers
+from libdsc._arguments import SIZE, dimension, integer, integers
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, lib
 from libdsc._memory import numpy_module
@@ -190,7 +190,7 @@ class TensorMaps(Objects):
         self, found: _buffers.Buffer, kind: Any, way: Any, dim: int, parts: Any, other_parts: Any
     ) -> tuple[int, int, int, tuple[int, ...], Any]:
         """Returns outer, dim and inner as C wants them, the shape of the result, and the lists of unequal parts."""
-        at = integer("dim", dim, -len(found.shape), len(found.shape) - 1) % len(found.shape)
+        at = dimension(dim, len(found.shape), "x")
         lists = self._lists(kind, at, parts, other_parts)
         if kind == TensorMapping.ALL_TO_ALL:
             return self._exchange_shape(list(found.shape), at, way, lists)

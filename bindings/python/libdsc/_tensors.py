@@ -90,6 +90,7 @@ def broadcast_coalesced(
         buffer_bytes: a buffer is sent when it holds so much; 0: 250 MiB.
         dtype: what the elements of all arrays are, such as "bf16".
     """
+    expect_communicator("comm", comm)
     root, buffer_bytes = member("root", root, comm.size), integer("buffer_bytes", buffer_bytes, *SIZE)
     tensors = Tensors(comm, arrays, "arrays", dtype, comm.rank != root)
     wait_for_data(tensors)
@@ -101,7 +102,8 @@ def all_reduce_coalesced(
 ) -> None:
     """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
-    As all_reduce() of each array, in fewer operations.
+    As all_reduce() of each array, in fewer operations. MismatchError has index and count of the first arrays of the buffer
+    that differs; verify_params() names the array also in a long list.
 
     Args:
         comm: the communicator.

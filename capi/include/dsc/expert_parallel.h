@@ -70,7 +70,7 @@ typedef struct dsc_moe_plan dsc_moe_plan_t;
 /** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
 typedef struct dsc_moe_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  size_t experts;      /**< on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks */
+  size_t experts;      /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
   size_t top_k;        /**< slots of each token, 1 (default) to 64 */
   size_t capacity;     /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
   dsc_moe_drop_t drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default) */
@@ -104,7 +104,8 @@ DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t str
 /**
  * @brief Makes a plan from the experts that the router chose for this rank's tokens.
  *
- * Ranks exchange how many rows they send to each expert, 8 bytes per expert.
+ * Ranks exchange how many rows they send to each expert, 8 bytes per expert. A plan keeps 8 bytes per expert,
+ * also of the other ranks; making it takes 32 for a moment.
  *
  * @param[in] comm communicator over whose ranks the experts are divided
  * @param[in] options options, not NULL: the number of experts has no default

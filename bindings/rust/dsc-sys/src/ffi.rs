@@ -791,7 +791,7 @@ pub struct dsc_vocab_cross_entropy_options_t {
 pub struct dsc_moe_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks
+    /// on all ranks together, 1 to 2^24; may be less than the number of ranks
     pub experts: usize,
     /// slots of each token, 1 (default) to 64
     pub top_k: usize,
