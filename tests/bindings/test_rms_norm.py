@@ -182,6 +182,12 @@ def as_torch(world):
         out, same = world.all_reduce_rms_norm(x, residual, weight, out=x, residual_out=residual)
         assert out is x and same is residual and torch.equal(residual, kept)
         torch.testing.assert_close(out.float(), expected, rtol=accuracy, atol=1e-6)
+        out, kept = world.all_reduce_rms_norm(x, residual)
+        assert isinstance(out, torch.Tensor) and out.dtype == kept.dtype == dtype
+    with pytest.raises(TypeError, match="residual has element type float16; expected bfloat16"):
+        world.all_reduce_rms_norm(x, residual.half())
+    with pytest.raises(TypeError, match="weight has element type float32; expected bfloat16"):
+        world.all_reduce_rms_norm(x, residual, weight.float())
     return True
 
 

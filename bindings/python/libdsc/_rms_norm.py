@@ -9,9 +9,8 @@ from libdsc._arguments import real
 from libdsc._buffers import Buffer
 from libdsc._cross_entropy import Losses
 from libdsc._library import lib
-from libdsc._memory import numpy_module
-from libdsc._raw import Dtype
 from libdsc._streams import place_of
+from libdsc._tensor_map import make_like
 from libdsc._types import Array
 
 
@@ -43,9 +42,9 @@ class Norms(Losses):
             residual: as x, the same on all ranks; None: nothing is added.
             weight: [hidden], the same on all ranks; None: 1.
             epsilon: what is added to the mean of the squares, above 0.
-            out: where the normalized rows go, as x, or x itself; None: a new array of numpy, of uint16 for bf16.
+            out: where the normalized rows go, as x, or x itself; None: a new array like x.
             residual_out: where the rows go before they are normalized, as x, or residual or x itself; None: a new array
-                of numpy if there is a residual, otherwise nowhere.
+                like x if there is a residual, otherwise nowhere.
             dtype: what the elements of all arrays are, such as "bf16" for arrays of uint16.
 
         Returns:
@@ -60,10 +59,10 @@ class Norms(Losses):
             factors = None if weight is None else _described("weight", weight, dtype, shape[-1:], code, False)
             number = real("epsilon", epsilon)
             if residual_out is None and residual is not None:
-                residual_out = _like(rows)
+                residual_out = make_like(x, rows, shape, None)
             kept = None if residual_out is None else _described("residual_out", residual_out, dtype, shape, code, True)
             if out is None:
-                out = _like(rows)
+                out = make_like(x, rows, shape, None)
             result = _described("out", out, dtype, shape, code, True)
         except Exception as error:
             raise self._shown(error, "all_reduce_rms_norm")
@@ -76,14 +75,9 @@ class Norms(Losses):
         return out, residual_out
 
 
-def _like(rows: Buffer) -> Any:
-    return numpy_module().empty(rows.shape, _dtypes.view_type(Dtype(rows.dtype)))
-
-
 def _described(argument: str, x: Any, dtype: Any, shape: tuple[int, ...], code: int, writable: bool) -> Buffer:
-    """The place of an array of this shape and type; where it is written, elements of the same size do."""
-    same_size = Dtype.BF16 if code == Dtype.BF16 else dtype
-    found = _buffers.describe(x, argument, same_size, writable)
+    """The place of an array of this shape and type."""
+    found = _buffers.describe(x, argument, dtype, writable)
     if found.shape != tuple(shape):
         raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
     if found.dtype != code:
