@@ -61,10 +61,15 @@ struct Problem {
   Problem(size_t tokens, size_t hidden, dsc_dtype_t dtype)
       : tokens(tokens),
         count(tokens * hidden),
-        input(numbers(count, dtype, 1)),
-        residual(numbers(count, dtype, 2)),
         weight(numbers(hidden, dtype, 3)),
-        norm{dtype, hidden, kEpsilon, weight.data()} {}
+        norm{dtype, hidden, kEpsilon, weight.data()} {
+    fill();
+  }
+
+  void fill() {
+    input = numbers(count, norm.dtype, 1);
+    residual = numbers(count, norm.dtype, 2);
+  }
 
   void fused() {
     ok(dsc_all_reduce_rms_norm(world(), input.data(), residual.data(), weight.data(), tokens, norm.hidden,
@@ -93,7 +98,7 @@ void measure(size_t tokens, size_t hidden, dsc_dtype_t dtype, size_t rounds) {
   std::vector<double> fused, two, sums, ratios;
   for (size_t round = 0; round < rounds + 2; ++round) {  // the first two warm up
     const double sum = time_of(calls, [&] { problem.all_reduce(); });
-    problem.normalize();  // else the sums would grow without end
+    problem.fill();  // else the sums would grow without end
     const double one = time_of(calls, [&] { problem.fused(); });
     const double both = time_of(calls, [&] {
       problem.all_reduce();

@@ -52,8 +52,8 @@ class Operation {
   // Runs a bounded step. After kDone or kFailed no rank accesses the buffers any more.
   virtual Progress step() = 0;
 
-  // The same for an operation that no thread but the calling one knows. It may come before the recording,
-  // which then takes place while what was published travels to the other ranks.
+  // Publishes, like enter(), an operation that no thread but the calling one knows. It may come before the
+  // recording, which then takes place while what was published travels to the other ranks.
   void publish() noexcept {}
 
   // A cheaper check for threads that spin: false while step() could only return kPending.

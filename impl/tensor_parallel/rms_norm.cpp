@@ -27,18 +27,17 @@ uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {
 }
 
 void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
-  char epsilon[24];
-  const auto [end, error] =
-      std::to_chars(epsilon, epsilon + sizeof epsilon, norm.epsilon, std::chars_format::general, 6);
+  char epsilon[24];  // as many digits as tell it from all others
+  const auto [end, error] = std::to_chars(epsilon, epsilon + sizeof epsilon, norm.epsilon);
   NoteWriter note(call);
-  if (rows.residual) note.add("residual ");
-  if (norm.weight) note.add("weight ");
   note.add("eps ");
   note.add(std::string_view(epsilon, static_cast<size_t>(end - epsilon)));
   note.add(" ");
   note.add(rows.tokens);
   note.add("x");
   note.add(norm.hidden);
+  if (rows.residual) note.add(" residual");
+  if (norm.weight) note.add(" weight");
 }
 
 // The all-reduce of all rows, whose buffers are still those of the first one.

@@ -104,7 +104,7 @@ static void ping_pong(void** state) {
 }
 
 /* The sender of a short message does not wait until the receiver has read it, so the next ones, short or
- * long, must not overwrite it. The receiver lags now and then, also behind its own arrival. */
+ * long, must not overwrite it. Which rank lags changes by itself. */
 static int stream_body(rank_t* self) {
   static const size_t lengths[] = {4,        104, 105, 0,       8 * KIB - 1,   8 * KIB, 1000,
                                    64 * KIB, 4,   4,   3 * KIB, 128 * KIB + 1, 105,     104};

@@ -267,9 +267,9 @@ static void special_numbers(void** state) {
 /* Who gives something else gets MISMATCH with all others, and nothing is written. */
 static int disagreement(rank_t* self, int kind) {
   static const char* const texts[] = {
-      "residual weight eps 1e-05 4x24", "residual weight eps 1e-05 3x24", "residual weight eps 1e-05 4x20",
-      "all_reduce(sum, bf16, ",         "residual weight eps 1e-06 4x24", "weight eps 1e-05 4x24",
-      "residual eps 1e-05 4x24",        "residual weight eps 1e-05 8x12", "residual weight eps 1e-05 0x24"};
+      "eps 1e-05 4x24 residual weight", "eps 1e-05 3x24 residual weight", "eps 1e-05 4x20 residual weight",
+      "all_reduce(sum, bf16, ",         "eps 1e-06 4x24 residual weight", "eps 1e-05 4x24 weight",
+      "eps 1e-05 4x24 residual",        "eps 1e-05 8x12 residual weight", "eps 1e-05 0x24 residual weight"};
   problem_t it;
   dsc_comm_t* group = NULL;
   PASS_ON(problem_open(&it, self, 4, 24, DSC_DTYPE_F32));

@@ -363,7 +363,7 @@ class OpStats(ctypes.Structure):
     count: int  # completed calls
     bytes: int  # sum of the calls' bytes: those of the larger of the two buffers
     waiting_ns: int  # nanoseconds until the other ranks had arrived, summed over the calls
-    moving_ns: int  # nanoseconds from then until completion, summed over the calls
+    moving_ns: int  # nanoseconds from then until completion, summed over the calls; 0 for blocking calls of up to 104 bytes on one host
     operation: Bytes  # such as "all_reduce"
 
     _fields_ = [

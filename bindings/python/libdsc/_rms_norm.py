@@ -32,7 +32,7 @@ class Norms(Losses):
     ) -> tuple[Any, Any]:
         """Adds up the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
 
-        What follows a row-parallel linear layer in a transformer, in one pass over memory. The formula, and what is
+        What follows a row-parallel linear layer in a transformer, by blocks of rows that stay in the cache. The formula, and what is
         rounded when, are in dsc/rms_norm.h. Only memory of the host is taken.
 
             hidden, residual = group.all_reduce_rms_norm(partial, residual, weight, out=partial, residual_out=residual)

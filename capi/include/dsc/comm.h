@@ -31,7 +31,8 @@ typedef struct dsc_op_stats {
   uint64_t count;       /**< completed calls */
   uint64_t bytes;       /**< sum of the calls' bytes: those of the larger of the two buffers */
   uint64_t waiting_ns;  /**< nanoseconds until the other ranks had arrived, summed over the calls */
-  uint64_t moving_ns;   /**< nanoseconds from then until completion, summed over the calls */
+  uint64_t moving_ns;   /**< nanoseconds from then until completion, summed over the calls; 0 for blocking
+                           calls of up to 104 bytes on one host */
   char operation[32];   /**< such as "all_reduce" */
 } dsc_op_stats_t;
 

@@ -12,12 +12,13 @@
  * RMSNorm is that of Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019 (arXiv:1910.07467),
  * with the epsilon that implementations add.
  *
- * Numbers: s is rounded to the type as dsc_all_reduce() does, then h', then y, each once and to nearest even;
+ * Numbers: s is rounded to the type as dsc_all_reduce() does, then h', then y, each to nearest even;
  * the mean is that of the rounded h', as in vLLM's fused_add_rms_norm and in TensorRT-LLM's all-reduce with
  * residual and RMSNorm. f32, bf16 and f16 are computed in f32, f64 in f64; the mean, the root and the factor
- * of a row in f64, the factor rounded to the type of the computation. The squares are added up in 64 sums,
- * element j in sum j % 64. So a row has the same bits on all ranks, with any processor, and whatever other
- * rows are in the call. Squares above the largest f32 (f64) make a row's factor 0. NaNs are canonical.
+ * of a row in f64, the factor rounded to the type of the computation, as is its product with h'_j. The
+ * squares are added up in 64 sums, element j in sum j % 64. So a row has the same bits on all ranks, with any
+ * processor, and whatever other rows are in the call. Squares above the largest f32 (f64) make a row's factor
+ * 0. NaNs are canonical.
  */
 #ifndef DSC_RMS_NORM_H
 #define DSC_RMS_NORM_H
@@ -33,8 +34,8 @@ extern "C" {
  * @brief Adds up the inputs of all ranks and a residual, and normalizes each row.
  *
  * Gives the bits of dsc_all_reduce() followed by the addition and RMSNorm, but works through blocks of rows,
- * at most 1 MiB or one row, so that a block is still in the cache when it is normalized. Nothing of the
- * size of the input is allocated.
+ * at most 1 MiB or one row, so that a block is still in the cache when it is normalized. With a check for
+ * inputs that are not finite all rows are one block. Nothing of the size of the input is allocated.
  *
  * @param[in] comm communicator
  * @param[in] input tokens x hidden elements, rows one after the other, in host memory as all others

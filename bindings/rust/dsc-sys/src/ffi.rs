@@ -623,7 +623,8 @@ pub struct dsc_op_stats_t {
     pub bytes: u64,
     /// nanoseconds until the other ranks had arrived, summed over the calls
     pub waiting_ns: u64,
-    /// nanoseconds from then until completion, summed over the calls
+    /// nanoseconds from then until completion, summed over the calls; 0 for blocking calls of up to
+    /// 104 bytes on one host
     pub moving_ns: u64,
     /// such as "all_reduce"
     pub operation: [c_char; 32],
