@@ -32,13 +32,13 @@ def ring_is_dense(world, count, dtype, order, causal):
     whole = inputs(count, dtype)
     q, k, v, upstream = map(take, whole)
     kv, grad = np.stack([k, v]), np.full((2, *k.shape), np.nan, dtype)
-    todo = works(world, count, order if causal else None)
+    amounts = works(world, count, order if causal else None)
     parts = [sum(map(len, dsc.sequence_ranges(count, world.size, r, order))) for r in range(world.size)]
     longest = max(parts) * 2 * BATCH * HEADS * DIM * np.dtype(dtype).itemsize
     with dsc.Ring(world, longest, longest) as ring:
         for _ in range(2):  # a ring is for many passes
-            out, lse = ring_forward(world, ring, q, kv, todo, parts)
-            dq = ring_backward(world, ring, q, kv, out, lse, upstream, todo, grad, parts)
+            out, lse = ring_forward(world, ring, q, kv, amounts, parts)
+            dq = ring_backward(world, ring, q, kv, out, lse, upstream, amounts, grad, parts)
     expected = dense_grads(*whole[:3], causal, whole[3])
     for found, wanted in zip((out, dq, *grad), expected):
         close(found, take(wanted), dtype)
@@ -67,9 +67,9 @@ def test_ring_attention_of_two():
     ranks(2, ring_attention)
 
 
-def loss(world, ring, q, k, v, weights, todo):
+def loss(world, ring, q, k, v, weights, amounts):
     """A number that all ranks have: the sum of the weighted outputs."""
-    total = np.array([np.vdot(ring_forward(world, ring, q, np.stack([k, v]), todo)[0], weights)])
+    total = np.array([np.vdot(ring_forward(world, ring, q, np.stack([k, v]), amounts)[0], weights)])
     world.all_reduce(total)
     return total[0]
 
@@ -78,13 +78,13 @@ def numerical(world):
     """The gradient in a random direction is the slope of the loss in it."""
     q, k, v, weights = (dsc.take_tokens(x, world.size, world.rank, 1) for x in inputs(24, np.float64, 1))
     steps = [dsc.take_tokens(x, world.size, world.rank, 1) for x in inputs(24, np.float64, 2)[:3]]
-    todo, kv = works(world, 24, "zigzag"), np.stack([k, v])
+    amounts, kv = works(world, 24, "zigzag"), np.stack([k, v])
     with dsc.Ring(world, kv.nbytes, kv.nbytes) as ring:
         grad, epsilon = np.empty_like(kv), 1e-6
-        out, lse = ring_forward(world, ring, q, kv, todo)
-        dq = ring_backward(world, ring, q, kv, out, lse, weights, todo, grad)
+        out, lse = ring_forward(world, ring, q, kv, amounts)
+        dq = ring_backward(world, ring, q, kv, out, lse, weights, amounts, grad)
         ends = [
-            loss(world, ring, *(x + sign * epsilon * step for x, step in zip((q, k, v), steps)), weights, todo)
+            loss(world, ring, *(x + sign * epsilon * step for x, step in zip((q, k, v), steps)), weights, amounts)
             for sign in (1, -1)
         ]
     slope = np.array([sum(np.vdot(g, step) for g, step in zip((dq, *grad), steps))])
@@ -100,11 +100,11 @@ def bf16(world):
     whole = inputs(24, np.float32, 3)
     whole[1:3] = [widened(narrowed(x)) for x in whole[1:3]]
     q, k, v, upstream = (dsc.take_tokens(x, world.size, world.rank, 1) for x in whole)
-    kv, todo = narrowed(np.stack([k, v])), works(world, 24, "zigzag")
+    kv, amounts = narrowed(np.stack([k, v])), works(world, 24, "zigzag")
     grad = np.empty(kv.shape, np.float32)
     with dsc.Ring(world, kv.nbytes, grad.nbytes) as ring:
-        out, lse = ring_forward(world, ring, q, kv, todo, dtype="bf16")
-        dq = ring_backward(world, ring, q, kv, out, lse, upstream, todo, grad, dtype="bf16")
+        out, lse = ring_forward(world, ring, q, kv, amounts, dtype="bf16")
+        dq = ring_backward(world, ring, q, kv, out, lse, upstream, amounts, grad, dtype="bf16")
         for found, wanted in zip((out, dq, *grad), dense_grads(*whole[:3], True, whole[3])):
             close(found, dsc.take_tokens(wanted, world.size, world.rank, 1), np.float32)
         sums = np.zeros(4, np.uint16)  # sums of 16 bits round at each step: 256 + 1 + 1 is 256
