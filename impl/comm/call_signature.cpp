@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <utility>
 
 #include "base/fixed_text.hpp"
 #include "comm/describe.hpp"
@@ -18,25 +18,44 @@ CallSignature signature_of(const Call& call, uint64_t group, uint64_t number) {
   return shown;
 }
 
-namespace {
-
-// Returns the ranks that differ from the majority or, with a tie, from the lowest rank.
-std::vector<int32_t> ranks_at_fault(const std::map<uint64_t, std::vector<int32_t>>& by_fingerprint) {
-  const auto most =
-      std::max_element(by_fingerprint.begin(), by_fingerprint.end(), [](const auto& a, const auto& b) {
-        return a.second.size() != b.second.size() ? a.second.size() < b.second.size()
-                                                  : a.second.front() > b.second.front();
-      });
-  std::vector<int32_t> others;
-  for (auto it = by_fingerprint.begin(); it != by_fingerprint.end(); ++it)
-    if (it != most) others.insert(others.end(), it->second.begin(), it->second.end());
-  std::sort(others.begin(), others.end());
-  return others;
+CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t number) {
+  CallSignature shown{};
+  shown.fields = fields_of(call);
+  shown.fingerprint = fingerprint_of_message(group, number, shown.fields);
+  return shown;
 }
 
+namespace {
+
+using Ranks = std::vector<int32_t>;
+
+// Ranks by what they called, in the order of the first rank of each call.
 template <typename Key>
-void sort_all(std::map<Key, std::vector<int32_t>>& groups) {
-  for (auto& [key, ranks] : groups) std::sort(ranks.begin(), ranks.end());
+class RanksByCall {
+ public:
+  void add(const Key& key, const Ranks& ranks) {
+    auto same = std::ranges::find(calls_, key, &Same::first);
+    if (same == calls_.end()) same = calls_.insert(same, {key, {}});
+    same->second.insert(same->second.end(), ranks.begin(), ranks.end());
+    std::ranges::sort(same->second);
+    std::ranges::sort(calls_, {}, [](const Same& call) { return call.second.front(); });
+  }
+  const std::vector<std::pair<Key, Ranks>>& calls() const noexcept { return calls_; }
+
+ private:
+  using Same = std::pair<Key, Ranks>;
+  std::vector<Same> calls_;
+};
+
+// Returns the ranks that differ from the majority or, with a tie, from the lowest rank.
+Ranks ranks_at_fault(const RanksByCall<uint64_t>& by_fingerprint) {
+  const auto& calls = by_fingerprint.calls();
+  const auto most = std::ranges::max_element(calls, {}, [](const auto& call) { return call.second.size(); });
+  Ranks others;
+  for (auto call = calls.begin(); call != calls.end(); ++call)
+    if (call != most) others.insert(others.end(), call->second.begin(), call->second.end());
+  std::ranges::sort(others);
+  return others;
 }
 
 }  // namespace
@@ -50,26 +69,34 @@ Failure failure_of(const CallDifference& found) noexcept {
   return failure;
 }
 
-CallDifference difference(const std::vector<CallSignature>& all,
-                          const std::vector<std::vector<int32_t>>& ranks) {
-  std::map<std::string, std::vector<int32_t>> by_call;
-  std::map<uint64_t, std::vector<int32_t>> by_fingerprint;
+CallDifference difference(const std::vector<CallSignature>& all, const std::vector<Ranks>& ranks) {
+  RanksByCall<std::string> by_text;
+  RanksByCall<uint64_t> by_fingerprint;
   for (size_t i = 0; i < all.size(); ++i) {
-    for (auto* same : {&by_call[describe(all[i].fields, bounded_text(all[i].note).c_str())],
-                       &by_fingerprint[all[i].fingerprint]})
-      same->insert(same->end(), ranks[i].begin(), ranks[i].end());
+    by_text.add(describe(all[i].fields, bounded_text(all[i].note).c_str()), ranks[i]);
+    by_fingerprint.add(all[i].fingerprint, ranks[i]);
   }
-  if (by_fingerprint.size() < 2) return {};
-  sort_all(by_call);
-  sort_all(by_fingerprint);
-  CallDifference found{"ranks called different operations: ", ranks_at_fault(by_fingerprint)};
-  bool is_first = true;
-  for (const auto& [call, who] : by_call) {
-    found.text += (is_first ? "" : "; ") + list_ranks(who) + ": " + call;
-    is_first = false;
+  if (by_fingerprint.calls().size() < 2) return {};
+  CallDifference found{"ranks called different operations", ranks_at_fault(by_fingerprint)};
+  const char* separator = ": ";
+  for (const auto& [call, who] : by_text.calls()) {
+    found.text += separator + list_ranks(who) + ": " + call;
+    separator = "; ";
   }
-  if (by_call.size() == 1) found.text += ", with other lengths or another number";
+  if (by_text.calls().size() == 1)
+    found.text += "; " + list_ranks(found.ranks) + (found.ranks.size() == 1 ? " differs" : " differ") +
+                  " in arguments that are not shown";
   return found;
+}
+
+CallDifference difference_of_ends(const MessageEnd& one, const MessageEnd& other) {
+  const auto described = [](const MessageEnd& end) {
+    return list_ranks({&end.rank, 1}) + ": " + describe(end.fields, nullptr);
+  };
+  const auto& [low, high] =
+      std::minmax(one, other, [](const MessageEnd& a, const MessageEnd& b) { return a.rank < b.rank; });
+  return {"the two ends of a message differ: " + described(low) + "; " + described(high),
+          {low.rank, high.rank}};
 }
 
 }  // namespace dsc

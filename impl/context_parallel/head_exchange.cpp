@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/group_ids.hpp"
-#include "tensor_parallel/note_writer.hpp"
+#include "comm/note_writer.hpp"
 
 namespace dsc {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "comm/division.hpp"
 #include "control/call.hpp"
-#include "tensor_parallel/tensor_map.hpp"
 
 namespace dsc {
 

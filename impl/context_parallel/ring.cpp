@@ -6,10 +6,10 @@
 #include "base/guard.hpp"
 #include "comm/group_ids.hpp"
 #include "comm/memory.hpp"
+#include "comm/note_writer.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
-#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "comm/comm.hpp"
+#include "comm/division.hpp"
 #include "control/call.hpp"
-#include "tensor_parallel/tensor_map.hpp"
 
 namespace dsc {
 

@@ -110,6 +110,12 @@ uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) 
   return mix(mix(where, what), how);
 }
 
+uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept {
+  call.kind = static_cast<uint8_t>(OpKind::kSend);
+  call.root = -1;
+  return fingerprint(group, sequence, call);
+}
+
 uint64_t hash_of(const BlockList& blocks) noexcept {
   uint64_t hash = blocks.lengths.size();
   for (const size_t length : blocks.lengths) hash = mix(hash, length);

@@ -287,6 +287,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
 // Hash of everything that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
+// The same for both ends of a message.
+uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept;
 CallFields fields_of(const Call& call) noexcept;
 // Returns a text such as "all_reduce(sum, f32, 1000)".
 std::string describe(const CallFields& call, const char* note);

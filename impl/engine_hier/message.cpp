@@ -15,18 +15,14 @@ namespace {
 
 void compare_ends(TransportGroup& pair, const CommState& state, const Call& call, uint64_t number,
                   Deadline deadline) {
-  Call neutral = call;  // both ends must compute the same fingerprint
-  neutral.kind = OpKind::kSend;
-  neutral.root = -1;
-  const CallSignature own = signature_of(neutral, state.id(), number);
+  const CallSignature own = signature_of_message(call, state.id(), number);
   std::vector<std::string> texts;
   pair.exchange_headers({reinterpret_cast<const char*>(&own), sizeof own}, texts, deadline);
   const std::string& other = texts[pair.rank() == 0 ? 1 : 0];
   CallSignature theirs{};
   std::memcpy(&theirs, other.data(), std::min(other.size(), sizeof theirs));
-  const CallDifference found = difference({own, theirs}, {{state.rank()}, {call.root}});
-  if (found.text.empty()) return;
-  throw Error(failure_of(found));
+  if (theirs.fingerprint == own.fingerprint) return;
+  throw Error(failure_of(difference_of_ends({state.rank(), own.fields}, {call.root, theirs.fields})));
 }
 
 void exchange(TransportGroup& pair, const Call& call, Deadline deadline) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/call_signature.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype/reduce.hpp"
 #include "engine_host/zero_copy.hpp"
@@ -19,13 +20,9 @@ Message::Message(Group& group, const Call& call, uint64_t number) noexcept
   if (!is_short_) chunks_ = (bytes_ + chunk_bytes - 1) / chunk_bytes;
 }
 
-// Both ends compute the fingerprint from the same neutral call, so that they can compare.
 void Message::describe_call(MessagePost& mine) noexcept {
   mine.call = fields_of(call_);
-  CallFields neutral = mine.call;
-  neutral.kind = static_cast<uint8_t>(OpKind::kSend);
-  neutral.root = -1;
-  mine.fingerprint = fingerprint(group_.id(), sequence_, neutral);
+  mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
   mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
@@ -40,10 +37,12 @@ void Message::post(MessagePost& mine) noexcept {
   group_.notify_member(peer_);
 }
 
+// A peer that is done with a short message may have revoked the group since this rank looked; the message is
+// complete nevertheless.
 bool Message::comes_soon() const noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (peer_is_here()) return true;
-  return false;
+  return is_short_ && group_.revoked() && peer_is_here();
 }
 
 bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
@@ -51,13 +50,12 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
     move_by(direct(mine, theirs) ? Algorithm::kZeroCopy : Algorithm::kStaged);
     return true;
   }
-  const auto described = [this](int member, CallFields fields) {  // with the ranks that the user knows
+  const auto end = [this](int member, CallFields fields) {  // with the ranks that the user knows
     fields.root = group_.shown_rank(fields.root);
-    return "rank " + std::to_string(group_.shown_rank(member)) + ": " + describe(fields, nullptr);
+    return MessageEnd{group_.shown_rank(member), fields};
   };
   revoke(DSC_ERR_MISMATCH, {std::min(group_.rank(), peer_), std::max(group_.rank(), peer_)},
-         "the two ends of a message differ: " + described(group_.rank(), mine.call) + "; " +
-             described(peer_, theirs.call));
+         difference_of_ends(end(group_.rank(), mine.call), end(peer_, theirs.call)).text);
   return false;
 }
 

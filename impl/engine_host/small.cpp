@@ -53,12 +53,12 @@ Progress SmallCollective::step() {
   return Progress::kDone;
 }
 
-// The last rank to arrive may have continued and revoked the group since this rank looked. Without data the
-// operation is complete on all ranks nevertheless.
+// The last rank to arrive may have continued and revoked the group since this rank looked. The operation is
+// complete nevertheless: what each rank has for the others lies beside its call.
 bool SmallCollective::all_here() noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (group_.all_arrived()) return true;
-  return pattern_ == Pattern::kNothing && group_.revoked() && group_.all_arrived();
+  return group_.revoked() && group_.all_arrived();
 }
 
 // Returns whether another rank reads what this one publishes.

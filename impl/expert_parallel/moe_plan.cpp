@@ -6,10 +6,10 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "comm/group_ids.hpp"
+#include "comm/note_writer.hpp"
 #include "dtype/dtype.hpp"
 #include "expert_parallel/fp8_rows.hpp"
 #include "expert_parallel/row_sums.hpp"
-#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {

@@ -6,18 +6,16 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "base/hash.hpp"
 #include "bucket_plan/plan.hpp"
 #include "comm/reduce_ops.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/coalesced_on_device.hpp"
+#include "reducer/list_operation.hpp"
 
 namespace dsc {
 namespace {
@@ -52,13 +50,8 @@ class Flight {
   }
 
   void depart(Comm& comm, const ListOperation& operation) {
-    Call call = operation.call;
-    call.dtype = tensors_[indices_[0]].dtype;
-    call.recv = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
-    call.send = call.recv;
-    call.count = count_;
-    compare_counts(call, tensors_, indices_);
-    if (operation.is_callers) call.nonfinite = comm.nonfinite()->check_for(call.dtype);
+    void* const memory = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
+    const Call call = operation.on_buffer(comm, tensors_, indices_, memory, count_);
     if (!operation.sends && call.kind == OpKind::kAllReduce) {
       std::memset(call.recv, 0, bytes());
     } else if (buffer_ && operation.sends) {
@@ -112,36 +105,16 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
   return plan_buckets(planned, {}, {&limit, 1});
 }
 
-}  // namespace
-
-// The tag covers each count, because different lists can have equal sums.
-void compare_counts(Call& call, std::span<const Tensor> tensors, std::span<const size_t> indices) {
-  constexpr std::string_view kMore = ", ...";
-  std::string counts, note;
-  bool is_full = false;
-  for (const size_t index : indices) {
-    const std::string count = std::to_string(tensors[index].count);
-    counts += count + ' ';
-    const std::string shown = (note.empty() ? "[" : ", [") + std::to_string(index) + "]: " + count;
-    is_full = is_full || note.size() + shown.size() + kMore.size() >= sizeof call.note;
-    if (!is_full) note += shown;
-  }
-  if (is_full) note += kMore;
-  call.tag = fnv1a(counts);
-  std::memcpy(call.note, note.c_str(), note.size() + 1);
-}
-
-namespace {
-
-void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes,
-              const ListOperation& operation) {
+void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {
   check_tensors(tensors);
   if (const auto problem = first_problem(comm, tensors, true)) {
     if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
     fail(problem->code, "%s", problem->text.c_str());
   }
-  if (tensors.empty() || (comm.size() == 1 && !operation.is_callers)) return;
+  if (comm.size() == 1 && (tensors.empty() || !operation.is_callers)) return;
+  if (tensors.empty()) return comm.run(operation.on_nothing());
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
+  operation.compare_list(tensors, plan);
   if (tensors[0].device >= 0) return run_list_on_device(comm, tensors, plan, operation);
   std::deque<Flight> flights;
   std::optional<Error> first;

@@ -94,14 +94,8 @@ class DeviceList {
   }
 
   void start(std::span<const size_t> indices, void* memory, size_t count) {
-    Call call = operation_.call;
-    call.dtype = tensors_[indices[0]].dtype;
-    call.recv = memory;
-    call.send = memory;
-    call.count = count;
-    compare_counts(call, tensors_, indices);
+    Call call = operation_.on_buffer(comm_, tensors_, indices, memory, count);
     call.stream = stream_.get();
-    if (operation_.is_callers) call.nonfinite = comm_.nonfinite()->check_for(call.dtype);
     works_.push_back(comm_.start(call));
   }
 

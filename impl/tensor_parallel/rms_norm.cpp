@@ -9,8 +9,8 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/group_ids.hpp"
+#include "comm/note_writer.hpp"
 #include "dtype/dtype.hpp"
-#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "comm/group_ids.hpp"
+#include "comm/note_writer.hpp"
 #include "dsc/types.h"
-#include "tensor_parallel/note_writer.hpp"
 
 namespace dsc {
 namespace {

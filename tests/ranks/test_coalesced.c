@@ -122,6 +122,56 @@ static void other_counts_are_a_mismatch(void** state) {
   assert_int_equal(run_ranks(3, other_counts_body, NULL), 0);
 }
 
+/* How the list of rank 1 differs. Only the whole list tells: the first buffers of all ranks are equal. */
+enum { LATER_TYPE, LATER_PACKING, SHORTER, EMPTY, LIST_CASES };
+
+static int other_lists_body(rank_t* self) {
+  const int which = *(const int*)self->arg;
+  float data[3] = {1, 1, 1};
+  dsc_tensor_t list[3] = {{0}};
+  for (int t = 0; t < 3; ++t)
+    list[t] = (dsc_tensor_t){
+        .struct_size = sizeof *list, .data = &data[t], .count = 1, .dtype = DSC_DTYPE_F32, .device = -1};
+  size_t count = 3, buffer_bytes = which == LATER_PACKING ? 8 : 4;
+  if (self->rank == 1 && which == LATER_TYPE) list[2].dtype = DSC_DTYPE_I32;
+  if (self->rank == 1 && which == SHORTER) count = 2;
+  if (self->rank == 1 && which == EMPTY) count = 0;
+  if (which == LATER_PACKING) list[0].count = 2, list[0].data = data + 1, list[1].data = data, count = 2;
+  if (self->rank == 1 && which == LATER_PACKING) buffer_bytes = SIZE_MAX;
+  CHECK_RESULT(self, DSC_ERR_MISMATCH,
+               dsc_all_reduce_coalesced(self->world, list, count, DSC_OP_SUM, buffer_bytes));
+  const char* text = dsc_last_error_message();
+  if (which == LATER_TYPE)
+    CHECK(self, strstr(text, "3 tensors, [0]: 1); rank 1 differs in arguments that are not"));
+  if (which == SHORTER)
+    CHECK(self, strstr(text, "3 tensors, [0]: 1); rank 1: ") && strstr(text, "2 tensors, [0]: 1"));
+  if (which == EMPTY) CHECK(self, strstr(text, "rank 1: all_reduce(sum, u8, 0, 0 tensors)"));
+  for (int t = 0; t < 3; ++t) CHECK(self, data[t] == 1);
+  return 0;
+}
+
+static void other_lists_are_a_mismatch(void** state) {
+  (void)state;
+  for (int which = 0; which < LIST_CASES; ++which)
+    assert_int_equal(run_ranks(3, other_lists_body, &which), 0);
+}
+
+/* A list that is empty on all ranks is an operation, too. */
+static int empty_body(rank_t* self) {
+  CHECK_OK(self, dsc_all_reduce_coalesced(self->world, NULL, 0, DSC_OP_SUM, 0));
+  CHECK_OK(self, dsc_broadcast_coalesced(self->world, NULL, 0, 0, 0));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH,
+               self->rank == 1 ? dsc_barrier(self->world, NULL, NULL)
+                               : dsc_broadcast_coalesced(self->world, NULL, 0, 0, 0));
+  CHECK(self, strstr(dsc_last_error_message(), "broadcast(root 0, u8, 0, 0 tensors); rank 1: barrier()"));
+  return 0;
+}
+
+static void empty_lists_meet(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, empty_body, NULL), 0);
+}
+
 /* Inputs that are not finite are told when all tensors are reduced: those of their buffer, and later ones. */
 static int nonfinite_body(rank_t* self) {
   for (size_t buffer_bytes = 4; buffer_bytes <= 4096; buffer_bytes += 4092) {
@@ -146,10 +196,9 @@ static void nonfinite_inputs(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_reduction_per_tensor),
-      cmocka_unit_test(scaled_sums),
-      cmocka_unit_test(other_counts_are_a_mismatch),
-      cmocka_unit_test(nonfinite_inputs),
+      cmocka_unit_test(one_reduction_per_tensor),    cmocka_unit_test(scaled_sums),
+      cmocka_unit_test(other_lists_are_a_mismatch),  cmocka_unit_test(empty_lists_meet),
+      cmocka_unit_test(other_counts_are_a_mismatch), cmocka_unit_test(nonfinite_inputs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,7 +144,8 @@ static int long_lists_body(rank_t* self) {
                parts[] = {PART, PART, PART, PART, PART + shift, PART - shift};
   char* in = calloc(1, PART + 1);
   char* out = calloc(6, PART);
-  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "10000000+...); rank 2 has other sizes",
+  PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH,
+                         "10000000+...); rank 2 differs in arguments that are not shown",
                          dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 1, parts,
                                           NULL, 1, DSC_DTYPE_U8, NULL, NULL)));
   free(in), free(out);

@@ -2101,16 +2101,16 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `tensors` (in): same counts and types on all ranks; data is written on the other ranks
-    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
     /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch
+    ///   (250 MiB), as PyTorch. Equal on all ranks
     ///
     /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
     /// Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an
-    /// operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH for lists that differ, before any
+    /// element is written; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
     pub fn dsc_broadcast_coalesced(
         comm: *mut dsc_comm_t,
         tensors: *const dsc_tensor_t,
@@ -2125,10 +2125,10 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `tensors` (inout): same counts and types in the same order on all ranks; data is replaced
     ///   by the result. Their memory must not overlap
-    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `op` (in): reduction, see dsc_all_reduce(); it must exist for the type of each tensor
     /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch
+    ///   (250 MiB), as PyTorch. Equal on all ranks
     ///
     /// Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads:
     /// one at a time per communicator.

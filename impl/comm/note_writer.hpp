@@ -5,9 +5,8 @@
 #include <charconv>
 #include <string_view>
 
-#include "comm/group_ids.hpp"
+#include "comm/division.hpp"
 #include "control/call.hpp"
-#include "tensor_parallel/tensor_map.hpp"
 
 namespace dsc {
 
@@ -36,6 +35,7 @@ class NoteWriter {
       add(division.part(rank));
     }
   }
+  bool is_full() const noexcept { return is_full_; }
 
  private:
   static constexpr std::string_view kMore = "...";
@@ -44,10 +44,5 @@ class NoteWriter {
   char* const end_;
   bool is_full_ = false;
 };
-
-// Returns a hash of a division that goes on from `start`.
-inline uint64_t hash_of(const Division& division, uint64_t start) noexcept {
-  return mix_id(start, division.parts() ? hash_of(*division.parts()) : division.total());
-}
 
 }  // namespace dsc
