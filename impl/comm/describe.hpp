@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 
+#include "base/failure.hpp"
 #include "base/fixed_text.hpp"
+#include "control/call.hpp"
 #include "dtype/reduce.hpp"
 
 namespace dsc {
@@ -14,5 +16,7 @@ namespace dsc {
 // are NaN or infinite".
 FixedText<160> describe_found(const NonFinite& found) noexcept;
 std::string list_ranks(std::span<const int32_t> ranks);
+// Adds to the time-out of an operation, on the one rank that did not come in time, that this is the one.
+void say_if_late(Failure& failure, int32_t self, OpKind kind, uint64_t number) noexcept;
 
 }  // namespace dsc

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/describe.hpp"
 #include "comm/packed_call.hpp"
 #include "comm/transfer.hpp"
 #include "dtype/dtype.hpp"
@@ -122,6 +123,7 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
   own.end(end, failure ? failure->code : DSC_OK);
   if (failure) {
     failure->elapsed_ns = ticks_to_ns(end - start);
+    say_if_late(*failure, rank(), call.kind, number);
     state.name_operation(*failure, op_kind_name(call.kind), number);
     return failure;
   }
@@ -146,6 +148,7 @@ void HierEngine::perform_packed(const Call& call, uint64_t number, Record& recor
   const bool is_inline = inline_data.fits();
   const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
                                .run(signature_of(call, id(), number), number);
+  status_.note_met();
   record.meet(tick_now());
   if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
@@ -213,12 +216,10 @@ void HierEngine::finalize() {
   state.set_finalized();
 }
 
-int32_t HierEngine::agree_on(int32_t) {
-  fail(DSC_ERR_UNSUPPORTED, "agree: not between hosts in this version");
-}
+int32_t HierEngine::agree_on(int32_t) { fail(DSC_ERR_UNSUPPORTED, "not between hosts in this version"); }
 
 std::shared_ptr<GroupEngine> HierEngine::shrink(const GroupOptions&) {
-  fail(DSC_ERR_UNSUPPORTED, "shrink: not between hosts in this version; finalize and start again");
+  fail(DSC_ERR_UNSUPPORTED, "not between hosts in this version; finalize and start again");
 }
 
 }  // namespace dsc

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string_view>
 
+#include <unistd.h>
+
 #include "base/log.hpp"
 #include "base/wait.hpp"
 #include "comm/describe.hpp"
@@ -26,6 +28,7 @@ constexpr std::string_view kMissingQuestion = "missing ";
 }  // namespace
 
 void HierStatus::note_begin(const Call& call, uint64_t number) noexcept {
+  if (!is_message(call.kind)) has_met_.store(false, std::memory_order_relaxed);
   MutexLock lock(mutex_);
   latest_.fields = fields_of(call);
   std::copy(std::begin(call.note), std::end(call.note), latest_.note);
@@ -38,14 +41,15 @@ void HierStatus::note_end(const Call& call, uint64_t number) noexcept {
   if (latest_.number == number && latest_.fields.kind == fields_of(call).kind) latest_.running = false;
 }
 
-// Returns a text such as "all_reduce(sum, f32, 1000) number 811, running".
+// Returns a text such as "last all_reduce(sum, f32, 1000) number 811, running (pid 4711)".
 std::string HierStatus::describe_latest() const {
   MutexLock lock(mutex_);
   const bool is_own =
       comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
-  if (latest_.number == 0 || (is_own && !latest_.running)) return "nothing";
-  return describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
-         (latest_.running ? ", running" : ", done");
+  const std::string pid = " (pid " + std::to_string(::getpid()) + ")";
+  if (latest_.number == 0 || (is_own && !latest_.running)) return "no call before" + pid;
+  return "last " + describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
+         (latest_.running ? ", running" : ", done") + pid;
 }
 
 // ---- answers to other hosts
@@ -106,8 +110,8 @@ std::vector<Answer> HierStatus::query_rank(int32_t rank, const std::string& ques
   return ask({&rank, 1}, question, Deadline::after_ms(kAnswerMs));
 }
 
-// Asks at most kMostAsked ranks; returns a text such as "rank 3: barrier() number 4, done; rank 4: no
-// answer".
+// Asks at most kMostAsked ranks; returns a text such as "rank 3: last barrier() number 4, done (pid 4711);
+// rank 4: no answer".
 std::string HierStatus::latest_of(std::span<const int32_t> ranks, Deadline deadline) const {
   std::string text;
   for (const Answer& answer : ask(ranks.first(std::min(ranks.size(), kMostAsked)), "", deadline))
@@ -175,15 +179,25 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
       latest_of(late.ranks, deadline).c_str());
 }
 
+std::string HierStatus::did_not_come(const Call& call, std::span<const int32_t> ranks) const {
+  FixedText<48> text;
+  text.add(" did not come within %.1f s", static_cast<double>(state_.timeout_ms(call)) / 1000);
+  return list_ranks(ranks) + text.str();
+}
+
 // In a collective one rank asks and publishes the answers; the others wait for them.
 void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& cause) const {
-  if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty() || rank_0_is_unresponsive()) return;
+  if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty()) return;
+  const bool never_met = !host_.revoked() && (is_message(call.kind) || !has_met_.load());
+  if (never_met) cause.text = did_not_come(call, cause.ranks);
+  if (rank_0_is_unresponsive()) return;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(call.kind) && !world_.elect("timeout", state_.id(), number, deadline))
     return await_failure(kOthersAnswerMs);
   const std::span<const int32_t> named(cause.ranks);
   const Late late = is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number);
   cause.ranks = late.ranks;
+  if (never_met) cause.text = did_not_come(call, late.ranks);
   cause.text += "; " + late.text + latest_of(late.ranks, deadline);
 }
 

@@ -76,11 +76,7 @@ Failure Operation::failure() const noexcept {
     failure.text = describe_found(found_);
   } else {
     failure = group_.first_cause();
-    const int32_t self = group_.shown_rank(group_.rank());
-    const bool is_cause =
-        failure.sequence == sequence_ && failure.operation == std::string_view(op_kind_name(call_.kind));
-    if (is_cause && failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
-      failure.text.add("; this is rank %d, which came too late", self);
+    say_if_late(failure, group_.shown_rank(group_.rank()), call_.kind, sequence_);
   }
   failure.elapsed_ns = elapsed_ns();
   return failure;

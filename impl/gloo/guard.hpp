@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -11,6 +12,12 @@
 #include "dsc/types.h"
 
 namespace dsc::gloo_module {
+
+// Returns a text of Gloo without the place in its sources, as in "[FILE:LINE] TEXT".
+inline const char* without_place(const char* text) noexcept {
+  const char* const end = *text == '[' ? std::strstr(text, "] ") : nullptr;
+  return end ? end + 2 : text;
+}
 
 template <typename Body>
 dsc_result_t guard(char* error, size_t error_bytes, Body&& body) {
@@ -23,7 +30,7 @@ dsc_result_t guard(char* error, size_t error_bytes, Body&& body) {
     std::snprintf(error, error_bytes, "out of memory");
     return DSC_ERR_NOMEM;
   } catch (const std::exception& thrown) {
-    std::snprintf(error, error_bytes, "%s", thrown.what());
+    std::snprintf(error, error_bytes, "%s", without_place(thrown.what()));
   } catch (...) {
     std::snprintf(error, error_bytes, "an exception of an unknown type");
   }

@@ -240,7 +240,7 @@ if r == 0:
 meet("told", n)
 """
     text = Job(code, [int(host) for host in placement]).finish()[0]
-    assert "rank 1" in text and ("nothing" in text or "no call before" in text) and "bind" not in text and "ready" not in text, text
+    assert "rank 1" in text and "did not come within 1.0 s; " in text and "no call before" in text and "bind" not in text and "ready" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["000", "001", "012"])
