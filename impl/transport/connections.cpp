@@ -350,7 +350,7 @@ void Connections::fail_dead(int32_t peer, const std::string& why) {
 void Connections::fail_late(const std::vector<bool>& late) {
   Failure failure;
   failure.code = DSC_ERR_TIMEOUT;
-  failure.text.add("%s: nothing more came in time from ", doing_);
+  failure.text.add("%s: did not come in time: ", doing_);
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (!late[static_cast<size_t>(peer)]) continue;
     failure.text.add("%s%s", failure.ranks.empty() ? "" : ", ", name_of(peer).c_str());
