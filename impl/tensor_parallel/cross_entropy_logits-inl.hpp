@@ -1,5 +1,6 @@
-// The types of logits as vectors of the type in which they are computed. Compiled once per instruction set,
-// so the include guard is Highway's toggle.
+// The types of logits as vectors of the type in which they are computed. load() and store() take one vector
+// in the order of memory; the faster for_each() and map() take kPerLane of them, and neighbours share a lane.
+// Compiled once per instruction set, so the include guard is Highway's toggle.
 #if defined(DSC_CROSS_ENTROPY_LOGITS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_CROSS_ENTROPY_LOGITS_INL_HPP
 #undef DSC_CROSS_ENTROPY_LOGITS_INL_HPP
@@ -16,8 +17,22 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
+// for_each() and map() of a type whose vectors lie one after another.
+template <class L>
+struct OneByOne {
+  static constexpr size_t kPerLane = 1;
+  template <typename T, class F>
+  static HWY_INLINE void for_each(const T* at, const F& use) {
+    use(L::load(at));
+  }
+  template <typename T, class F>
+  static HWY_INLINE void map(const T* from, T* to, const F& value) {
+    L::store(value(L::load(from)), to);
+  }
+};
+
 template <typename T>
-struct PlainLogits {
+struct PlainLogits : OneByOne<PlainLogits<T>> {
   using Element = T;
   using Number = T;  // in which it is computed
   using Tag = hn::ScalableTag<Number>;
@@ -27,7 +42,7 @@ struct PlainLogits {
   static HWY_INLINE void store(hn::Vec<Tag> v, T* at) { store_any<false>(Tag(), v, at); }
 };
 
-struct F16Logits {
+struct F16Logits : OneByOne<F16Logits> {
   using Element = uint16_t;
   using Number = float;
   using Tag = hn::ScalableTag<Number>;
@@ -39,7 +54,8 @@ struct F16Logits {
   }
 };
 
-// An f32 without its lower half. Results are rounded to nearest even.
+// An f32 without its lower half. Results are rounded to nearest even. Two neighbours are the halves of a
+// lane, and each becomes an f32 in one step.
 struct Bf16Logits {
   using Element = uint16_t;
   using Number = float;
@@ -47,6 +63,7 @@ struct Bf16Logits {
   using Bits = hn::RebindToUnsigned<Tag>;
   using Packed = hn::Rebind<uint16_t, Tag>;
   static constexpr Element kLowest = 0xff80;
+  static constexpr size_t kPerLane = 2;
 
   static HWY_INLINE hn::Vec<Tag> load(const uint16_t* at) {
     return hn::BitCast(Tag(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), load_any(Packed(), at))));
@@ -58,6 +75,32 @@ struct Bf16Logits {
     const auto upper = hn::ShiftRight<16>(bits + hn::Set(u, 0x7fff) + odd);
     store_any<false>(Packed(), hn::TruncateTo(Packed(), upper), at);
   }
+
+#if HWY_TARGET == HWY_SCALAR
+  template <class F>
+  static HWY_INLINE void for_each(const uint16_t* at, const F& use) {
+    use(load(at)), use(load(at + 1));
+  }
+  template <class F>
+  static HWY_INLINE void map(const uint16_t* from, uint16_t* to, const F& value) {
+    store(value(load(from)), to), store(value(load(from + 1)), to + 1);
+  }
+#else
+  template <class F>
+  static HWY_INLINE void for_each(const uint16_t* at, const F& use) {
+    const auto both = hn::BitCast(Bits(), hn::LoadU(Bf16::Full(), at));
+    use(hn::BitCast(Tag(), hn::ShiftLeft<16>(both)));
+    use(hn::BitCast(Tag(), hn::And(both, hn::Set(Bits(), 0xffff0000))));
+  }
+  // A NaN among the values must come from a bf16 or be canonical, so that its lower half is 0.
+  template <class F>
+  static HWY_INLINE void map(const uint16_t* from, uint16_t* to, const F& value) {
+    const auto both = hn::BitCast(Bits(), hn::LoadU(Bf16::Full(), from));
+    const auto even = value(hn::BitCast(Tag(), hn::ShiftLeft<16>(both)));
+    const auto odd = value(hn::BitCast(Tag(), hn::And(both, hn::Set(Bits(), 0xffff0000))));
+    hn::StoreU(Bf16::round(even, odd), Bf16::Full(), to);
+  }
+#endif
 };
 
 }  // namespace HWY_NAMESPACE

@@ -29,39 +29,41 @@ constexpr size_t kBlock = 2048;
 template <class L>
 HWY_INLINE double max_of_block(const typename L::Element* in, size_t count) {
   using D = typename L::Tag;
-  constexpr size_t kWidth = hn::MaxLanes(D());
+  constexpr size_t kWidth = hn::MaxLanes(D()) * L::kPerLane;
   auto max = hn::Set(D(), -std::numeric_limits<typename L::Number>::infinity());
+  const auto take = [&](auto v) HWY_ATTR { max = hn::Max(max, v); };
   size_t at = 0;
-  for (; count - at >= kWidth; at += kWidth) max = hn::Max(max, L::load(in + at));
+  for (; count - at >= kWidth; at += kWidth) L::for_each(in + at, take);
   if (at < count) {
     typename L::Element last[kWidth];
     std::fill_n(last, kWidth, L::kLowest);
     std::copy_n(in + at, count - at, last);
-    max = hn::Max(max, L::load(last));
+    L::for_each(last, take);
   }
   return static_cast<double>(hn::GetLane(hn::MaxOfLanes(D(), max)));
 }
 
-// Adds up a value of each element. Element i belongs to running sum i % kSums, and a last part of fewer
-// elements is filled up with `padding`, whose value is 0.
+// Adds up a value of each element. Those that share lane i belong to running sum i % kSums, and a last part
+// of fewer elements is filled up with `padding`, whose value is 0.
 template <class L, class Value>
 HWY_INLINE double sum_block(const typename L::Element* in, size_t count, typename L::Element padding,
                             const Value& value) {
   using Number = typename L::Number;
-  constexpr size_t kWidth = Sums<Number>::kWidth;
+  constexpr size_t kWidth = Sums<Number>::kWidth * L::kPerLane, kStep = kSums * L::kPerLane;
   Sums<Number> sums;
   const auto add = [&](const typename L::Element* from) HWY_ATTR {
 #pragma GCC unroll 16
-    for (size_t v = 0; v < Sums<Number>::kVectors; ++v) sums.add(v, value(L::load(from + v * kWidth)));
+    for (size_t v = 0; v < Sums<Number>::kVectors; ++v)
+      L::for_each(from + v * kWidth, [&](auto x) HWY_ATTR { sums.add(v, value(x)); });
   };
   size_t at = 0;
-  for (; count - at >= kSums; at += kSums) {
+  for (; count - at >= kStep; at += kStep) {
     hwy::Prefetch(in + at + kBlock);  // of the block that comes next; beyond the array it does nothing
     add(in + at);
   }
   if (at < count) {
-    typename L::Element last[kSums];
-    std::fill_n(last, kSums, padding);
+    typename L::Element last[kStep];
+    std::fill_n(last, kStep, padding);
     std::copy_n(in + at, count - at, last);
     add(last);
   }
@@ -110,21 +112,19 @@ HWY_INLINE void write_gradient_of(const void* row, size_t count, const RowGradie
   using Number = typename L::Number;
   using Element = typename L::Element;
   const typename L::Tag d;
-  constexpr size_t kWidth = hn::MaxLanes(typename L::Tag());
-  const auto max = hn::Set(d, static_cast<Number>(gradient.max));
-  const auto scale = hn::Set(d, static_cast<Number>(gradient.scale));
-  const auto shift = hn::Set(d, static_cast<Number>(-gradient.shift));
-  const auto write = [&](const Element* from, Element* to) HWY_ATTR {
-    L::store(fused(exp_of_negative<Number>(L::load(from) - max), scale, shift), to);
-  };
+  constexpr size_t kWidth = hn::MaxLanes(typename L::Tag()) * L::kPerLane;
+  const auto max = canonical(hn::Set(d, static_cast<Number>(gradient.max)));
+  const auto scale = canonical(hn::Set(d, static_cast<Number>(gradient.scale)));
+  const auto shift = canonical(hn::Set(d, static_cast<Number>(-gradient.shift)));
+  const auto value = [&](auto x) HWY_ATTR { return fused(exp_of_negative<Number>(x - max), scale, shift); };
   const auto* in = static_cast<const Element*>(row);
   auto* out = static_cast<Element*>(result);
   size_t at = 0;
-  for (; count - at >= kWidth; at += kWidth) write(in + at, out + at);
+  for (; count - at >= kWidth; at += kWidth) L::map(in + at, out + at, value);
   if (at == count) return;
   Element last[kWidth] = {};
   std::copy_n(in + at, count - at, last);
-  write(last, last);
+  L::map(last, last, value);
   std::copy_n(last, count - at, out + at);
 }
 

@@ -1,6 +1,7 @@
 // The rows of cross entropy: exponentials, sums of any length, types, instruction sets, and what is beside a
 // row.
 #include <algorithm>
+#include <bit>
 
 #include "compress_support.hpp"
 #include "tensor_parallel/cross_entropy_rows.hpp"
@@ -72,6 +73,18 @@ void exponentials_at_the_ends(void**) {
       assert_true(out.at(0) == 1 && out.at(1) == 1 && out.at(2) == 0 && out.at(3) == 0 &&
                   std::isnan(out.at(4)));
     });
+}
+
+// Rounding to bf16 would carry a payload of ones into the sign.
+void a_factor_with_a_payload_stays_a_nan(void**) {
+  const auto payload = std::bit_cast<double>(~uint64_t{0});
+  support::on_every_target([&](const char*) {
+    for (const int32_t dtype : kTypes) {
+      Row row(dtype, std::vector<double>(67, -1.0)), out = row;
+      dsc::write_row_gradient(dtype, row.data(), row.count(), {0, payload, 0}, out.data());
+      for (size_t i = 0; i < row.count(); ++i) assert_true(std::isnan(out.at(i)));
+    }
+  });
 }
 
 void check_sums(int32_t dtype, size_t count, std::mt19937_64& random) {
@@ -176,6 +189,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(exponentials_are_accurate),
       cmocka_unit_test(exponentials_at_the_ends),
+      cmocka_unit_test(a_factor_with_a_payload_stays_a_nan),
       cmocka_unit_test(rows_of_all_lengths),
       cmocka_unit_test(gradients_stay_in_their_row),
       cmocka_unit_test(the_same_bits_with_all_vectors),
