@@ -103,6 +103,7 @@ class Comm final {
   std::string tuning() const;  // the sizes by which data moves, KEY=BYTES,...
 
   // Never null; see CommState.
+  const std::shared_ptr<Scratch>& scratch() const noexcept { return state_.scratch; }
   const std::shared_ptr<NonFiniteLedger>& nonfinite() const noexcept { return state_.nonfinite; }
   void share_nonfinite(const Comm& other) noexcept { state_.nonfinite = other.state_.nonfinite; }
 

@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "comm/nonfinite.hpp"
+#include "comm/scratch.hpp"
 #include "control/call.hpp"
 #include "control/group.hpp"
 
@@ -120,6 +121,9 @@ class CommState {
 
   // Never null. An internal group may share the ledger of the communicator for which it works.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
+
+  // Never null. What is in it is kept until the group is destroyed.
+  const std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();
 
  private:
   const char* why_over() const noexcept;

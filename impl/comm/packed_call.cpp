@@ -15,14 +15,14 @@ size_t packed_start(const BlockList* blocks, size_t count, int member) noexcept 
   return blocks ? blocks->starts[at] : at * count;
 }
 
-PackedCall::PackedCall(const Call& call, int rank, int size)
+PackedCall::PackedCall(const Call& call, int rank, int size, Scratch& scratch)
     : transfer_(call, rank, size), call_(without_columns(call)) {
   if (transfer_.recv_columns) {
-    recv_.reset(new std::byte[transfer_.recv_bytes]);
+    recv_ = scratch.take(transfer_.recv_bytes);
     call_.recv = recv_.get();
   }
   if (!transfer_.send_columns) return;
-  send_.reset(new std::byte[transfer_.send_bytes]);
+  send_ = scratch.take(transfer_.send_bytes);
   call_.send = send_.get();
   for (int receiver = 0; receiver < size; ++receiver) {
     const Block block = transfer_.outgoing(receiver);

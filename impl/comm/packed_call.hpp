@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "comm/scratch.hpp"
 #include "comm/transfer.hpp"
 #include "control/call.hpp"
 
@@ -13,7 +14,7 @@ namespace dsc {
 class PackedCall {
  public:
   // Packs the send buffer if it has columns.
-  PackedCall(const Call& call, int rank, int size);
+  PackedCall(const Call& call, int rank, int size, Scratch& scratch);
 
   // The same call on contiguous blocks.
   const Call& call() const noexcept { return call_; }
@@ -22,7 +23,7 @@ class PackedCall {
 
  private:
   const Transfer transfer_;
-  std::unique_ptr<std::byte[]> send_, recv_;
+  std::shared_ptr<std::byte> send_, recv_;
   Call call_;
 };
 

@@ -135,7 +135,7 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
 
 void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
   if (!call.columns) return perform_packed(call, number, record);
-  const PackedCall packed(call, rank(), size());
+  const PackedCall packed(call, rank(), size(), *state.scratch);
   perform_packed(packed.call(), number, record);
   packed.unpack();
 }

@@ -29,6 +29,7 @@ void FinishingWork::finish() const {
   const MutexLock lock(mutex_);
   if (finished_.load(std::memory_order_relaxed)) return;
   step_();
+  step_ = nullptr;
   finished_.store(true, std::memory_order_release);
 }
 

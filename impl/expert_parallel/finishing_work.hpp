@@ -32,8 +32,8 @@ class FinishingWork final : public Work {
   void finish() const;
 
   const std::shared_ptr<Work> operation_;
-  const std::function<void()> step_;
   mutable Mutex mutex_;
+  mutable std::function<void()> step_ DSC_GUARDED_BY(mutex_);  // empty when it was carried out
   mutable std::atomic<bool> finished_{false};
 };
 

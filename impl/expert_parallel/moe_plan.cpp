@@ -103,11 +103,11 @@ std::shared_ptr<MoePlan> MoePlan::create(Comm& comm, const MoeSettings& settings
   ChosenSlots chosen = choose_slots(settings, choice);
   auto source_rows = exchange_counts(comm, settings, layout, chosen.counts);
   return std::make_shared<MoePlan>(settings, layout, choice.expert_ids.size(), std::move(chosen),
-                                   std::move(source_rows), ranks);
+                                   std::move(source_rows), ranks, comm.scratch());
 }
 
 MoePlan::MoePlan(const MoeSettings& settings, const ExpertLayout& layout, size_t slots, ChosenSlots chosen,
-                 std::vector<size_t> source_rows, size_t ranks)
+                 std::vector<size_t> source_rows, size_t ranks, std::shared_ptr<Scratch> scratch)
     : settings_(settings),
       layout_(layout),
       source_rows_(std::move(source_rows)),
@@ -117,7 +117,8 @@ MoePlan::MoePlan(const MoeSettings& settings, const ExpertLayout& layout, size_t
       dropped_(chosen.dropped),
       is_ordered_(layout_.is_ordered()),
       positions_(slots, kNowhere),
-      exchange_(layout_.rows_to(chosen.counts), layout_.rows_from(source_rows_), settings.padded) {
+      exchange_(layout_.rows_to(chosen.counts), layout_.rows_from(source_rows_), settings.padded,
+                std::move(scratch)) {
   const std::vector<size_t> starts = layout_.send_starts(chosen.counts);
   const size_t* slot = chosen.slots.data();
   for (size_t expert = 0; expert < chosen.counts.size(); ++expert)

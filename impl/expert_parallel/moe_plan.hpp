@@ -19,7 +19,7 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
   // Collective. The settings and the choice were checked.
   static std::shared_ptr<MoePlan> create(Comm& comm, const MoeSettings& settings, const Choice& choice);
   MoePlan(const MoeSettings& settings, const ExpertLayout& layout, size_t slots, ChosenSlots chosen,
-          std::vector<size_t> source_rows, size_t ranks);
+          std::vector<size_t> source_rows, size_t ranks, std::shared_ptr<Scratch> scratch);
 
   const MoeSettings& settings() const noexcept { return settings_; }
   size_t tokens() const noexcept { return positions_.size() / settings_.top_k; }

@@ -23,23 +23,20 @@ size_t sum_of(const std::vector<size_t>& rows) {
   return std::accumulate(rows.begin(), rows.end(), size_t{0});
 }
 
-std::byte* with_room(std::vector<std::byte>& memory, size_t bytes) {
-  if (memory.size() < bytes) memory = std::vector<std::byte>(bytes);
-  return memory.data();
-}
-
 }  // namespace
 
 size_t RowFormat::plain_bytes() const noexcept { return hidden * dtype_bytes(dtype); }
 
 size_t RowFormat::bytes() const noexcept { return is_fp8 ? fp8_row_bytes(hidden) : plain_bytes(); }
 
-RowExchange::RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even)
+RowExchange::RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even,
+                         std::shared_ptr<Scratch> scratch)
     : sent_(std::move(sent)),
       received_(std::move(received)),
       sent_rows_(sum_of(sent_)),
       received_rows_(sum_of(received_)),
-      is_even_(is_even) {}
+      is_even_(is_even),
+      scratch_(std::move(scratch)) {}
 
 void RowExchange::expect_idle() const {
   const auto latest = latest_.lock();
@@ -51,11 +48,13 @@ void RowExchange::expect_idle() const {
 }
 
 std::byte* RowExchange::token_side(const RowFormat& format) {
-  return with_room(memory_->tokens, sent_rows_ * format.bytes());
+  memory_.tokens = scratch_->take(sent_rows_ * format.bytes());
+  return memory_.tokens.get();
 }
 
 std::byte* RowExchange::expert_side(const RowFormat& format) {
-  return with_room(memory_->experts, received_rows_ * format.bytes());
+  memory_.experts = scratch_->take(received_rows_ * format.bytes());
+  return memory_.experts.get();
 }
 
 void RowExchange::set_blocks(Call& call, const Step& step, size_t row) {
@@ -67,7 +66,6 @@ void RowExchange::set_blocks(Call& call, const Step& step, size_t row) {
 Call RowExchange::call_of(const Step& step, const RowFormat& format) {
   Call call;
   call.dtype = format.is_fp8 ? DSC_DTYPE_U8 : format.dtype;
-  call.owner = memory_;
   const size_t row = format.bytes() / dtype_bytes(call.dtype);
   call.kind = is_even_ ? OpKind::kAllToAll : OpKind::kAllToAllV;
   if (is_even_)
@@ -83,11 +81,13 @@ Call RowExchange::call_of(const Step& step, const RowFormat& format) {
 std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFormat& format,
                                        const std::byte* from, std::byte* to,
                                        const std::function<void()>& finish, bool starts) {
+  const auto memory = std::make_shared<const Memory>(std::exchange(memory_, {}));
   if (comm.size() == 1) {
     finish();
     return starts ? std::make_shared<WorkSet>(0) : nullptr;
   }
   Call call = call_of(step, format);
+  call.owner = memory;
   call.send = from;
   call.recv = to;
   if (!starts) {
@@ -98,7 +98,7 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
   const auto operation = comm.start(call);
   std::shared_ptr<FinishingWork> work;
   capture(
-      [&] { work = std::make_shared<FinishingWork>(operation, finish); },
+      [&] { work = std::make_shared<FinishingWork>(operation, [finish, memory] { finish(); }); },
       [&](const Error& error) {  // the operation must be done with the buffers before the caller hears of it
         comm.abort();
         wait_ignoring_failure(*operation, Deadline::never());

@@ -1,4 +1,4 @@
-// Moves rows between the ranks of the tokens and those of the experts, through memory that it keeps.
+// Moves rows between the ranks of the tokens and those of the experts, through memory of the communicator.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ struct RowFormat {
 class RowExchange {
  public:
   // How many rows this rank's tokens send to each rank, and its experts receive from each rank.
-  RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even);
+  RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even,
+              std::shared_ptr<Scratch> scratch);
 
   size_t most_rows() const noexcept { return std::max(sent_rows_, received_rows_); }
 
@@ -34,7 +35,7 @@ class RowExchange {
   void expect_idle() const;
 
   // Memory for the rows of the tokens or of the experts, in the order in which they travel. It stays until
-  // the next call with longer rows.
+  // run() is over, or the work that it gave.
   std::byte* token_side(const RowFormat& format);
   std::byte* expert_side(const RowFormat& format);
 
@@ -52,7 +53,7 @@ class RowExchange {
 
  private:
   struct Memory {
-    std::vector<std::byte> tokens, experts;
+    std::shared_ptr<std::byte> tokens, experts;
   };
   struct Blocks {
     size_t row = 0;  // elements of a row
@@ -65,7 +66,8 @@ class RowExchange {
   const std::vector<size_t> sent_, received_;
   const size_t sent_rows_, received_rows_;  // to and from all ranks
   const bool is_even_;                      // all blocks of all ranks have as many rows
-  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  const std::shared_ptr<Scratch> scratch_;
+  Memory memory_;  // of the call that begins
   Blocks blocks_;
   std::weak_ptr<Work> operation_;        // the latest that was started
   std::weak_ptr<FinishingWork> latest_;  // with the step that follows it

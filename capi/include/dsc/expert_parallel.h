@@ -11,7 +11,8 @@
  *     out = combine(rows, weights)      out[t] = sum over k of weights[t][k] * row of slot (t, k)
  *
  * A **plan** is made from the router's choice once per layer and step; forward and backward use it. It holds
- * counts and permutations, and the memory through which rows travel.
+ * counts and permutations. The memory through which rows travel is the communicator's, which keeps it for
+ * later calls and plans until it is destroyed.
  *
  * | call | direction of the rows | is the gradient of |
  * |---|---|---|
