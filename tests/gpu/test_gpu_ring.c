@@ -1,0 +1,176 @@
+/* The ring of blocks on devices: the same as on the host, in the order of a stream that nobody waits for until
+ * the end. How passes fail is below. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "both_memories.h"
+#include "cmocka_c.h"
+#include "gpu.h"
+#include "ranks.h"
+
+#define LENGTH(array) (sizeof(array) / sizeof(array)[0])
+
+enum { MOST_RANKS = 3, LONGEST = 30000, QUICKLY_MS = 15000 };
+
+/* Whole sums of at most 51 in f32 and f64, so that every order gives the same. */
+static float key(int32_t rank, size_t i) { return (float)((size_t)rank * 1000 + i % 997); }
+static float gradient(int32_t by, int32_t to, size_t i) {
+  return (float)(((size_t)by * 5 + (size_t)to * 3 + i) % 17);
+}
+
+typedef struct pass {
+  dsc_ring_t* ring;
+  size_t counts[MOST_RANKS];
+  dsc_dtype_t grad_dtype; /* 0, f32 or f64 */
+  int steps;              /* after which it is left; size + 1: none */
+  void* stream;
+} pass_t;
+
+/* What one rank has on its device for a pass. */
+typedef struct rooms {
+  char *block, *grad;
+  char *added[MOST_RANKS], *came[MOST_RANKS]; /* by rank */
+} rooms_t;
+
+static size_t grad_bytes(const pass_t* pass) { return pass->grad_dtype == DSC_DTYPE_F64 ? 8 : 4; }
+
+static void put(const pass_t* pass, void* all, size_t i, float value) {
+  if (pass->grad_dtype == DSC_DTYPE_F64)
+    ((double*)all)[i] = (double)value;
+  else
+    ((float*)all)[i] = value;
+}
+
+static int open_rooms(rank_t* self, const pass_t* pass, rooms_t* rooms) {
+  const size_t bytes = (size_t)LONGEST * sizeof(double);
+  char* here = malloc(bytes);
+  rooms->block = gpu_alloc(bytes), rooms->grad = gpu_alloc(bytes);
+  for (size_t i = 0; i < LONGEST; ++i) ((float*)here)[i] = key(self->rank, i);
+  CHECK(self, rooms->block != NULL && rooms->grad != NULL && gpu_upload(rooms->block, here, bytes / 2));
+  for (int32_t source = 0; source < self->size; ++source) {
+    rooms->added[source] = gpu_alloc(bytes), rooms->came[source] = gpu_alloc(bytes);
+    for (size_t i = 0; i < LONGEST; ++i) put(pass, here, i, gradient(self->rank, source, i));
+    CHECK(self, rooms->came[source] != NULL && gpu_upload(rooms->added[source], here, bytes));
+  }
+  free(here);
+  return 0;
+}
+
+static void close_rooms(rooms_t* rooms) {
+  gpu_free(rooms->block), gpu_free(rooms->grad);
+  for (int r = 0; r < MOST_RANKS; ++r) gpu_free(rooms->added[r]), gpu_free(rooms->came[r]);
+}
+
+static int begin(rank_t* self, const pass_t* pass, const rooms_t* rooms) {
+  const size_t count = pass->counts[self->rank];
+  bool even = true;
+  for (int32_t r = 0; r < self->size; ++r) even = even && pass->counts[r] == count;
+  CHECK_OK(self, dsc_ring_begin(pass->ring, count > 0 ? rooms->block : NULL, count,
+                                even ? NULL : pass->counts, DSC_DTYPE_F32, count > 0 ? rooms->grad : NULL,
+                                pass->grad_dtype, pass->stream));
+  return 0;
+}
+
+/* Puts on the stream what uses a step's block and gradients; the host waits for nothing. */
+static int step(rank_t* self, const pass_t* pass, const rooms_t* rooms, int at) {
+  int32_t source = -2;
+  const void* block = NULL;
+  void* grad = NULL;
+  size_t count = 0;
+  dsc_result_t result = DSC_IN_PROGRESS;
+  while (result == DSC_IN_PROGRESS)
+    result = dsc_ring_next(pass->ring, at % 2 == 1 ? 3 : -1, &source, &block, &count, &grad);
+  CHECK_OK(self, result);
+  if (at == self->size) {
+    CHECK(self, source == -1 && block == NULL && count == 0 && grad == NULL);
+    return 0;
+  }
+  CHECK(self, source == (self->rank - at + self->size) % self->size && count == pass->counts[source]);
+  if (count == 0) return 0;
+  CHECK(self, gpu_copy(rooms->came[source], block, count * sizeof(float), pass->stream));
+  /* The gradients are zeros, and the last element of each block stays one. */
+  if (grad != NULL)
+    CHECK(self, gpu_copy(grad, rooms->added[source], (count - 1) * grad_bytes(pass), pass->stream));
+  return 0;
+}
+
+static int check_blocks(rank_t* self, const pass_t* pass, const rooms_t* rooms) {
+  float* here = malloc(LONGEST * sizeof *here);
+  for (int at = 0; at < self->size && at < pass->steps; ++at) {
+    const int32_t source = (self->rank - at + self->size) % self->size;
+    const size_t count = pass->counts[source];
+    CHECK(self, gpu_download(here, rooms->came[source], count * sizeof *here));
+    for (size_t i = 0; i < count; ++i)
+      if (here[i] != key(source, i)) FAIL(self, "step %d, element %zu: another block", at, i);
+  }
+  free(here);
+  return 0;
+}
+
+static int check_sums(rank_t* self, const pass_t* pass, const rooms_t* rooms) {
+  const size_t count = pass->counts[self->rank];
+  char *here = malloc(count * 8 + 1), *wanted = malloc(count * 8 + 1);
+  for (size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int32_t by = 0; by < self->size && i + 1 < count; ++by) sum += gradient(by, self->rank, i);
+    put(pass, wanted, i, sum);
+  }
+  CHECK(self, gpu_download(here, rooms->grad, count * grad_bytes(pass)));
+  if (memcmp(here, wanted, count * grad_bytes(pass)) != 0) FAIL(self, "other sums");
+  free(here), free(wanted);
+  return 0;
+}
+
+static int go_around(rank_t* self, const pass_t* pass) {
+  rooms_t rooms = {0};
+  PASS_ON(open_rooms(self, pass, &rooms));
+  PASS_ON(begin(self, pass, &rooms));
+  for (int at = 0; at < pass->steps; ++at) PASS_ON(step(self, pass, &rooms, at));
+  CHECK_OK(self, dsc_ring_synchronize(pass->ring, -1));
+  PASS_ON(check_blocks(self, pass, &rooms));
+  if (pass->steps <= self->size) { /* what still moves uses the rooms until another pass has begun */
+    const pass_t empty = {pass->ring, {0}, 0, 0, pass->counts[0] % 2 == 0 ? pass->stream : NULL};
+    PASS_ON(begin(self, &empty, &rooms));
+    CHECK_OK(self, dsc_ring_synchronize(pass->ring, -1));
+  } else if (pass->grad_dtype != 0) {
+    PASS_ON(check_sums(self, pass, &rooms));
+  }
+  close_rooms(&rooms);
+  return 0;
+}
+
+/* Passes of all kinds follow each other on two streams. */
+static int ring_body(rank_t* self) {
+  static const size_t counts[][MOST_RANKS] = {
+      {5, 5, 5}, {3, 0, 7}, {LONGEST, LONGEST, LONGEST}, {0, 0, 0}, {1, LONGEST, 12}};
+  static const dsc_dtype_t types[] = {0, DSC_DTYPE_F32, DSC_DTYPE_F64};
+  void* const streams[] = {gpu_stream(), gpu_stream()};
+  pass_t pass = {NULL, {0}, 0, 0, NULL};
+  CHECK_OK(self, dsc_ring_create(self->world, LONGEST * sizeof(float), LONGEST * sizeof(double), &pass.ring));
+  for (size_t c = 0; c < LENGTH(counts); ++c)
+    for (size_t t = 0; t < LENGTH(types); ++t)
+      for (int kind = 0; kind < 2; ++kind) {
+        memcpy(pass.counts, counts[c], sizeof pass.counts);
+        pass.grad_dtype = types[t];
+        pass.steps = kind == 0 ? self->size + 1 : 1 + (int)c % self->size;
+        pass.stream = streams[(c + t) % 2];
+        PASS_ON(go_around(self, &pass));
+      }
+  CHECK_OK(self, dsc_ring_destroy(pass.ring));
+  gpu_stream_free(streams[0]), gpu_stream_free(streams[1]);
+  return 0;
+}
+
+static void every_block_comes_by(void** state) {
+  (void)state;
+  for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_block_comes_by),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
