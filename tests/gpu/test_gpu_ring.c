@@ -1,11 +1,10 @@
 /* The ring of blocks on devices: the same as on the host, in the order of a stream that nobody waits for until
  * the end. How passes fail is below. */
-#include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "both_memories.h"
 #include "cmocka_c.h"
 #include "gpu.h"
 #include "ranks.h"
@@ -168,9 +167,251 @@ static void every_block_comes_by(void** state) {
   for (int32_t size = 1; size <= MOST_RANKS; ++size) assert_int_equal(run_ranks(size, ring_body, NULL), 0);
 }
 
+/* ---- what goes wrong */
+
+enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
+
+static int says(rank_t* self, const char* text) {
+  if (strstr(dsc_last_error_message(), text) == NULL)
+    FAIL(self, "expected '%s' in '%s'", text, dsc_last_error_message());
+  return 0;
+}
+
+static int open_ring(rank_t* self, dsc_ring_t** ring, float** data) {
+  *data = gpu_alloc(BYTES);
+  CHECK(self, *data != NULL);
+  CHECK_OK(self, dsc_ring_create(self->world, BYTES, BYTES, ring));
+  return 0;
+}
+
+static dsc_result_t begin_plain(dsc_ring_t* ring, const void* data) {
+  return dsc_ring_begin(ring, data, COUNT, NULL, DSC_DTYPE_F32, NULL, 0, NULL);
+}
+
+static dsc_result_t next_plain(dsc_ring_t* ring, int32_t* source) {
+  const void* block = NULL;
+  size_t count = 0;
+  return dsc_ring_next(ring, -1, source, &block, &count, NULL);
+}
+
+static dsc_result_t finish_plain(dsc_ring_t* ring) {
+  int32_t source = 0;
+  dsc_result_t result = DSC_OK;
+  while (result == DSC_OK && source >= 0) result = next_plain(ring, &source);
+  return result;
+}
+
+/* Refused alone, before anybody else hears of it. */
+static int refusals_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float *data = NULL, here[COUNT] = {0};
+  PASS_ON(open_ring(self, &ring, &data));
+  float* const grad = gpu_alloc(BYTES);
+  const dsc_dtype_t f32 = DSC_DTYPE_F32, i32 = DSC_DTYPE_I32;
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_ring_begin(ring, data, COUNT, NULL, f32, here, f32, NULL));
+  PASS_ON(says(self, "block is memory of a device and grad is host memory"));
+  CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_ring_begin(ring, here, COUNT, NULL, f32, grad, f32, NULL));
+  PASS_ON(says(self, "block is host memory and grad is memory of a device"));
+  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_ring_begin(ring, data, COUNT, NULL, f32, grad, i32, NULL));
+  PASS_ON(says(self, "grad_dtype is i32, expected a floating type"));
+  CHECK_OK(self, begin_plain(ring, data));
+  int32_t source = 0;
+  const void* block = NULL;
+  size_t count = 0;
+  CHECK_OK(self, dsc_ring_next(ring, -1, &source, &block, &count, NULL));
+  CHECK_OK(self, dsc_ring_next(ring, -1, &source, &block, &count, NULL));
+  if (self->size > 1) {
+    CHECK_RESULT(self, DSC_ERR_INVALID_ARG, begin_plain(ring, block));
+    PASS_ON(says(self, "block is memory that the ring has given"));
+    CHECK_OK(self, finish_plain(ring));
+  }
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  gpu_free(data), gpu_free(grad);
+  return 0;
+}
+
+/* A capture, also in the middle of a pass, is refused alone, and the pass goes on after it. */
+static int capture_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float* data = NULL;
+  void* const stream = gpu_stream();
+  int32_t source = 7;
+  PASS_ON(open_ring(self, &ring, &data));
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(self, gpu_begin_capture(stream));
+    if (turn == 0)
+      CHECK_RESULT(self, DSC_ERR_STATE,
+                   dsc_ring_begin(ring, data, COUNT, NULL, DSC_DTYPE_F32, NULL, 0, stream));
+    else
+      CHECK_RESULT(self, DSC_ERR_STATE, next_plain(ring, &source));
+    PASS_ON(says(self, "captured"));
+    if (turn == 1) CHECK_RESULT(self, DSC_ERR_STATE, dsc_ring_synchronize(ring, 0));
+    gpu_graph_free(gpu_end_capture(stream));
+    if (turn == 0)
+      CHECK_OK(self, dsc_ring_begin(ring, data, COUNT, NULL, DSC_DTYPE_F32, NULL, 0, stream));
+  }
+  CHECK(self, source == 7);
+  CHECK_OK(self, finish_plain(ring));
+  CHECK_OK(self, dsc_ring_synchronize(ring, -1));
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  gpu_free(data);
+  gpu_stream_free(stream);
+  return 0;
+}
+
+/* Told on all ranks; the ring is over, and the communicator goes on. */
+static int mismatch_body(rank_t* self) {
+  float here[COUNT] = {0}, *data = NULL;
+  for (int other_memory = 0; other_memory < 2; ++other_memory) {
+    dsc_ring_t* ring = NULL;
+    PASS_ON(open_ring(self, &ring, &data));
+    const size_t count = self->rank == 0 || other_memory ? COUNT : COUNT - 1;
+    CHECK_RESULT(self, DSC_ERR_MISMATCH,
+                 dsc_ring_begin(ring, other_memory && self->rank == 1 ? here : data, count, NULL,
+                                DSC_DTYPE_F32, NULL, 0, NULL));
+    PASS_ON(says(self, other_memory ? "f32 on a device" : "1998"));
+    CHECK_RESULT(self, DSC_ERR_REVOKED, begin_plain(ring, data));
+    CHECK(self, dsc_ring_synchronize(ring, -1) != DSC_OK);
+    CHECK_OK(self, dsc_ring_destroy(ring));
+    CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+    gpu_free(data);
+  }
+  return 0;
+}
+
+/* Rank 0 leaves when it has its results, and rank 1 when its device has them, some time later. */
+static int quick_destroy_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float* data = NULL;
+  PASS_ON(open_ring(self, &ring, &data));
+  CHECK_OK(self, begin_plain(ring, data));
+  CHECK_OK(self, finish_plain(ring));
+  if (self->rank != 0) usleep(100000);
+  if (self->rank != 0) CHECK_OK(self, dsc_ring_synchronize(ring, -1));
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  gpu_free(data);
+  return 0;
+}
+
+/* Rank 0 destroys its ring in the middle of a pass: the others hear of it, and all streams are free. */
+static int early_destroy_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float* data = NULL;
+  PASS_ON(open_ring(self, &ring, &data));
+  dsc_result_t result = begin_plain(ring, data);
+  CHECK(self, result == DSC_OK || self->rank != 0);
+  if (self->rank != 0) {
+    if (result == DSC_OK) result = finish_plain(ring);
+    if (result == DSC_OK) result = dsc_ring_synchronize(ring, -1);
+    CHECK_RESULT(self, result == DSC_ERR_PEER_LEFT ? result : DSC_ERR_REVOKED, result);
+  }
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  CHECK(self, gpu_synchronize(NULL));
+  CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
+  gpu_free(data);
+  return 0;
+}
+
+static void impatient(rank_t* self) { self->options.timeout_ms = 3000; }
+
+/* Rank 1 begins a second pass and takes no step of it, or does not begin it at all. */
+static int missing_body(rank_t* self) {
+  const bool begins = self->arg != NULL;
+  dsc_ring_t* ring = NULL;
+  float* data = NULL;
+  PASS_ON(open_ring(self, &ring, &data));
+  CHECK_OK(self, begin_plain(ring, data));
+  CHECK_OK(self, finish_plain(ring));
+  CHECK_OK(self, dsc_ring_synchronize(ring, -1));
+  if (self->rank == 1) {
+    if (begins) CHECK_OK(self, begin_plain(ring, data));
+    PASS_ON(ranks_meet(self));
+    CHECK_OK(self, dsc_ring_destroy(ring));
+    gpu_free(data);
+    return 0;
+  }
+  const int64_t start = now_ms();
+  dsc_result_t result = begin_plain(ring, data);
+  CHECK(self, !begins || result == DSC_OK);
+  if (result == DSC_OK) result = finish_plain(ring);
+  while (result >= DSC_OK && now_ms() - start < QUICKLY_MS) result = dsc_ring_synchronize(ring, 10);
+  if (result != DSC_ERR_TIMEOUT && result != DSC_ERR_REVOKED)
+    FAIL(self, "%d: %s", result, dsc_last_error_message());
+  if (result == DSC_ERR_TIMEOUT) PASS_ON(says(self, "rank"));
+  CHECK(self, now_ms() - start < QUICKLY_MS && gpu_synchronize(NULL));
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  gpu_free(data);
+  return ranks_meet(self);
+}
+
+static void passes_that_fail(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(1, refusals_body, NULL), 0);
+  assert_int_equal(run_ranks(2, refusals_body, NULL), 0);
+  assert_int_equal(run_ranks(2, capture_body, NULL), 0);
+  assert_int_equal(run_ranks(2, mismatch_body, NULL), 0);
+  assert_int_equal(run_ranks(3, quick_destroy_body, NULL), 0);
+  assert_int_equal(run_ranks(3, early_destroy_body, NULL), 0);
+  assert_int_equal(run_ranks_with(2, impatient, missing_body, NULL), 0);
+  assert_int_equal(run_ranks_with(3, impatient, missing_body, "begins"), 0);
+}
+
+/* Rank 1 of 3 dies in the middle of a pass. */
+static int killed_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float* data = NULL;
+  int32_t source = 0;
+  PASS_ON(open_ring(self, &ring, &data));
+  CHECK_OK(self, begin_plain(ring, data));
+  CHECK_OK(self, finish_plain(ring));
+  dsc_result_t result = begin_plain(ring, data);
+  if (self->rank == 1) CHECK_OK(self, next_plain(ring, &source));
+  if (self->rank == 1) kill(getpid(), SIGKILL);
+  const int64_t start = now_ms();
+  if (result == DSC_OK) result = finish_plain(ring);
+  while (result >= DSC_OK && now_ms() - start < QUICKLY_MS) result = dsc_ring_synchronize(ring, 10);
+  CHECK(self, result == DSC_ERR_PEER_DEAD);
+  PASS_ON(says(self, "rank 1"));
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  CHECK(self, gpu_synchronize(NULL));
+  return 0;
+}
+
+static void little_memory(rank_t* self) {
+  if (self->rank == 0) setenv("FAKE_CUDA_MEMORY_MIB", "1", 1);
+}
+
+/* One rank has no memory for the ring: all hear of it, and the ring goes on in memory of the host. */
+static int memory_body(rank_t* self) {
+  dsc_ring_t* ring = NULL;
+  float *const data = gpu_alloc(BYTES), here[COUNT] = {0};
+  CHECK_OK(self, dsc_ring_create(self->world, 1 << 20, 0, &ring));
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK_RESULT(self, DSC_ERR_BACKEND, begin_plain(ring, data));
+    PASS_ON(says(self, "rank 0"));
+    int32_t source = 0;
+    CHECK_RESULT(self, DSC_ERR_STATE, next_plain(ring, &source));
+  }
+  CHECK_OK(self, begin_plain(ring, here));
+  CHECK_OK(self, finish_plain(ring));
+  CHECK_OK(self, dsc_ring_destroy(ring));
+  gpu_free(data);
+  return 0;
+}
+
+static void processes_that_fail(void** state) {
+  (void)state;
+  if (!ranks_are_processes()) skip();
+  assert_int_equal(run_ranks(3, killed_body, NULL), 1);
+  if (!gpu_is_real()) assert_int_equal(run_ranks_with(2, little_memory, memory_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_block_comes_by),
+      cmocka_unit_test(passes_that_fail),
+      cmocka_unit_test(processes_that_fail),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
