@@ -71,8 +71,8 @@ BlockRing::BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes)
       host_memory_(RingMemory::on_host(*channel_, sizes)),
       device_memory_(channel_->device_context() ? RingMemory::on_device(*channel_, sizes) : nullptr) {}
 
-// A finished pass may still move on a device, and ends first. What an unfinished one still moves is failed, and
-// then ends: the other ranks wait for this one in vain.
+// A finished pass may still move on a device, and ends first. What an unfinished one still moves is failed,
+// and then ends: the other ranks wait for this one in vain.
 BlockRing::~BlockRing() {
   const Deadline deadline = Deadline::after_ms(channel_->timeout_ms());
   if (device_memory_ && !pass_) call_out([&] { device_memory_->wait_idle(deadline); });

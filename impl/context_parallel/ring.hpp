@@ -37,8 +37,8 @@ struct RingBlock {
 
 // At step i a rank has the block of the i-th rank before it, and the next one is on its way. In a pass with
 // gradients the sum for each block follows it one step behind, so that it travels during the computation,
-// too. On a device each step is put on the stream of the pass, and the host does not wait for it. One thread at
-// a time.
+// too. On a device each step is put on the stream of the pass, and the host does not wait for it. One thread
+// at a time.
 class BlockRing {
  public:
   // Collective. Makes a channel for blocks and sums of so many bytes.

@@ -1,4 +1,5 @@
-// The memory of a ring on a device. The steps of a pass wait for each other on its stream, and not on the host.
+// The memory of a ring on a device. The steps of a pass wait for each other on its stream, and not on the
+// host.
 #include <algorithm>
 #include <utility>
 
@@ -46,9 +47,10 @@ DeviceRingMemory::~DeviceRingMemory() {
 void DeviceRingMemory::check(void* stream, int32_t grad_dtype) const {
   const DeviceScope scope(device());
   if (is_capturing(device(), static_cast<DeviceStream*>(stream)))
-    fail(DSC_ERR_STATE,
-         "the stream of the pass is being captured in a graph, expected one that is not: ranks compare passes "
-         "on the host");
+    fail(
+        DSC_ERR_STATE,
+        "the stream of the pass is being captured in a graph, expected one that is not: ranks compare passes "
+        "on the host");
   if (grad_dtype == 0) return;
   if (!is_floating(grad_dtype))
     fail(DSC_ERR_UNSUPPORTED, "grad_dtype is %s, expected a floating type: a device adds no other gradients",

@@ -1,5 +1,5 @@
-/* The ring of blocks on devices: the same as on the host, in the order of a stream that nobody waits for until
- * the end. How passes fail is below. */
+/* The ring of blocks on devices: the same as on the host, in the order of a stream that nobody waits for
+ * until the end. How passes fail is below. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,9 +66,9 @@ static int begin(rank_t* self, const pass_t* pass, const rooms_t* rooms) {
   const size_t count = pass->counts[self->rank];
   bool even = true;
   for (int32_t r = 0; r < self->size; ++r) even = even && pass->counts[r] == count;
-  CHECK_OK(self, dsc_ring_begin(pass->ring, count > 0 ? rooms->block : NULL, count,
-                                even ? NULL : pass->counts, DSC_DTYPE_F32, count > 0 ? rooms->grad : NULL,
-                                pass->grad_dtype, pass->stream));
+  CHECK_OK(self,
+           dsc_ring_begin(pass->ring, count > 0 ? rooms->block : NULL, count, even ? NULL : pass->counts,
+                          DSC_DTYPE_F32, count > 0 ? rooms->grad : NULL, pass->grad_dtype, pass->stream));
   return 0;
 }
 
@@ -247,8 +247,7 @@ static int capture_body(rank_t* self) {
     PASS_ON(says(self, "captured"));
     if (turn == 1) CHECK_RESULT(self, DSC_ERR_STATE, dsc_ring_synchronize(ring, 0));
     gpu_graph_free(gpu_end_capture(stream));
-    if (turn == 0)
-      CHECK_OK(self, dsc_ring_begin(ring, data, COUNT, NULL, DSC_DTYPE_F32, NULL, 0, stream));
+    if (turn == 0) CHECK_OK(self, dsc_ring_begin(ring, data, COUNT, NULL, DSC_DTYPE_F32, NULL, 0, stream));
   }
   CHECK(self, source == 7);
   CHECK_OK(self, finish_plain(ring));

@@ -127,12 +127,12 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * All ranks compare the pass first. Then the first block is on its way. A pass may be left early, if all
  * ranks do so after the same step: the next begin waits for what is on its way, and drops it.
  *
- * **On a device** the pass happens in the order of the stream: each message follows what is on the stream when
- * the call that starts it is made, dsc_ring_next() lets the stream wait for the next block and for the sum at
- * the end, and zeros and sums are put there, too. The host waits only for the other ranks here, and in the
- * first pass on devices until the messages are connected. What the caller does with a block belongs on the
- * stream, or the stream has to wait for it before the following call. A pass is behind all earlier ones of the
- * ring, also on another stream. A stream that is captured is refused.
+ * **On a device** the pass happens in the order of the stream: each message follows what is on the stream
+ * when the call that starts it is made, dsc_ring_next() lets the stream wait for the next block and for the
+ * sum at the end, and zeros and sums are put there, too. The host waits only for the other ranks here, and in
+ * the first pass on devices until the messages are connected. What the caller does with a block belongs on
+ * the stream, or the stream has to wait for it before the following call. A pass is behind all earlier ones
+ * of the ring, also on another stream. A stream that is captured is refused.
  *
  * @param[in] ring ring
  * @param[in] block this rank's block, for example its keys and then its values; not written
@@ -145,20 +145,20 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * @param[in] grad_dtype element type of gradients and of their sums: each addition rounds to it, so f32 suits
  * blocks of 16-bit floats; 0: a pass without gradients. A floating type on a device
  * @param[in] stream the stream of a pass on a device, which block and grad are on then; NULL: the default
- * stream. In memory of the host it is not looked at. With a count of 0 it says where the pass is: on the device
- * unless it is NULL (cudaStreamLegacy for the default stream)
+ * stream. In memory of the host it is not looked at. With a count of 0 it says where the pass is: on the
+ * device unless it is NULL (cudaStreamLegacy for the default stream)
  *
- * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad are
- * none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source -1,
- * the next pass has begun or the ring is destroyed, on a device in the order of the stream; so must the stream.
- * Threads: one at a time per ring.
+ * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad
+ * are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
+ * -1, the next pass has begun or the ring is destroyed, on a device in the order of the stream; so must the
+ * stream. Threads: one at a time per ring.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with both numbers;
  * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no device, and for gradients on a
- * device that are no floats or that libdsc was built without kernels for; DSC_ERR_STATE if the stream is being
- * captured; DSC_ERR_MISMATCH naming the counts, types and places of ranks that differ, or the steps at which
- * they left the pass before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
- * ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the
- * failures of an operation
+ * device that are no floats or that libdsc was built without kernels for; DSC_ERR_STATE if the stream is
+ * being captured; DSC_ERR_MISMATCH naming the counts, types and places of ranks that differ, or the steps at
+ * which they left the pass before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND
+ * on all ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and
+ * the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t count, const size_t* counts,
@@ -194,8 +194,9 @@ DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t 
  * the ring's, and stay until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one
  * at a time per ring.
  * @return DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call can be made
- * again; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
- * DSC_ERR_FORKED; and the failures of an operation, after which the ring takes no further pass
+ * again; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after which the ring
+ * takes no further pass
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source, const void** block,
@@ -209,7 +210,8 @@ DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t
  * wait there.
  *
  * @param[in] ring ring
- * @param[in] timeout_ms milliseconds to wait; -1: the time-out that the communicator had when the ring was made
+ * @param[in] timeout_ms milliseconds to wait; -1: the time-out that the communicator had when the ring was
+ * made
  *
  * Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one at a time per
  * ring.
@@ -226,8 +228,8 @@ DSC_API dsc_result_t dsc_ring_synchronize(dsc_ring_t* ring, int32_t timeout_ms);
  *
  * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes
  * on. Collective: no. Blocking: until nothing of this rank moves any more, and on a device until the streams
- * of the passes are done with the ring, for at most the time-out: then its memory there is never released, and
- * the log says so. Threads: any; with a call inside the ring it is released when that call returns.
+ * of the passes are done with the ring, for at most the time-out: then its memory there is never released,
+ * and the log says so. Threads: any; with a call inside the ring it is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
