@@ -241,7 +241,7 @@ class Ring:
             return DeviceArray(address, shape, _dtypes.numpy_type(own.dtype), self._world._device, owner)
         if not math.prod(shape):
             return like.new_empty(shape)
-        plain = f"i{_dtypes.BYTES[own.dtype]}"  # whole numbers, since the interface cannot spell all types
+        plain = f"i{_dtypes.BYTES[_raw.Dtype(own.dtype)]}"  # whole numbers, since the interface cannot spell all types
         return _tensor(like, "as_tensor", DeviceArray(address, shape, plain, self._world._device, owner), device=like.device)
 
 

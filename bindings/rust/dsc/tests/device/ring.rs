@@ -51,6 +51,6 @@ fn what_does_not_fit_is_refused_alone() {
         // SAFETY: as above.
         let refused = unsafe { ring.backward_on(&block, &mut other, None, known(&own)) }.unwrap_err();
         assert!(refused.to_string().contains("grad has 3 elements; expected 4, as the block"), "{}", refused);
-        assert_eq!(refused.code(), ErrorCode::InvalidArg);
+        assert_eq!(refused.code, ErrorCode::InvalidArg);
     });
 }
