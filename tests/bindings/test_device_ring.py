@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 import types
 
 import numpy as np
@@ -41,6 +42,31 @@ def passes(world):
 
 def test_passes():
     assert ranks(passes) == [True] * 2
+
+
+def same_bits(world):
+    """Sums of random numbers come out as on the host, in every floating type."""
+    stream, random = Stream(), np.random.default_rng(world.rank)
+    with dsc.Ring(world, 8 * 999, 8 * 999) as ring:
+        for kind, name in ((np.float32, None), (np.float64, None), (np.float16, None), (np.uint16, "bf16")):
+            found = []
+            added = [random.standard_normal(999) for _ in range(world.size)]
+            added = [(x.astype(np.float32).view(np.uint32) >> 16 if name else x).astype(kind) for x in added]
+            for make in (np.array, Interface):
+                block, sums, more = make(added[0]), make(np.zeros(999, kind)), [make(x) for x in added]
+                options = {"dtype": name, "grad_dtype": name, "stream": None if make is np.array else stream}
+                for source, _, grad in ring.backward(block, sums, **options):
+                    if make is np.array:
+                        grad[:] = more[source]
+                    else:
+                        copy_on(grad, more[source], stream)
+                found.append(sums.copy() if make is np.array else sums.read(stream.number))
+            assert found[0].any() and found[0].tobytes() == found[1].tobytes(), kind
+    return True
+
+
+def test_sums_have_the_bits_of_the_host():
+    assert ranks(same_bits) == [True] * 2
 
 
 def later_passes(world):
@@ -88,6 +114,33 @@ def leaves_early(world):
 
 def test_a_pass_that_is_left():
     assert ranks(leaves_early) == [True] * 2
+
+
+def is_held(world):
+    """A ring whose stream does not come to its end is closed within twice the time-out, and its memory is not given back."""
+    stream, gate, came = Stream(), threading.Event(), Interface(np.zeros(1000, np.float32))
+    own = Interface(block_of(world.rank, (1000,)))
+    ring = dsc.Ring(world, 4000)
+    assert [source for source, _ in ring(own, stream=stream)] == [world.rank, 1 - world.rank]
+    assert ring.synchronize(30)
+    for source, block in ring(own, stream=stream):
+        if source != world.rank:
+            stream.hold(gate)
+            copy_on(came, block, stream)
+    dsc.read_log("warn")
+    start = time.monotonic()
+    del block
+    ring.close()
+    took = time.monotonic() - start
+    kept = [text for _, text in iter(lambda: dsc.read_log("warn"), None) if "bytes of a ring are kept" in text]
+    gate.set()
+    right = np.array_equal(came.read(stream.number), block_of(1 - world.rank, (1000,)))
+    world.barrier()
+    return len(kept), 2 < took < 30, right
+
+
+def test_a_stream_that_is_held():
+    assert ranks(is_held, timeout=3) == [(1, True, True)] * 2
 
 
 class Tensor(DLPack):
