@@ -96,6 +96,17 @@ const void* BlockRing::block_at(int step) const noexcept {
 // With one rank the sum is what it adds.
 void* BlockRing::sum_at(int step) const noexcept { return size() == 1 ? pass_->grad : memory_->sum(step); }
 
+// A part of a step that fails ends the pass, and the ring on all ranks, because they wait for this one.
+template <typename Part>
+void BlockRing::carry_out(const Part& part) {
+  capture(part, [&](const Error& error) {
+    channel_->abort();
+    call_out([&] { end_pass(); });
+    pass_.reset();
+    throw Error(error);
+  });
+}
+
 void BlockRing::begin(const RingPass& pass) {
   memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
@@ -105,11 +116,13 @@ void BlockRing::begin(const RingPass& pass) {
   }
   memory_of(pass).provide();
   memory_ = &memory_of(pass);
-  memory_->follow(pass.stream);
   pass_ = pass;
   is_shown_ = false;
   step_ = 0;
-  exchange_or_end();
+  carry_out([&] {
+    memory_->follow(pass.stream);
+    exchange();
+  });
 }
 
 // Ranks that left the pass before at different steps have sent different numbers of messages.
@@ -144,13 +157,18 @@ std::optional<RingBlock> BlockRing::next(Deadline deadline) {
   memory_->check(pass_->stream, pass_->grad_dtype);
   if (is_shown_) {
     if (!arrived(deadline)) return std::nullopt;
-    if (step_ < size()) enter(step_ + 1);
+    if (step_ < size()) carry_out([&] { enter(step_ + 1); });
     if (step_ == size() && !arrived(deadline)) return std::nullopt;
   }
   is_shown_ = true;
-  if (step_ < size()) return show();
-  end_pass();
-  return RingBlock{};
+  RingBlock shown;
+  carry_out([&] {
+    if (step_ < size())
+      shown = show();
+    else
+      end_pass();
+  });
+  return shown;
 }
 
 bool BlockRing::synchronize(Deadline deadline) {
@@ -166,17 +184,7 @@ void BlockRing::enter(int step) {
   if (pass_->grad_dtype != 0 && step_ > 0 && count_at(step_) > 0)
     memory_->add(pass_->grad_dtype, sum_at(step_), memory_->incoming_sum(), count_at(step_));
   step_ = step;
-  exchange_or_end();
-}
-
-// A step whose messages could not be started has no block to show.
-void BlockRing::exchange_or_end() {
-  capture([&] { exchange(); },
-          [&](const Error& error) {
-            call_out([&] { end_pass(); });
-            pass_.reset();
-            throw Error(error);
-          });
+  exchange();
 }
 
 // What is on the stream of the pass may still use the memory, so the next pass and the end wait for it.

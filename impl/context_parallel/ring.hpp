@@ -77,8 +77,9 @@ class BlockRing {
   void compare(const RingPass& pass);
   bool arrived(Deadline deadline);
   void enter(int step);
+  template <typename Part>
+  void carry_out(const Part& part);
   void exchange();
-  void exchange_or_end();
   RingBlock show();
   void end_pass();
 
