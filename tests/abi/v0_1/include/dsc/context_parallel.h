@@ -145,8 +145,9 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * @param[in] grad_dtype element type of gradients and of their sums: each addition rounds to it, so f32 suits
  * blocks of 16-bit floats; 0: a pass without gradients. A floating type on a device
  * @param[in] stream the stream of a pass on a device, which block and grad are on then; NULL: the default
- * stream. In memory of the host it is not looked at. With a count of 0 it says where the pass is: on the
- * device unless it is NULL (cudaStreamLegacy for the default stream)
+ * stream. With CUDA's per-thread default stream all calls of a pass come from one thread. In memory of the
+ * host it is not looked at. With a count of 0 it says where the pass is: on the device unless it is NULL
+ * (cudaStreamLegacy for the default stream)
  *
  * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad
  * are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
