@@ -12,6 +12,7 @@
 #include "context_parallel/ring.hpp"
 #include "context_parallel/sequence_order.hpp"
 #include "deadline.hpp"
+#include "device/context.hpp"
 #include "execute.hpp"
 
 namespace {
@@ -92,11 +93,24 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   return Division(std::move(list));
 }
 
-void check_host(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
-  dsc::check_buffer(name, buffer, bytes);
-  if (bytes > 0 && ring.is_on_device(buffer))
-    dsc::fail(DSC_ERR_UNSUPPORTED,
-              "%s is memory of a device; a ring moves memory of the host in this version", name);
+// Returns whether a buffer is memory of the device that the ring is bound to.
+bool is_on_device(const BlockRing& ring, const char* name, const void* buffer) {
+  const dsc::DeviceContext* const context = ring.channel().device_context();
+  const int found = context ? dsc::device_of_memory(*context->device, buffer) : dsc::kHostMemory;
+  if (found != dsc::kHostMemory && found != ring.channel().device())
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", name,
+              found, ring.channel().device());
+  return found != dsc::kHostMemory;
+}
+
+// An empty block does not say where the memory is: what lies at its address may be of another kind.
+bool is_of_device(const BlockRing& ring, const dsc::RingPass& pass, void* stream) {
+  if (pass.blocks.part(ring.rank()) == 0) return stream != nullptr;
+  const bool block = is_on_device(ring, "block", pass.block);
+  if (pass.grad_dtype != 0 && is_on_device(ring, "grad", pass.grad) != block)
+    dsc::fail(DSC_ERR_INVALID_ARG, "block is %s and grad is %s; expected both to be of one kind",
+              block ? "memory of a device" : "host memory", block ? "host memory" : "memory of a device");
+  return block;
 }
 
 // Blocks that the ring has given are overwritten while they would be sent.
@@ -105,8 +119,13 @@ void check_not_own(const BlockRing& ring, const char* name, const void* buffer, 
     dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory that the ring has given; expected a copy of it", name);
 }
 
+void check_part(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
+  dsc::check_buffer(name, buffer, bytes);
+  check_not_own(ring, name, buffer, bytes);
+}
+
 dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, const size_t* counts,
-                        int32_t dtype, void* grad, int32_t grad_dtype) {
+                        int32_t dtype, void* grad, int32_t grad_dtype, void* stream) {
   dsc::check_dtype(dtype);
   if (grad_dtype != 0 && !dsc::is_dtype(grad_dtype))
     dsc::fail(DSC_ERR_INVALID_ARG, "grad_dtype is %d, expected 0 (no gradients) or 1 (i8) to 13 (bool)",
@@ -114,18 +133,20 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
   dsc::RingPass pass{block, read_blocks(ring, count, counts, dtype), dtype, grad, grad_dtype};
   size_t longest = 0;
   for (int rank = 0; rank < ring.size(); ++rank) longest = std::max(longest, pass.blocks.part(rank));
-  check_capacity("block", longest, dtype, ring.block_bytes(), "block_bytes");
+  check_capacity("block", longest, dtype, ring.sizes().block_bytes, "block_bytes");
   const size_t bytes = count * dsc::dtype_bytes(dtype);
-  check_host(ring, "block", block, bytes);
-  check_not_own(ring, "block", block, bytes);
-  if (grad_dtype == 0) return pass;
-  check_capacity("block's gradients", longest, grad_dtype, ring.grad_bytes(), "grad_bytes");
-  const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
-  check_host(ring, "grad", grad, grad_bytes);
-  check_not_own(ring, "grad", grad, grad_bytes);
-  const auto from = reinterpret_cast<uintptr_t>(block), to = reinterpret_cast<uintptr_t>(grad);
-  if (bytes > 0 && from < to + grad_bytes && to < from + bytes)
-    dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap; expected separate buffers");
+  check_part(ring, "block", block, bytes);
+  if (grad_dtype != 0) {
+    check_capacity("block's gradients", longest, grad_dtype, ring.sizes().grad_bytes, "grad_bytes");
+    const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
+    check_part(ring, "grad", grad, grad_bytes);
+    const auto from = reinterpret_cast<uintptr_t>(block), to = reinterpret_cast<uintptr_t>(grad);
+    if (bytes > 0 && from < to + grad_bytes && to < from + bytes)
+      dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap; expected separate buffers");
+  }
+  dsc::check_stream(ring.channel(), stream);
+  pass.on_device = is_of_device(ring, pass, stream);
+  pass.stream = pass.on_device ? stream : nullptr;
   return pass;
 }
 
@@ -172,15 +193,15 @@ dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_t grad_b
     dsc::checked_bytes(block_bytes, DSC_DTYPE_U8, 8);
     dsc::checked_bytes(grad_bytes, DSC_DTYPE_U8, 8);
     *ring = dsc::open_handle<dsc_ring_t>(dsc::HandleKind::kRing,
-                                         BlockRing::create(*inside, block_bytes, grad_bytes));
+                                         BlockRing::create(*inside, {block_bytes, grad_bytes}));
   });
 }
 
 dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t count, const size_t* counts,
-                            dsc_dtype_t dtype, void* grad, dsc_dtype_t grad_dtype) {
+                            dsc_dtype_t dtype, void* grad, dsc_dtype_t grad_dtype, void* stream) {
   return dsc::guard(__func__, [&] {
     RingCall inside(ring);
-    inside->begin(read_pass(*inside, block, count, counts, dtype, grad, grad_dtype));
+    inside->begin(read_pass(*inside, block, count, counts, dtype, grad, grad_dtype, stream));
   });
 }
 
@@ -200,6 +221,14 @@ dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source
     *count = shown->count;
     if (grad) *grad = shown->grad;
     return DSC_OK;
+  });
+}
+
+dsc_result_t dsc_ring_synchronize(dsc_ring_t* ring, int32_t timeout_ms) {
+  return dsc::guard(__func__, [&] {
+    RingCall inside(ring);
+    const auto deadline = dsc::deadline_after(timeout_ms == -1 ? inside->channel().timeout_ms() : timeout_ms);
+    return inside->synchronize(deadline) ? DSC_OK : DSC_IN_PROGRESS;
   });
 }
 

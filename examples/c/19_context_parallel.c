@@ -106,7 +106,7 @@ static void attention(attention_t* a) {
 
 static void go_around(dsc_ring_t* ring, attention_t* a, int32_t rank, int32_t size, bool has_gradients) {
   const dsc_dtype_t grad_dtype = has_gradients ? DSC_DTYPE_F64 : 0;
-  CHECK(dsc_ring_begin(ring, a->kv, 2 * count_of(a), NULL, DSC_DTYPE_F64, a->dkv, grad_dtype));
+  CHECK(dsc_ring_begin(ring, a->kv, 2 * count_of(a), NULL, DSC_DTYPE_F64, a->dkv, grad_dtype, NULL));
   for (;;) {
     int32_t source = -1;
     const void* block = NULL;

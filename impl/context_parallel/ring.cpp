@@ -1,111 +1,128 @@
 #include "context_parallel/ring.hpp"
 
-#include <cstring>
 #include <utility>
 
 #include "base/guard.hpp"
 #include "comm/group_ids.hpp"
-#include "comm/memory.hpp"
 #include "comm/note_writer.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "dtype/reduce.hpp"
 
 namespace dsc {
 namespace {
 
-constexpr size_t kAlignment = 64;  // areas do not share cache lines
+// What moves during one step. Empty messages are left out on both sides.
+class Messages {
+ public:
+  explicit Messages(void* stream) noexcept : stream_(stream) {}
 
-size_t aligned(size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  void send(int to, const void* data, size_t count, int32_t dtype) {
+    add(OpKind::kSend, to, data, nullptr, count, dtype);
+  }
+  void receive(int from, void* data, size_t count, int32_t dtype) {
+    add(OpKind::kRecv, from, nullptr, data, count, dtype);
+  }
+  std::shared_ptr<Work> start(Comm& channel) const {
+    return calls_.empty() ? nullptr : channel.start_batch(calls_);
+  }
 
-Call message(OpKind kind, int peer, const void* send, void* recv, size_t count, int32_t dtype) {
-  Call call;
-  call.kind = kind;
-  call.root = peer;
-  call.send = send;
-  call.recv = recv;
-  call.count = count;
-  call.dtype = dtype;
-  return call;
-}
+ private:
+  void add(OpKind kind, int peer, const void* send, void* recv, size_t count, int32_t dtype) {
+    if (count == 0) return;
+    Call call;
+    call.kind = kind;
+    call.root = peer;
+    call.send = send;
+    call.recv = recv;
+    call.count = count;
+    call.dtype = dtype;
+    call.stream = stream_;
+    calls_.push_back(call);
+  }
+
+  void* const stream_;
+  std::vector<Call> calls_;
+};
 
 // Sizes that differ end the channel alone, and not the communicator.
-void compare_sizes(Comm& channel, size_t block_bytes, size_t grad_bytes) {
+void compare_sizes(Comm& channel, const RingSizes& sizes) {
   Call call;
   call.kind = OpKind::kBarrier;
   NoteWriter note(call);
   note.add("ring of ");
-  note.add(block_bytes);
+  note.add(sizes.block_bytes);
   note.add(" bytes, grad ");
-  note.add(grad_bytes);
-  call.tag = mix_id(block_bytes, grad_bytes);
+  note.add(sizes.grad_bytes);
+  call.tag = mix_id(sizes.block_bytes, sizes.grad_bytes);
   channel.run(call);
 }
 
 }  // namespace
 
-std::shared_ptr<BlockRing> BlockRing::create(Comm& comm, size_t block_bytes, size_t grad_bytes) {
+std::shared_ptr<BlockRing> BlockRing::create(Comm& comm, const RingSizes& sizes) {
   auto channel = comm.make_channel("ring of " + comm.name());
-  compare_sizes(*channel, block_bytes, grad_bytes);
-  std::byte* memory = nullptr;
-  if (comm.size() > 1)
-    memory =
-        static_cast<std::byte*>(comm.allocate_memory(2 * aligned(block_bytes) + 3 * aligned(grad_bytes)));
-  std::shared_ptr<BlockRing> made;
-  capture([&] { made = std::make_shared<BlockRing>(std::move(channel), memory, block_bytes, grad_bytes); },
-          [&](const Error& error) {
-            if (memory) release_memory(memory);
-            throw error;
-          });
-  return made;
+  compare_sizes(*channel, sizes);
+  return std::make_shared<BlockRing>(std::move(channel), sizes);
 }
 
-BlockRing::BlockRing(std::shared_ptr<Comm> channel, std::byte* memory, size_t block_bytes,
-                     size_t grad_bytes) noexcept
-    : channel_(std::move(channel)), memory_(memory), block_bytes_(block_bytes), grad_bytes_(grad_bytes) {}
+BlockRing::BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes)
+    : channel_(std::move(channel)),
+      sizes_(sizes),
+      host_memory_(RingMemory::on_host(*channel_, sizes)),
+      device_memory_(channel_->device_context() ? RingMemory::on_device(*channel_, sizes) : nullptr) {}
 
-// What still moves is failed, and then ends: the other ranks wait for this one in vain.
+// A finished pass may still move on a device, and ends first. What an unfinished one still moves is failed,
+// and then ends: the other ranks wait for this one in vain.
 BlockRing::~BlockRing() {
+  const Deadline deadline = Deadline::after_ms(channel_->timeout_ms());
+  if (device_memory_ && !pass_) call_out([&] { device_memory_->wait_idle(deadline); });
   channel_->leave();
   if (moves_) wait_ignoring_failure(*moves_, Deadline::never());
-  if (memory_) guard_thread([&] { release_memory(memory_); }, [](const char*) {});
-}
-
-bool BlockRing::is_on_device(const void* buffer) const {
-  return channel_->is_on_device(call_of_bytes(OpKind::kSend, rank(), buffer, nullptr, 1));
+  if (pass_) call_out([&] { memory_->mark(); });
 }
 
 bool BlockRing::is_own_memory(const void* buffer, size_t bytes) const noexcept {
-  const auto from = reinterpret_cast<uintptr_t>(buffer), own = reinterpret_cast<uintptr_t>(memory_);
-  return memory_ && bytes > 0 && from < own + 2 * aligned(block_bytes_) + 3 * aligned(grad_bytes_) &&
-         own < from + bytes;
+  return host_memory_->overlaps(buffer, bytes) || (device_memory_ && device_memory_->overlaps(buffer, bytes));
 }
 
-std::byte* BlockRing::area(int step) const noexcept {
-  return memory_ + static_cast<size_t>(step % 2) * aligned(block_bytes_);
+RingMemory& BlockRing::memory_of(const RingPass& pass) const noexcept {
+  return pass.on_device ? *device_memory_ : *host_memory_;
 }
 
-const void* BlockRing::block_at(int step) const noexcept { return step == 0 ? pass_->block : area(step); }
+const void* BlockRing::block_at(int step) const noexcept {
+  return step == 0 ? pass_->block : memory_->block(step);
+}
 
 // With one rank the sum is what it adds.
-void* BlockRing::sum_at(int step) const noexcept {
-  if (size() == 1) return pass_->grad;
-  return memory_ + 2 * aligned(block_bytes_) + static_cast<size_t>(step % 2) * aligned(grad_bytes_);
-}
+void* BlockRing::sum_at(int step) const noexcept { return size() == 1 ? pass_->grad : memory_->sum(step); }
 
-void* BlockRing::incoming_sum() const noexcept {
-  return memory_ + 2 * aligned(block_bytes_) + 2 * aligned(grad_bytes_);
+// A part of a step that fails ends the pass, and the ring on all ranks, because they wait for this one.
+template <typename Part>
+void BlockRing::carry_out(const Part& part) {
+  capture(part, [&](const Error& error) {
+    channel_->abort();
+    call_out([&] { end_pass(); });
+    pass_.reset();
+    throw Error(error);
+  });
 }
 
 void BlockRing::begin(const RingPass& pass) {
+  memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
-  // What is on its way is of a pass that all ranks left after the same step, and so it ends.
-  if (moves_) moves_->wait(Deadline::never());
-  moves_.reset();
+  if (pass_) {  // what is on its way is of a pass that all ranks left after the same step, and so it ends
+    arrived(Deadline::never());
+    end_pass();
+  }
+  memory_of(pass).provide();
+  memory_ = &memory_of(pass);
   pass_ = pass;
   is_shown_ = false;
   step_ = 0;
-  exchange_or_end();
+  carry_out([&] {
+    memory_->follow(pass.stream);
+    exchange();
+  });
 }
 
 // Ranks that left the pass before at different steps have sent different numbers of messages.
@@ -119,47 +136,61 @@ void BlockRing::compare(const RingPass& pass) {
   note.add(dtype_name(pass.dtype));
   if (pass.grad_dtype != 0) note.add(", grad ");
   if (pass.grad_dtype != 0) note.add(dtype_name(pass.grad_dtype));
+  if (pass.on_device) note.add(" on a device");
   if (pass_) note.add(", left at ");
   if (pass_) note.add(static_cast<size_t>(step_));
-  const auto types = static_cast<uint64_t>(pass.dtype) * 256 + static_cast<uint64_t>(pass.grad_dtype);
+  const auto types = (static_cast<uint64_t>(pass.dtype) * 256 + static_cast<uint64_t>(pass.grad_dtype)) * 2 +
+                     (pass.on_device ? 1 : 0);
   call.tag = hash_of(pass.blocks, mix_id(types, pass_ ? static_cast<uint64_t>(step_) + 1 : 0));
   channel_->run(call);
 }
 
+// On a device the stream of the pass waits, and the host at most until all messages are connected.
 bool BlockRing::arrived(Deadline deadline) {
-  if (moves_ && !moves_->wait(deadline)) return false;
+  if (moves_ && !moves_->wait_on(pass_->stream, deadline)) return false;
   moves_.reset();
   return true;
 }
 
 std::optional<RingBlock> BlockRing::next(Deadline deadline) {
   if (!pass_) fail(DSC_ERR_STATE, "no pass is open: expected dsc_ring_begin()");
+  memory_->check(pass_->stream, pass_->grad_dtype);
   if (is_shown_) {
     if (!arrived(deadline)) return std::nullopt;
-    if (step_ < size()) enter(step_ + 1);
+    if (step_ < size()) carry_out([&] { enter(step_ + 1); });
     if (step_ == size() && !arrived(deadline)) return std::nullopt;
   }
   is_shown_ = true;
-  if (step_ < size()) return show();
-  pass_.reset();
-  return RingBlock{};
+  RingBlock shown;
+  carry_out([&] {
+    if (step_ < size())
+      shown = show();
+    else
+      end_pass();
+  });
+  return shown;
+}
+
+bool BlockRing::synchronize(Deadline deadline) {
+  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);
+  if (pass_) memory_->mark();
+  if (device_memory_ && !device_memory_->wait_idle(deadline)) return false;
+  if (channel_->revoked()) throw Error(channel_->failure());
+  return true;
 }
 
 // The rank before has summed up to its own part; this rank's part is added to that.
 void BlockRing::enter(int step) {
-  if (pass_->grad_dtype != 0 && step_ > 0)
-    add(pass_->grad_dtype, sum_at(step_), incoming_sum(), count_at(step_));
+  if (pass_->grad_dtype != 0 && step_ > 0 && count_at(step_) > 0)
+    memory_->add(pass_->grad_dtype, sum_at(step_), memory_->incoming_sum(), count_at(step_));
   step_ = step;
-  exchange_or_end();
+  exchange();
 }
 
-// A step whose messages could not be started has no block to show.
-void BlockRing::exchange_or_end() {
-  capture([&] { exchange(); },
-          [&](const Error& error) {
-            pass_.reset();
-            throw Error(error);
-          });
+// What is on the stream of the pass may still use the memory, so the next pass and the end wait for it.
+void BlockRing::end_pass() {
+  memory_->mark();
+  pass_.reset();
 }
 
 // Starts what moves during this step: the sum of the step before goes on and that of this step comes in, then
@@ -167,25 +198,25 @@ void BlockRing::exchange_or_end() {
 void BlockRing::exchange() {
   if (size() == 1) return;
   const int to = (rank() + 1) % size(), from = source_at(1);
-  const auto& [block, blocks, dtype, grad, grad_dtype] = *pass_;
-  std::vector<Call> calls;
+  const int32_t dtype = pass_->dtype, grad_dtype = pass_->grad_dtype;
+  Messages messages(pass_->stream);
   if (grad_dtype != 0 && step_ > 0) {
-    void* const sum = step_ < size() ? incoming_sum() : grad;
-    calls.push_back(message(OpKind::kSend, to, sum_at(step_ - 1), nullptr, count_at(step_ - 1), grad_dtype));
-    calls.push_back(message(OpKind::kRecv, from, nullptr, sum, count_at(step_), grad_dtype));
+    void* const sum = step_ < size() ? memory_->incoming_sum() : pass_->grad;
+    messages.send(to, sum_at(step_ - 1), count_at(step_ - 1), grad_dtype);
+    messages.receive(from, sum, count_at(step_), grad_dtype);
   }
   if (step_ + 1 < size()) {
-    calls.push_back(message(OpKind::kSend, to, block_at(step_), nullptr, count_at(step_), dtype));
-    calls.push_back(message(OpKind::kRecv, from, nullptr, area(step_ + 1), count_at(step_ + 1), dtype));
+    messages.send(to, block_at(step_), count_at(step_), dtype);
+    messages.receive(from, memory_->block(step_ + 1), count_at(step_ + 1), dtype);
   }
-  if (!calls.empty()) moves_ = channel_->start_batch(calls);
+  moves_ = messages.start(*channel_);
 }
 
 RingBlock BlockRing::show() {
   RingBlock shown{source_at(step_), block_at(step_), count_at(step_), nullptr};
   if (pass_->grad_dtype == 0) return shown;
   shown.grad = sum_at(step_);
-  if (shown.count > 0) std::memset(shown.grad, 0, shown.count * dtype_bytes(pass_->grad_dtype));
+  if (shown.count > 0) memory_->zero(shown.grad, shown.count * dtype_bytes(pass_->grad_dtype));
   return shown;
 }
 

@@ -11,6 +11,7 @@
 
 #include "comm/comm.hpp"
 #include "comm/division.hpp"
+#include "context_parallel/ring_memory.hpp"
 #include "control/call.hpp"
 
 namespace dsc {
@@ -20,8 +21,10 @@ struct RingPass {
   const void* block;  // this rank's own
   Division blocks;    // elements of each rank's block
   int32_t dtype;
-  void* grad;          // where the sum for this rank's block is written at the end
-  int32_t grad_dtype;  // 0: nothing is summed
+  void* grad;              // where the sum for this rank's block is written at the end
+  int32_t grad_dtype;      // 0: nothing is summed
+  bool on_device = false;  // where block and grad are
+  void* stream = nullptr;  // on a device: the pass happens in its order
 };
 
 // What a rank has at one step.
@@ -34,21 +37,21 @@ struct RingBlock {
 
 // At step i a rank has the block of the i-th rank before it, and the next one is on its way. In a pass with
 // gradients the sum for each block follows it one step behind, so that it travels during the computation,
-// too. One thread at a time.
+// too. On a device each step is put on the stream of the pass, and the host does not wait for it. One thread
+// at a time.
 class BlockRing {
  public:
-  // Collective. Makes a channel and memory for blocks and sums of so many bytes.
-  static std::shared_ptr<BlockRing> create(Comm& comm, size_t block_bytes, size_t grad_bytes);
-  BlockRing(std::shared_ptr<Comm> channel, std::byte* memory, size_t block_bytes, size_t grad_bytes) noexcept;
+  // Collective. Makes a channel for blocks and sums of so many bytes.
+  static std::shared_ptr<BlockRing> create(Comm& comm, const RingSizes& sizes);
+  BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes);
   ~BlockRing();
   BlockRing(const BlockRing&) = delete;
   BlockRing& operator=(const BlockRing&) = delete;
 
   int rank() const noexcept { return channel_->rank(); }
   int size() const noexcept { return channel_->size(); }
-  size_t block_bytes() const noexcept { return block_bytes_; }
-  size_t grad_bytes() const noexcept { return grad_bytes_; }
-  bool is_on_device(const void* buffer) const;
+  const RingSizes& sizes() const noexcept { return sizes_; }
+  const Comm& channel() const noexcept { return *channel_; }
   // Returns whether a buffer overlaps the ring's memory.
   bool is_own_memory(const void* buffer, size_t bytes) const noexcept;
   // Returns whether the open pass sums gradients.
@@ -59,6 +62,9 @@ class BlockRing {
   // Goes on to the next step and returns its block, which stays until the call after it; nullopt if the
   // deadline passed first. Throws STATE if no pass is open.
   std::optional<RingBlock> next(Deadline deadline);
+  // Waits for what is on the streams of passes now; false if the deadline passes first. Throws the failure of
+  // the ring.
+  bool synchronize(Deadline deadline);
 
   std::atomic<bool> in_call{false};
 
@@ -66,20 +72,22 @@ class BlockRing {
   int source_at(int step) const noexcept { return (rank() - step % size() + size()) % size(); }
   size_t count_at(int step) const noexcept { return pass_->blocks.part(source_at(step)); }
   const void* block_at(int step) const noexcept;
-  std::byte* area(int step) const noexcept;
   void* sum_at(int step) const noexcept;
-  void* incoming_sum() const noexcept;
+  RingMemory& memory_of(const RingPass& pass) const noexcept;
   void compare(const RingPass& pass);
   bool arrived(Deadline deadline);
   void enter(int step);
+  template <typename Part>
+  void carry_out(const Part& part);
   void exchange();
-  void exchange_or_end();
   RingBlock show();
+  void end_pass();
 
   const std::shared_ptr<Comm> channel_;
-  std::byte* const memory_;  // two blocks, two sums, and the sum that comes in
-  const size_t block_bytes_;
-  const size_t grad_bytes_;
+  const RingSizes sizes_;
+  const std::unique_ptr<RingMemory> host_memory_;
+  const std::unique_ptr<RingMemory> device_memory_;  // null if the communicator is bound to no device
+  RingMemory* memory_ = nullptr;                     // that of the latest pass
   std::optional<RingPass> pass_;
   int step_ = 0;
   bool is_shown_ = false;        // whether the caller has had the block of step 0

@@ -65,22 +65,23 @@ static void create_and_destroy(void) {
 
 static void begin(void) {
   static const size_t own[] = {8}, others[] = {7}, too_long[] = {SIZE_MAX};
-  WALK_BAD_HANDLES(WALK_RING, dsc_ring_t, dsc_ring_begin(bad, data, 8, NULL, F32, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, NULL, 8, NULL, F32, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, data, 9, NULL, F32, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, others, F32, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 0, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 14, NULL, 0));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, 14));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, -1));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, NULL, F32));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, DSC_DTYPE_F64));
-  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, data + 7, F32));
-  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX / 2, NULL, F32, NULL, 0));
-  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX, too_long, F32, NULL, 0));
-  WALK(DSC_OK, dsc_ring_begin(R, NULL, 0, NULL, F32, NULL, 0));
-  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, data, 0));
-  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, out, F32));
+  WALK_BAD_HANDLES(WALK_RING, dsc_ring_t, dsc_ring_begin(bad, data, 8, NULL, F32, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, NULL, 8, NULL, F32, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 9, NULL, F32, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, others, F32, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 0, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, 14, NULL, 0, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, 14, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, -1, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, NULL, F32, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, out, DSC_DTYPE_F64, NULL));
+  WALK_INVALID(dsc_ring_begin(R, data, 8, NULL, F32, data + 7, F32, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX / 2, NULL, F32, NULL, 0, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_ring_begin(R, data, SIZE_MAX, too_long, F32, NULL, 0, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_ring_begin(R, data, 8, NULL, F32, NULL, 0, (void*)data));
+  WALK(DSC_OK, dsc_ring_begin(R, NULL, 0, NULL, F32, NULL, 0, NULL));
+  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, data, 0, NULL));
+  WALK(DSC_OK, dsc_ring_begin(R, data, 8, own, F32, out, F32, NULL));
 }
 
 /* After begin(): a pass with gradients is open. */
@@ -103,6 +104,13 @@ static void next(void) {
   WALK(DSC_OK, dsc_ring_next(R, -1, &source, &block, &count, &grad));
   EXPECT(source == -1 && block == NULL && count == 0 && grad == NULL && out[0] == 5);
   WALK(DSC_ERR_STATE, dsc_ring_next(R, -1, &source, &block, &count, &grad));
+}
+
+static void synchronize(void) {
+  WALK_BAD_HANDLES(WALK_RING, dsc_ring_t, dsc_ring_synchronize(bad, -1));
+  WALK_INVALID(dsc_ring_synchronize(R, -2));
+  WALK(DSC_OK, dsc_ring_synchronize(R, 0));
+  WALK(DSC_OK, dsc_ring_synchronize(R, -1));
 }
 
 static void ranges(void) {
@@ -144,6 +152,7 @@ const walk_step_t walk_context_parallel[] = {
     {"dsc_ring_destroy", create_and_destroy},
     {"dsc_ring_begin", begin},
     {"dsc_ring_next", next},
+    {"dsc_ring_synchronize", synchronize},
     {"dsc_sequence_ranges", ranges},
     {"dsc_causal_work", work_of_a_step},
     {NULL, NULL},

@@ -1894,7 +1894,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
         ],
     ),
     "dsc_ring_next": (
@@ -1903,6 +1903,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
             ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
             ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
         ],
     ),
     "dsc_ring_destroy": (

@@ -8,11 +8,11 @@ from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Iterator, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import SIZE, dimension, expect_communicator, integer, integers
+from libdsc._arguments import SIZE, Seconds, dimension, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import Buffer
 from libdsc._calls import Calls
 from libdsc._library import last_message, lib
-from libdsc._memory import array_over
+from libdsc._memory import DeviceArray, array_over
 from libdsc._streams import place_of
 from libdsc._tensor_map import c_sizes
 from libdsc._tracebacks import shown
@@ -47,6 +47,9 @@ class Ring:
     arrays of numpy, or tensors where the caller gives a tensor, over the ring's memory, or over the caller's own in the
     first step: they are to read only, and hold something else after the next step (a program copies what it keeps). Making a ring, and beginning a pass, are collective.
 
+    With arrays on a GPU a pass happens in the order of its stream, and the loop does not wait for the device. Blocks are
+    tensors where the caller gives a tensor, else objects with __cuda_array_interface__; what uses them belongs on the stream.
+
     Args:
         world: the ranks that divide the sequence.
         block_bytes: bytes of the longest block, equal on all ranks.
@@ -70,7 +73,7 @@ class Ring:
         return f"<libdsc.Ring on {self._world.name!r}: {self._sizes[0]} bytes, gradients {self._sizes[1]}{state}>"
 
     def __call__(
-        self, block: Array, parts: Optional[Sequence[int]] = None, dim: int = 0, *, dtype: Any = None
+        self, block: Array, parts: Optional[Sequence[int]] = None, dim: int = 0, *, dtype: Any = None, stream: Any = None
     ) -> Iterator[tuple[int, Any]]:
         """Begins a pass, and yields (source, block) for each rank's block. Collective.
 
@@ -82,10 +85,11 @@ class Ring:
             parts: sizes of all ranks' blocks along dim, if they differ; equal on all ranks.
             dim: the dimension along which blocks may differ.
             dtype: what the elements are, such as "bf16" for an array of uint16.
+            stream: the stream of a pass on a GPU; None: the current one of torch or CuPy, or the one the array names.
         """
         try:
             found = _buffers.describe(block, "block", dtype, False)
-            return self._loop(*self._begin(found, None, parts, dim), likes=(block, None))
+            return self._loop(*self._begin(found, None, parts, dim, stream), likes=(block, None))
         except Exception as error:
             raise self._world._shown(error, "ring")
 
@@ -98,6 +102,7 @@ class Ring:
         *,
         dtype: Any = None,
         grad_dtype: Any = None,
+        stream: Any = None,
     ) -> Iterator[tuple[int, Any, Any]]:
         """Begins a pass with gradients, and yields (source, block, gradients) for each rank's block. Collective.
 
@@ -106,19 +111,34 @@ class Ring:
 
         Args:
             block: as in a pass without gradients.
-            grad: where this rank's sum goes, an array in the shape of block, of any element type; each addition rounds to
-                it, so float32 suits blocks of 16-bit floats.
+            grad: where this rank's sum goes, an array in the shape of block, of any element type, on a GPU a floating one;
+                each addition rounds to it, so float32 suits blocks of 16-bit floats.
             parts: sizes of all ranks' blocks along dim, if they differ.
             dim: the dimension along which blocks may differ.
             dtype: what the elements of block are, such as "bf16" for an array of uint16.
             grad_dtype: the same for grad.
+            stream: as in a pass without gradients.
         """
         try:
             found = _buffers.describe(block, "block", dtype, False)
             sums = _buffers.describe(grad, "grad", grad_dtype, "such as numpy.empty()")
             if sums.shape != found.shape:
                 raise ValueError(f"grad has shape {sums.shape}; expected {found.shape}, that of block")
-            return self._loop(*self._begin(found, sums, parts, dim), likes=(block, grad))
+            return self._loop(*self._begin(found, sums, parts, dim, stream), likes=(block, grad))
+        except Exception as error:
+            raise self._world._shown(error, "ring")
+
+    def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
+        """Waits until the GPU is done with what the passes have put on streams, and raises what has failed; False: not yet.
+
+        To be asked before the results of the last pass are relied on. With host memory nothing is left to wait for.
+        """
+        try:
+            timeout_ms = -1 if timeout is None else milliseconds(timeout)
+            code = _interrupt.call(self._world._stop, lib.dsc_ring_synchronize, self._opened().value, timeout_ms)
+            if code < 0:
+                self._world._fail(code, last_message(), "ring_synchronize")
+            return bool(code != IN_PROGRESS)
         except Exception as error:
             raise self._world._shown(error, "ring")
 
@@ -132,14 +152,20 @@ class Ring:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
 
-    def _begin(self, block: Buffer, grad: Optional[Buffer], parts: Optional[Sequence[int]], dim: int) -> tuple[Any, ...]:
+    def _begin(
+        self, block: Buffer, grad: Optional[Buffer], parts: Optional[Sequence[int]], dim: int, stream: Any
+    ) -> tuple[Any, ...]:
         handle = self._opened()
         shapes = self._shapes(block, parts, dim)
         owners = (block.owner, None if grad is None else grad.owner)
-        place_of(self._world, [owner for owner in owners if owner is not None], None)
+        place = place_of(self._world, [owner for owner in owners if owner is not None], stream)
+        if grad is not None and (grad.device < 0) != (block.device < 0):
+            where = [f"{name} is on {'the host' if x.device < 0 else 'a GPU'}" for name, x in (("block", block), ("grad", grad))]
+            raise ValueError(f"{' and '.join(where)}; expected both in memory of one kind")
         counts = None if parts is None else c_sizes([math.prod(shape) for shape in shapes])
         to, kind = (None, 0) if grad is None else (grad.address, grad.dtype)
-        arguments = (block.address, block.count, counts, block.dtype, to, kind)
+        queue = None if place is None or block.device < 0 else place.stream
+        arguments = (block.address, block.count, counts, block.dtype, to, kind, queue)
         stop = self._world._stop
         handle.kept = (handle.kept, owners)  # a signal handler may raise when the pass has begun
         code = _interrupt.call(stop, lib.dsc_ring_begin, handle.value, *arguments)
@@ -172,13 +198,13 @@ class Ring:
             if source < 0:
                 handle.kept = None
                 return
-            block = _view(data, shapes[source], own, handle, likes[0])
-            if not hasattr(likes[0], "new_empty"):
+            block = self._view(data, shapes[source], own, handle, likes[0])
+            if own.device < 0 and not hasattr(likes[0], "new_empty"):
                 block.flags.writeable = False
             if sums is None:
                 yield source, block
             else:
-                yield source, block, _view(grad, shapes[source], sums, handle, likes[1])
+                yield source, block, self._view(grad, shapes[source], sums, handle, likes[1])
 
     def _next(self, handle: _Handle) -> tuple[int, int, int]:
         """Goes on to the next step, in slices, because a signal handler may have to run."""
@@ -203,13 +229,23 @@ class Ring:
             self._world._fail(_raw.Result.ERR_BAD_HANDLE, "ring: it was closed", "ring")
         return self._handle
 
+    def _view(self, address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
+        """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory. A tensor, if the
+        caller gave one."""
+        owner = own.owner if address == own.address else handle
+        is_tensor = hasattr(like, "new_empty")
+        if own.device < 0:
+            array = array_over(address, shape, _dtypes.view_type(own.dtype), owner)
+            return _tensor(like, "from_numpy", array.view(f"i{array.itemsize}")) if is_tensor else array
+        if not is_tensor:
+            return DeviceArray(address, shape, _dtypes.numpy_type(own.dtype), self._world._device, owner)
+        if not math.prod(shape):
+            return like.new_empty(shape)
+        plain = f"i{_dtypes.BYTES[_raw.Dtype(own.dtype)]}"  # whole numbers, since the interface cannot spell all types
+        return _tensor(like, "as_tensor", DeviceArray(address, shape, plain, self._world._device, owner), device=like.device)
 
-def _view(address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:
-    """An array over the caller's memory, if that is where it is, or the ring's; it keeps that memory. A tensor, if the
-    caller gave one."""
-    owner = own.owner if address == own.address else handle
-    array = array_over(address, shape, _dtypes.view_type(own.dtype), owner)
-    if not hasattr(like, "new_empty"):
-        return array
+
+def _tensor(like: Any, make: str, array: Any, **options: Any) -> Any:
+    """A tensor of the same type over whole numbers of its size."""
     torch = sys.modules[type(like).__module__.partition(".")[0]]
-    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(like.dtype)
+    return getattr(torch, make)(array, **options).view(like.dtype)

@@ -101,9 +101,9 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, dsc_map_direction_t
 /**
  * @brief Makes a ring, for any number of passes one after another.
  *
- * It has a channel of its own, so that its messages wait for no other operation of comm, and memory of
- * dsc_mem_alloc() for two blocks and three sums of gradients (none in a group of one rank). It works in
- * memory of the host.
+ * It has a channel of its own, so that its messages wait for no other operation of comm. The first pass in
+ * memory of the host, and the first one on the device that comm is bound to, take memory of dsc_mem_alloc()
+ * there, for two blocks and three sums of gradients (none in a group of one rank).
  *
  * @param[in] comm the ranks that divide the sequence; rank r sends to rank r + 1, the last one to rank 0
  * @param[in] block_bytes size of the longest block, 1 or more; equal on all ranks
@@ -114,8 +114,8 @@ DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, dsc_map_direction_t
  * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until dsc_ring_destroy().
  * Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes when they
- * differ between ranks, and comm goes on;
- * DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation
+ * differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures
+ * of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_t grad_bytes,
@@ -127,6 +127,13 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * All ranks compare the pass first. Then the first block is on its way. A pass may be left early, if all
  * ranks do so after the same step: the next begin waits for what is on its way, and drops it.
  *
+ * **On a device** the pass happens in the order of the stream: each message follows what is on the stream
+ * when the call that starts it is made, dsc_ring_next() lets the stream wait for the next block and for the
+ * sum at the end, and zeros and sums are put there, too. The host waits only for the other ranks here, and in
+ * the first pass on devices until the messages are connected. What the caller does with a block belongs on
+ * the stream, or the stream has to wait for it before the following call. A pass is behind all earlier ones
+ * of the ring, also on another stream. A stream that is captured is refused.
+ *
  * @param[in] ring ring
  * @param[in] block this rank's block, for example its keys and then its values; not written
  * @param[in] count elements of this rank's block; 0 is valid
@@ -136,19 +143,27 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * @param[out] grad where the sum of the gradients of this rank's block is written, count elements of
  * grad_dtype, at the end of the pass; must not overlap block. Not looked at if grad_dtype is 0
  * @param[in] grad_dtype element type of gradients and of their sums: each addition rounds to it, so f32 suits
- * blocks of 16-bit floats; 0: a pass without gradients
+ * blocks of 16-bit floats; 0: a pass without gradients. A floating type on a device
+ * @param[in] stream the stream of a pass on a device, which block and grad are on then; NULL: the default
+ * stream. With CUDA's per-thread default stream all calls of a pass come from one thread. In memory of the
+ * host it is not looked at. With a count of 0 it says where the pass is: on the device unless it is NULL
+ * (cudaStreamLegacy for the default stream)
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: block and grad are none of the ring's own
- * memory, and must stay valid and untouched until dsc_ring_next() has given source -1, the next pass has
- * begun or the ring is destroyed. Threads: one at a time per ring.
+ * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad
+ * are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
+ * -1, the next pass has begun or the ring is destroyed, on a device in the order of the stream; so must the
+ * stream. Threads: one at a time per ring.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with both numbers;
- * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_MISMATCH naming the counts and types
- * of ranks that differ, or the steps at which they left the pass before: the ring is revoked and comm goes
- * on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation
+ * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no device, and for gradients on a
+ * device that are no floats or that libdsc was built without kernels for; DSC_ERR_STATE if the stream is
+ * being captured; DSC_ERR_MISMATCH naming the counts, types and places of ranks that differ, or the steps at
+ * which they left the pass before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND
+ * on all ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and
+ * the failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t count, const size_t* counts,
-                                    dsc_dtype_t dtype, void* grad, dsc_dtype_t grad_dtype);
+                                    dsc_dtype_t dtype, void* grad, dsc_dtype_t grad_dtype, void* stream);
 
 /**
  * @brief Waits for the next block of the pass and gives it.
@@ -161,33 +176,61 @@ DSC_API dsc_result_t dsc_ring_begin(dsc_ring_t* ring, const void* block, size_t 
  * queries cause: it is zeroed, and may be left so. The following call adds it to what came from the ranks
  * before. The sum for the block of rank r is taken in the order of ranks r, r + 1, to r - 1.
  *
+ * On a device all of that is so in the order of the stream of dsc_ring_begin(), and the call returns without
+ * waiting for the device. A failure of a message that comes later is told by the following calls, after the
+ * last one by dsc_ring_synchronize().
+ *
  * @param[in] ring ring
  * @param[in] timeout_ms milliseconds, 0 or more; -1: until the block is there. Every message has the
- * time-out besides that the communicator had when the ring was made
+ * time-out besides that the communicator had when the ring was made. On a device the host waits only in the
+ * first pass, until the messages are connected
  * @param[out] source rank whose block it is; -1: none is left
  * @param[out] block first element of the block, to read only; NULL if source is -1
  * @param[out] count elements of the block; 0 if source is -1
  * @param[out] grad where the block's gradients go, count elements; NULL in a pass without gradients and if
  * source is -1. The argument may be NULL in such a pass
  *
- * Collective: yes, of all ranks in turn. Blocking: until the block is there. Ownership: block and grad are
+ * Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until it will be, in
+ * the order of the stream. Ownership: block and grad are
  * the ring's, and stay until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one
  * at a time per ring.
  * @return DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call can be made
- * again; DSC_ERR_STATE if no pass is open; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
- * DSC_ERR_FORKED; and the failures of an operation, after which the ring takes no further pass
+ * again; DSC_ERR_STATE if no pass is open or its stream is being captured; DSC_ERR_INVALID_ARG;
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after which the ring
+ * takes no further pass
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source, const void** block,
                                    size_t* count, void** grad);
 
 /**
+ * @brief Waits until the device is done with what the calls before have put on the stream, and says whether a
+ * pass has failed.
+ *
+ * To be asked before the results of the last pass on a device are relied on, since dsc_ring_next() does not
+ * wait there.
+ *
+ * @param[in] ring ring
+ * @param[in] timeout_ms milliseconds to wait; -1: the time-out that the communicator had when the ring was
+ * made
+ *
+ * Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one at a time per
+ * ring.
+ * @return DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring; DSC_ERR_STATE if the
+ * stream of an open pass is being captured; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+ * DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_ring_synchronize(dsc_ring_t* ring, int32_t timeout_ms);
+
+/**
  * @brief Releases a ring.
  * @param[in] ring ring; NULL does nothing
  *
  * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes
- * on. Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a call inside
- * the ring it is released when that call returns.
+ * on. Collective: no. Blocking: until nothing of this rank moves any more, and on a device until the streams
+ * of the passes are done with the ring, for at most the time-out: then its memory there is never released,
+ * and the log says so. Threads: any; with a call inside the ring it is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */

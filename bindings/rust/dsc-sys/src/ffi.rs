@@ -2100,7 +2100,8 @@ extern "C" {
     /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (in): same counts and types on all ranks; data is written on the other ranks
+    /// - `tensors` (in): same counts and types on all ranks, else DSC_ERR_MISMATCH before any
+    ///   element is written; data is written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
     /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
@@ -2109,8 +2110,8 @@ extern "C" {
     /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
     /// Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH for lists that differ, before any
-    /// element is written; DSC_ERR_NOMEM; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_broadcast_coalesced(
         comm: *mut dsc_comm_t,
         tensors: *const dsc_tensor_t,
@@ -3188,8 +3189,8 @@ extern "C" {
     /// dsc_ring_destroy(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
-    /// when they differ between ranks, and comm goes on; DSC_ERR_NOSPACE; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// when they differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_ring_create(
         comm: *mut dsc_comm_t,
         block_bytes: usize,
@@ -3209,16 +3210,25 @@ extern "C" {
     ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
     ///   grad_dtype is 0
     /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
-    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients
+    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients. A floating type on
+    ///   a device
+    /// - `stream` (in): the stream of a pass on a device, which block and grad are on then; NULL:
+    ///   the default stream. With CUDA's per-thread default stream all calls of a pass come from
+    ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
+    ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: block and grad are none of the
-    /// ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
-    /// -1, the next pass has begun or the ring is destroyed. Threads: one at a time per ring.
+    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership:
+    /// block and grad are none of the ring's own memory, and must stay valid and untouched until
+    /// dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed, on a
+    /// device in the order of the stream; so must the stream. Threads: one at a time per ring.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
-    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for memory of a device; DSC_ERR_MISMATCH
-    /// naming the counts and types of ranks that differ, or the steps at which they left the pass
-    /// before: the ring is revoked and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
+    /// device, and for gradients on a device that are no floats or that libdsc was built without
+    /// kernels for; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
+    /// counts, types and places of ranks that differ, or the steps at which they left the pass
+    /// before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
+    /// ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
     /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_ring_begin(
         ring: *mut dsc_ring_t,
@@ -3228,27 +3238,30 @@ extern "C" {
         dtype: dsc_dtype_t,
         grad: *mut c_void,
         grad_dtype: dsc_dtype_t,
+        stream: *mut c_void,
     ) -> dsc_result_t;
 
     /// Waits for the next block of the pass and gives it.
     ///
     /// - `ring` (in): ring
     /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
-    ///   has the time-out besides that the communicator had when the ring was made
+    ///   has the time-out besides that the communicator had when the ring was made. On a device the
+    ///   host waits only in the first pass, until the messages are connected
     /// - `source` (out): rank whose block it is; -1: none is left
     /// - `block` (out): first element of the block, to read only; NULL if source is -1
     /// - `count` (out): elements of the block; 0 if source is -1
     /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
     ///   gradients and if source is -1. The argument may be NULL in such a pass
     ///
-    /// Collective: yes, of all ranks in turn. Blocking: until the block is there. Ownership: block
-    /// and grad are the ring's, and stay until the following call, of dsc_ring_begin() or of
-    /// dsc_ring_destroy(). Threads: one at a time per ring.
+    /// Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until
+    /// it will be, in the order of the stream. Ownership: block and grad are the ring's, and stay
+    /// until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one at a
+    /// time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
-    /// can be made again; DSC_ERR_STATE if no pass is open; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation, after
-    /// which the ring takes no further pass. Since 0.1.
+    /// can be made again; DSC_ERR_STATE if no pass is open or its stream is being captured;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of
+    /// an operation, after which the ring takes no further pass. Since 0.1.
     pub fn dsc_ring_next(
         ring: *mut dsc_ring_t,
         timeout_ms: i32,
@@ -3258,12 +3271,32 @@ extern "C" {
         grad: *mut *mut c_void,
     ) -> dsc_result_t;
 
+    /// Waits until the device is done with what the calls before have put on the stream, and says
+    /// whether a pass has failed.
+    ///
+    /// - `ring` (in): ring
+    /// - `timeout_ms` (in): milliseconds to wait; -1: the time-out that the communicator had when
+    ///   the ring was made
+    ///
+    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one
+    /// at a time per ring.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring;
+    /// DSC_ERR_STATE if the stream of an open pass is being captured; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_ring_synchronize(
+        ring: *mut dsc_ring_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
     /// Releases a ring.
     ///
     /// - `ring` (in): ring; NULL does nothing
     ///
-    /// Collective: no. Blocking: until nothing of this rank moves any more. Threads: any; with a
-    /// call inside the ring it is released when that call returns.
+    /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
+    /// the streams of the passes are done with the ring, for at most the time-out: then its memory
+    /// there is never released, and the log says so. Threads: any; with a call inside the ring it
+    /// is released when that call returns.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;

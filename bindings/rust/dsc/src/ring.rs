@@ -51,6 +51,8 @@ const FOREVER_MS: i32 = -1;
 /// # Ok(())
 /// # }
 /// ```
+/// Blocks on a GPU go around by [`pass_on`](Ring::pass_on) and [`backward_on`](Ring::backward_on), in the order of a
+/// stream.
 #[doc(alias = "dsc_ring_create")]
 pub struct Ring {
     handle: RingHandle,
@@ -96,11 +98,11 @@ pub struct RingBackward<'r, T, G> {
     types: PhantomData<(T, G)>,
 }
 
-struct Step {
-    source: Option<usize>,
-    data: *const c_void,
-    grad: *mut c_void,
-    count: usize,
+pub(crate) struct Step {
+    pub(crate) source: Option<usize>,
+    pub(crate) data: *const c_void,
+    pub(crate) grad: *mut c_void,
+    pub(crate) count: usize,
 }
 
 impl Ring {
@@ -140,10 +142,7 @@ impl Ring {
 
     /// What the pass before uses is replaced when the library has let go of it.
     fn begin<T: Element, G: Element>(&mut self, block: &[T], counts: Option<&[usize]>, sums: bool) -> Result<()> {
-        if let Some(counts) = counts.filter(|counts| counts.len() != self.size) {
-            let text = format!("ring: counts has {} sizes; expected one per rank, {}", counts.len(), self.size);
-            return Err(Error::invalid(text));
-        }
+        self.expect_counts(counts)?;
         let mut own = room(size_of_val(block));
         let mut home = room(if sums { block.len() * size_of::<G>() } else { 0 });
         // SAFETY: the room has at least as many bytes as the block, and both are memory of their own.
@@ -159,6 +158,7 @@ impl Ring {
                 T::DTYPE.number(),
                 home.as_mut_ptr().cast(),
                 if sums { G::DTYPE.number() } else { 0 },
+                ptr::null_mut(),
             )
         };
         self.check(result, "ring_begin")?;
@@ -167,7 +167,19 @@ impl Ring {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<Step> {
+    pub(crate) fn expect_counts(&self, counts: Option<&[usize]>) -> Result<()> {
+        if let Some(counts) = counts.filter(|counts| counts.len() != self.size) {
+            let text = format!("ring: counts has {} sizes; expected one per rank, {}", counts.len(), self.size);
+            return Err(Error::invalid(text));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::dsc_ring_t {
+        self.handle.raw()
+    }
+
+    pub(crate) fn step(&mut self) -> Result<Step> {
         let (mut source, mut count) = (0, 0);
         let (mut data, mut grad) = (ptr::null(), ptr::null_mut());
         // SAFETY: the library checks the handle, and the outputs outlive the call.
@@ -177,7 +189,7 @@ impl Ring {
         Ok(Step { source: usize::try_from(source).ok(), data, grad, count })
     }
 
-    fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
+    pub(crate) fn check(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
         check(result).map_err(|error| error.in_op(op).in_group(&self.group))
     }
 }

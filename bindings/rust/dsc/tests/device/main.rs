@@ -5,6 +5,7 @@
 #[path = "../../../../../examples/rust/device/cuda.rs"]
 mod cuda;
 mod operations;
+mod ring;
 mod training;
 
 use std::env;
