@@ -90,6 +90,7 @@ def test_errors_about_arguments_name_the_public_class(world, call):
         lambda w: dsc.BucketReducer(w, [np.zeros(6)[::2]]),
         lambda w: dsc.PipeSchedule("1f1b", 2, 4),
         lambda w: dsc.Mesh({"a": 3}, 4),
+        lambda w: dsc.Ring(w, -1),
         lambda w: dsc.TiedLayers(w, {"k": [0]}, {"k": "text"}),
     ],
 )

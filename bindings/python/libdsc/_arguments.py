@@ -35,8 +35,10 @@ def dimension(value: Any, dimensions: int, array: str) -> int:
 
 def _bound(number: int) -> str:
     """A limit as people write it."""
-    names = {-(2**31): "-2**31", 2**31 - 1: "2**31 - 1", 2**63 - 1: "2**63 - 1", 2**64 - 1: "2**64 - 1"}
-    return names.get(number, str(number))
+    if number == -(2**31):
+        return "-2**31"
+    is_power = number > 2**24 and number & (number + 1) == 0
+    return f"2**{number.bit_length()} - 1" if is_power else str(number)
 
 
 def boolean(argument: str, value: Any) -> bool:

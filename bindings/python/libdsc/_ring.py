@@ -19,6 +19,8 @@ from libdsc._tracebacks import shown
 from libdsc._types import Array
 from libdsc._work import IN_PROGRESS
 
+MOST_BYTES = 2**60 - 1  # so that the address space holds the ring's memory, which is several times a block
+
 
 class _Handle:
     """The ring of C. Arrays over its memory keep it, and it keeps the arrays of a pass."""
@@ -49,7 +51,7 @@ class Ring:
 
     Args:
         world: the ranks that divide the sequence.
-        block_bytes: bytes of the longest block, equal on all ranks.
+        block_bytes: bytes of the longest block, 1 or more, equal on all ranks.
         grad_bytes: bytes of the longest block's gradients, for backward(); 0: there is no backward pass.
     """
 
@@ -59,7 +61,7 @@ class Ring:
         expect_communicator("world", world)
         self._world, self._pass = world, 0
         self._handle: Optional[_Handle] = None
-        self._sizes = (integer("block_bytes", block_bytes, *SIZE), integer("grad_bytes", grad_bytes, *SIZE))
+        self._sizes = (integer("block_bytes", block_bytes, 1, MOST_BYTES), integer("grad_bytes", grad_bytes, 0, MOST_BYTES))
         made = c_void_p()
         world._call(lib.dsc_ring_create, *self._sizes, byref(made))
         assert made.value is not None
