@@ -48,6 +48,11 @@ def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
 
 
 WRONG_TYPES = [
+    (lambda w, x: w.broadcast(x, root=True), "root is True; expected an integer"),
+    (lambda w, x: w.moe_plan(np.zeros((4, 1), "i4"), experts=True), "experts is True; expected an integer"),
+    (lambda w, x: w.all_reduce_rms_norm(x, epsilon=True), "epsilon is True; expected a number"),
+    (lambda w, x: dsc.Ring(w, True), "block_bytes is True; expected an integer"),
+    (lambda w, x: w.set_timeout(True), "timeout is True; expected a number"),
     (lambda w, x: w.broadcast(x, root=1.0), "root is 1.0; expected an integer"),
     (lambda w, x: w.reduce(x, root="0"), "root is '0'; expected an integer"),
     (lambda w, x: w.gather(None, x, root=None), "root is None; expected an integer"),

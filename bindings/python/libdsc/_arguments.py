@@ -16,8 +16,10 @@ TIMEOUT_MOST_MS = 2**31 - 1
 
 
 def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[1], expected: str = "") -> int:
-    """An integer of a range; expected is what an error says instead of that range."""
+    """An integer of a range, and no bool; expected is what an error says instead of that range."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected an integer") from None
@@ -85,8 +87,8 @@ def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
 
 
 def real(argument: str, value: Any) -> float:
-    """A number of seconds, and the like."""
-    if not isinstance(value, numbers.Real):
+    """A number of seconds, and the like; no bool."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
     return float(value)
 

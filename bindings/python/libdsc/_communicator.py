@@ -415,7 +415,7 @@ class Communicator(SequenceHeads, Experts):
         """
         is_bool = type(flags).__name__.startswith("bool")  # Python's or numpy's
         agreed = c_int32()
-        self._recover(lib.dsc_comm_agree, integer("flags", bool(flags) if is_bool else flags), byref(agreed))
+        self._recover(lib.dsc_comm_agree, integer("flags", int(flags) if is_bool else flags), byref(agreed))
         return bool(agreed.value & 1) if is_bool else agreed.value
 
     def shrink(self, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
