@@ -119,7 +119,7 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
   check_host(ring, "block", block, bytes);
   check_not_own(ring, "block", block, bytes);
   if (grad_dtype == 0) return pass;
-  check_capacity("block's gradients", longest, grad_dtype, ring.grad_bytes(), "grad_bytes");
+  check_capacity("gradient of a block", longest, grad_dtype, ring.grad_bytes(), "grad_bytes");
   const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
   check_host(ring, "grad", grad, grad_bytes);
   check_not_own(ring, "grad", grad, grad_bytes);
