@@ -84,6 +84,10 @@ def refuses(world):
         world.all_reduce_rms_norm(x, None, weight.astype(np.float64))
     with pytest.raises(TypeError, match="out has element type float16; expected float32"):
         world.all_reduce_rms_norm(x, out=x.astype(np.float16))
+    locked = residual.copy()
+    locked.flags.writeable = False
+    with pytest.raises(ValueError, match=r"^residual_out is read-only; .*\(such as numpy.empty\(\), or None for a new one\)$"):
+        world.all_reduce_rms_norm(x, residual, residual_out=locked)
     with pytest.raises(ValueError, match="x has no dimension"):
         world.all_reduce_rms_norm(np.array(1.0))
     with pytest.raises(TypeError, match="epsilon is 'a'; expected a number"):

@@ -175,6 +175,9 @@ def _writable(argument: str, readonly: bool, wanted: Writable) -> None:
 # What to do with an array that cannot be written, such as every array of JAX, by argument.
 _WRITABLE_ADVICE = {
     "out": "such as numpy.empty()",
+    "residual_out": "such as numpy.empty(), or None for a new one",
+    "returned": "such as numpy.empty()",
+    "grad_weights": "such as numpy.empty()",
     "params": "or sync=False, which copies no parameters",
     "grad": "or accumulate(i, grad), then mark_ready(i); the result is in grad_view(i)",
 }
