@@ -183,13 +183,21 @@ _WRITABLE_ADVICE = {
 }
 
 
-def _contiguous(argument: str, shape: Any, strides: Any, size: int) -> None:
+def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int) -> None:
     """Raises unless the elements, counted by strides in bytes (None: packed), stand one after the other."""
     expected = size
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent > 1 and stride != expected and 0 not in shape:
-            raise ValueError(f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})")
+            raise _not_contiguous(x, argument, shape, strides)
         expected *= extent
+
+
+def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any) -> ValueError:
+    """The error for an array whose elements have gaps, with the call that copies them together."""
+    library = "cupy" if _is_of(x, "cupy") else "numpy"
+    copy = f"{argument}.contiguous()" if hasattr(x, "contiguous") else f"{library}.ascontiguousarray({argument})"
+    found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
+    return ValueError(f"{found}; expected elements one after the other (a copy: {copy})")
 
 
 def _from_interface(
@@ -203,7 +211,7 @@ def _from_interface(
     if data is None:
         return _from_memoryview(memoryview(x), argument, dtype, writable)
     _native(argument, order, size)
-    _contiguous(argument, shape, interface.get("strides"), size)
+    _contiguous(x, argument, shape, interface.get("strides"), size)
     _writable(argument, data[1], writable)
     name = str(getattr(getattr(x, "dtype", None), "name", typestr))
     found = _dtypes.KINDS.get((kind, size), _dtypes.NAMES.get(name))
@@ -225,7 +233,7 @@ def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writ
     """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
     _native(argument, view.format[0], view.itemsize)
     if not view.c_contiguous:
-        raise ValueError(f"{argument} is not contiguous (shape {view.shape}, strides {view.strides})")
+        raise _not_contiguous(view, argument, view.shape, view.strides)
     _writable(argument, view.readonly, writable)
     letter = view.format.lstrip("@=<>!")
     found = _dtypes.KINDS.get((_FORMATS.get(letter, ""), view.itemsize))
@@ -338,7 +346,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffe
     size = tensor.bits * tensor.lanes // 8
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
-    _contiguous(argument, shape, strides, size)
+    _contiguous(x, argument, shape, strides, size)
     found = _dtypes.KINDS.get((_DLPACK_KINDS.get(tensor.code, ""), size)) if tensor.lanes == 1 else None
     found = _DLPACK_FLOATS.get((tensor.code, tensor.bits), found)
     spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))
