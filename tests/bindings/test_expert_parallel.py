@@ -250,7 +250,7 @@ def refused(error, text, function, *arguments, **named):
 
 def refuses(world):
     ids, tokens = np.zeros((3, 2), np.int32), np.zeros((3, 4), np.float32)
-    refused(TypeError, "expert_ids has element type int64; expected int32", world.moe_plan, ids.astype(np.int64), 2)
+    refused(TypeError, r"^expert_ids has .* int64; expected int32 \(use expert_ids.astype\(numpy.int32\)\)$", world.moe_plan, ids.astype(np.int64), 2)
     refused(ValueError, r"expert_ids has shape \(\); expected \[..., top_k\]$", world.moe_plan, np.array(1, np.int32), 2)
     refused(ValueError, r"expert_ids has shape \(3,\).*use expert_ids\[:, None\] for one", world.moe_plan, ids[:, 0].copy(), 2)
     refused(ValueError, "experts is -1; expected 1 to 16777216", world.moe_plan, ids, -1)
@@ -356,6 +356,8 @@ def tensors(world):
     for one, other in zip(found, (tokens.grad, weights.grad)):
         torch.testing.assert_close(one, other)
     assert plan.dispatch(torch.zeros(6, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    long_ids = torch.zeros(6, 2, dtype=torch.int64)
+    refused(TypeError, r"expected int32 \(use expert_ids.to\(torch.int32\)\)$", world.moe_plan, long_ids, 2)
     return True
 
 

@@ -114,6 +114,25 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True
     raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}{hint}")
 
 
+def expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
+    """Raises unless an array has this shape and element type."""
+    if found.shape != tuple(shape):
+        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
+    if found.dtype != dtype:
+        names = [_dtypes.long_name(code) for code in (found.dtype, dtype)]
+        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}{_cast_hint(argument, found, names)}")
+
+
+def _cast_hint(argument: str, found: Buffer, names: list[str]) -> str:
+    """How to convert an array of integers, which is an input; an output of another type has to be made anew."""
+    if not all(name.startswith("int") for name in names):
+        return ""
+    x = found.owner.owner if isinstance(found.owner, DeviceMemory) else found.owner
+    if _is_of(x, "torch"):
+        return f" (use {argument}.to(torch.{names[1]}))"
+    return f" (use {argument}.astype(numpy.{names[1]}))" if hasattr(x, "astype") else ""
+
+
 def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
     """What an array on a GPU offers. Some cannot spell all their types there, but by DLPack, which is tried then."""
     try:
