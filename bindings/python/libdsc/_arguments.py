@@ -52,7 +52,19 @@ def boolean(argument: str, value: Any) -> bool:
 
 def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
     """Several of them; an error names the one that is wrong."""
-    return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(values)]
+    try:
+        each = iter(values)
+    except TypeError:
+        raise TypeError(f"{argument} is {reprlib.repr(values)}; expected a list of integers") from None
+    return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(each)]
+
+
+def sizes_of_ranks(argument: str, values: Sequence[Any], ranks: int) -> list[int]:
+    """The sizes of all ranks' parts."""
+    sizes = integers(argument, values, *SIZE)
+    if len(sizes) != ranks:
+        raise ValueError(f"{argument} has {len(sizes)} sizes; expected {ranks}, one per rank")
+    return sizes
 
 
 def member(argument: str, value: Any, size: int) -> int:

@@ -10,7 +10,7 @@ import ctypes
 import math
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Iterable, Mapping, Optional, Union
 
 from libdsc import _dtypes
 from libdsc._raw import Dtype
@@ -131,6 +131,31 @@ def _cast_hint(argument: str, found: Buffer, names: list[str]) -> str:
     if _is_of(x, "torch"):
         return f" (use {argument}.to(torch.{names[1]}))"
     return f" (use {argument}.astype(numpy.{names[1]}))" if hasattr(x, "astype") else ""
+
+
+def list_of_arrays(argument: str, values: Any) -> list[Any]:
+    """The arrays of an argument that takes several. One array is refused: its rows would be taken for them."""
+    kind = type(values)
+    if isinstance(values, (list, tuple)):
+        return list(values)
+    if _is_array(values):
+        library = kind.__module__.partition(".")[0]
+        name = kind.__name__ if library == "builtins" else f"{library}.{kind.__name__}"
+        raise TypeError(f"{argument} is one {name}; expected a list of arrays")
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument} is a {kind.__name__}; expected a list of arrays")
+    return list(values)
+
+
+def _is_array(x: Any) -> bool:
+    """Whether it is of a kind that describe() takes; only its class is asked, which computes nothing."""
+    if any(hasattr(type(x), name) for name in ("__array_interface__", "__cuda_array_interface__", "__dlpack__")):
+        return True
+    try:
+        memoryview(x)
+    except (TypeError, BufferError):
+        return False
+    return True
 
 
 def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:

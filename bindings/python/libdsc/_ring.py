@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Iterator, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import SIZE, dimension, expect_communicator, integer, integers
+from libdsc._arguments import dimension, expect_communicator, integer, sizes_of_ranks
 from libdsc._buffers import Buffer
 from libdsc._calls import Calls
 from libdsc._library import last_message, lib
@@ -156,9 +156,7 @@ class Ring:
         size, rank = self._world._size, self._world._rank
         if parts is None:
             return [block.shape] * size
-        if len(parts) != size:
-            raise ValueError(f"parts has {len(parts)} sizes; expected {size}, one per rank")
-        lengths = integers("parts", parts, *SIZE)
+        lengths = sizes_of_ranks("parts", parts, size)
         at = dimension(dim, len(block.shape), "block")
         if block.shape[at] != lengths[rank]:
             raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")

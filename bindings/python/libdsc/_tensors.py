@@ -32,7 +32,7 @@ class Tensors:
         paths: Optional[Sequence[str]] = None,
     ) -> None:
         expect_communicator("comm", comm)
-        arrays = list(arrays)
+        arrays = _buffers.list_of_arrays(argument, arrays)
         paths = paths or [f"{argument}[{index}]" for index in range(len(arrays))]
         if names is not None and len(names) != len(arrays):
             raise ValueError(f"names has {len(names)} entries; expected {len(arrays)}, one per array")
