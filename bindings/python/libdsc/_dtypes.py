@@ -180,7 +180,7 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
     return found
 
 
-def dtype_codes(dtypes: Sequence[Any]) -> list[Dtype]:
+def dtype_codes(dtypes: Sequence[Any]) -> list[int]:
     """The element types of the argument dtypes; an error names the entry that is wrong."""
     return [dtype_code(dtype, f"dtypes[{index}]") for index, dtype in enumerate(dtypes)]
 

@@ -325,7 +325,8 @@ class Experts(Losses):
                 dimensions, one or more, are those of the tokens, which may differ between ranks.
             experts: experts of all ranks together, up to 2**24.
             capacity: most rows of each pair of expert and source rank; None: no row is dropped.
-            drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest", by weight.
+            drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest",
+                by weight, which needs a capacity.
             padded: each pair of expert and source rank has exactly capacity rows, zeros behind those that were sent.
             weights: router weights, [..., top_k] of float32; needed to drop the lightest rows.
         """
