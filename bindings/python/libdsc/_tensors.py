@@ -102,8 +102,9 @@ def all_reduce_coalesced(
 ) -> None:
     """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
-    As all_reduce() of each array, in fewer operations. MismatchError has index and count of the first arrays of the buffer
-    that differs; verify_params() names the array also in a long list.
+    As all_reduce() of each array, in fewer operations. Where lists differ, the message of MismatchError shows what each rank
+    gave, with index and count of the first arrays of the buffer that differs, as in "[0]: 3, [1]: 4"; verify_params() names
+    the array also in a long list.
 
     Args:
         comm: the communicator.
