@@ -140,7 +140,7 @@ pub(crate) unsafe fn start<B>(
     let stream = if stream.is_null() { send.default_stream(recv) } else { stream };
     let mut work = ptr::null_mut();
     // SAFETY: the caller keeps the buffers until the operation is complete.
-    unsafe { launch(comm, operation, send, recv, stream, &mut work)? };
+    unsafe { launch(comm, &operation, send, recv, stream, &mut work)? };
     Ok((adopt(comm, work, operation.name())?, held))
 }
 
@@ -149,7 +149,7 @@ pub(crate) unsafe fn start<B>(
 /// # Safety
 ///
 /// As launch().
-pub(crate) unsafe fn complete(comm: &Comm, operation: Operation, send: Span, recv: Span) -> Result<()> {
+pub(crate) unsafe fn complete(comm: &Comm, operation: &Operation, send: Span, recv: Span) -> Result<()> {
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
     unsafe { launch(comm, operation, send, recv, send.default_stream(recv), &mut work)? };
