@@ -259,7 +259,7 @@ impl MoePlan<'_> {
     ///
     /// The buffers must be valid, rows for writing, and reached through nothing else until the call is complete.
     pub(crate) unsafe fn launch_dispatch(
-        &self,
+        &mut self,
         tokens: Span,
         hidden: usize,
         payload: MoePayload,
@@ -283,7 +283,7 @@ impl MoePlan<'_> {
     ///
     /// As for launch_dispatch().
     pub(crate) unsafe fn launch_dispatch_backward(
-        &self,
+        &mut self,
         row_gradients: Span,
         hidden: usize,
         token_gradients: Span,
@@ -306,7 +306,7 @@ impl MoePlan<'_> {
     ///
     /// As for launch_dispatch().
     pub(crate) unsafe fn launch_combine(
-        &self,
+        &mut self,
         rows: Span,
         weights: Option<Span>,
         hidden: usize,
@@ -333,7 +333,7 @@ impl MoePlan<'_> {
     ///
     /// As for launch_dispatch().
     pub(crate) unsafe fn launch_combine_backward(
-        &self,
+        &mut self,
         out_gradients: Span,
         weights: Option<Span>,
         hidden: usize,
