@@ -137,7 +137,7 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
   const size_t bytes = count * dsc::dtype_bytes(dtype);
   check_part(ring, "block", block, bytes);
   if (grad_dtype != 0) {
-    check_capacity("block's gradients", longest, grad_dtype, ring.sizes().grad_bytes, "grad_bytes");
+    check_capacity("gradient of a block", longest, grad_dtype, ring.sizes().grad_bytes, "grad_bytes");
     const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
     check_part(ring, "grad", grad, grad_bytes);
     const auto from = reinterpret_cast<uintptr_t>(block), to = reinterpret_cast<uintptr_t>(grad);

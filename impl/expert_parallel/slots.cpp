@@ -20,6 +20,10 @@ void check_settings(const MoeSettings& settings) {
     fail(DSC_ERR_INVALID_ARG, "top_k is %zu, expected 1 to %zu", settings.top_k, kMostSlots);
   if (settings.drop != DSC_MOE_DROP_LATEST && settings.drop != DSC_MOE_DROP_LIGHTEST)
     fail(DSC_ERR_INVALID_ARG, "drop is %d, expected 1 (latest) or 2 (lightest)", settings.drop);
+  if (settings.drop == DSC_MOE_DROP_LIGHTEST && settings.capacity == 0)
+    fail(DSC_ERR_INVALID_ARG,
+         "drop is 2 (lightest) and capacity is 0, expected a capacity of 1 or more: without one nothing is "
+         "dropped");
   if (settings.padded && settings.capacity == 0)
     fail(DSC_ERR_INVALID_ARG, "padded is 1 and capacity is 0, expected a capacity of 1 or more");
 }

@@ -1,6 +1,6 @@
 #include "reducer/intake.hpp"
 
-#include <utility>
+#include <tuple>
 #include <vector>
 
 namespace dsc {
@@ -15,8 +15,9 @@ bool GradientIntake::has_sum(size_t index) {
   return marks.has_sum(index);
 }
 
-void GradientIntake::take(size_t index, const void* gradient, void* stream) {
-  const bool sum = has_sum(index);
+void GradientIntake::take(size_t index, const void* gradient, void* stream, const Complete& with) {
+  for (const size_t i : with.frozen_unused) take_without_gradient(i);
+  const bool sum = with.has_sum;
   const GradientSlot& slot = set().slots[index];
   if (!is_local()) {
     run(index, [&] { set().storage->take(slot, gradient, sum, stream); });
@@ -66,14 +67,17 @@ void GradientIntake::take_frozen_unused() {
 
 void GradientIntake::take_deferred() {
   Marks::Deferred deferred;
-  std::vector<std::pair<void*, void*>> gradients;  // with their streams
+  std::vector<std::tuple<void*, void*, bool>> gradients;  // with their streams, and whether they have a sum
   {
     const MutexLock lock(mutex);
     deferred = marks.take_deferred();
-    for (const size_t i : deferred.marked) gradients.emplace_back(marks.gradient(i), marks.stream(i));
+    for (const size_t i : deferred.marked)
+      gradients.emplace_back(marks.gradient(i), marks.stream(i), marks.has_sum(i));
   }
-  for (size_t k = 0; k < deferred.marked.size(); ++k)
-    take(deferred.marked[k], gradients[k].first, gradients[k].second);
+  for (size_t k = 0; k < deferred.marked.size(); ++k) {
+    const auto [gradient, stream, has_sum] = gradients[k];
+    take(deferred.marked[k], gradient, stream, {.has_sum = has_sum, .frozen_unused = {}});
+  }
   for (const size_t i : deferred.unmarked) take_without_gradient(i);
 }
 

@@ -50,8 +50,17 @@ class GradientIntake {
       throw Error(error);
     });
   }
+  // What is to be taken with a complete gradient. It is asked for under the lock under which the mark was
+  // accepted, so that a mark locks no more often than it has to.
+  struct Complete {
+    bool has_sum = false;
+    std::vector<size_t> frozen_unused;  // ready without a mark; see take_frozen_unused()
+  };
+  Complete complete(size_t index) DSC_REQUIRES(mutex) {
+    return {marks.has_sum(index), marks.take_frozen_unused()};
+  }
   // Takes a complete gradient: into its bucket, or in a local iteration to what was collected.
-  void take(size_t index, const void* gradient, void* stream) DSC_EXCLUDES(mutex);
+  void take(size_t index, const void* gradient, void* stream, const Complete& with) DSC_EXCLUDES(mutex);
   // Takes zeros, or what local iterations have collected.
   void take_without_gradient(size_t index) DSC_EXCLUDES(mutex);
 

@@ -1,4 +1,6 @@
 // Marking of parameters during an iteration. The calling thread moves memory outside the lock.
+#include <optional>
+
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "dtype/dtype.hpp"
@@ -38,7 +40,7 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   check_alive();
   check_index(index);
   if (gradient) sparse_.expect(index, false);
-  bool is_complete = false;
+  std::optional<GradientIntake::Complete> complete;
   {
     const MutexLock lock(intake_.mutex);
     if (gradient == slot(index).view) gradient = nullptr;
@@ -49,13 +51,12 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
           "the gradient is written there",
           label(index).c_str());
     storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
-    is_complete = intake_.marks.mark(set(), index, gradient, stream);
+    if (intake_.marks.mark(set(), index, gradient, stream)) complete = intake_.complete(index);
     marking_.enter();
   }
   const MarkScope scope(marking_);
-  if (!is_complete) return intake_.run(index, [&] { storage().follow(slot(index), stream); });
-  intake_.take_frozen_unused();
-  intake_.take(index, gradient, stream);
+  if (!complete) return intake_.run(index, [&] { storage().follow(slot(index), stream); });
+  intake_.take(index, gradient, stream, *complete);
 }
 
 // Rows of several marks are collected, so that the last one completes the gradient.
@@ -72,8 +73,11 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   const MarkScope scope(marking_);
   intake_.run(index, [&] { sparse_.add(index, indices, values); });
   if (!is_complete) return;
-  intake_.take_frozen_unused();
-  intake_.take(index, nullptr, nullptr);
+  const auto complete = [&] {  // only now, for rows that are refused take their mark back
+    const MutexLock lock(intake_.mutex);
+    return intake_.complete(index);
+  }();
+  intake_.take(index, nullptr, nullptr, complete);
 }
 
 void Reducer::mark_unused(size_t index) {

@@ -48,6 +48,21 @@ def test_a_mismatch_names_the_call_that_was_refused_on_one_rank_alone():
 
 
 WRONG_TYPES = [
+    (lambda w, x: dsc.all_reduce_coalesced(w, x), "^arrays is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: dsc.broadcast_coalesced(w, np.ones((2, 2))), "^arrays is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: dsc.verify_params(w, {"a": x}), "^arrays is a dict; expected a list of arrays$"),
+    (lambda w, x: dsc.verify_params(w, 3), "^arrays is a int; expected a list of arrays$"),
+    (lambda w, x: dsc.all_reduce_coalesced(w, bytearray(8)), "^arrays is one bytearray; expected a list of arrays$"),
+    (lambda w, x: dsc.BucketReducer(w, np.ones((2, 2))), "^params is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: dsc.Sharded(w, np.ones((2, 2))), "^params is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: dsc.finalize_grads(tensor=w, averaged=x), "^averaged is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: dsc.finalize_grads(grads=x, num_tokens=1), "^grads is one numpy.ndarray; expected a list of arrays$"),
+    (lambda w, x: w.tensor_map(x, "gather", parts=4), "^parts is 4; expected a list of integers$"),
+    (lambda w, x: w.broadcast(x, root=True), "root is True; expected an integer"),
+    (lambda w, x: w.moe_plan(np.zeros((4, 1), "i4"), experts=True), "experts is True; expected an integer"),
+    (lambda w, x: w.all_reduce_rms_norm(x, epsilon=True), "epsilon is True; expected a number"),
+    (lambda w, x: dsc.Ring(w, True), "block_bytes is True; expected an integer"),
+    (lambda w, x: w.set_timeout(True), "timeout is True; expected a number"),
     (lambda w, x: w.broadcast(x, root=1.0), "root is 1.0; expected an integer"),
     (lambda w, x: w.reduce(x, root="0"), "root is '0'; expected an integer"),
     (lambda w, x: w.gather(None, x, root=None), "root is None; expected an integer"),

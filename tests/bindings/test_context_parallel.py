@@ -298,8 +298,8 @@ def wrong_arguments(world):
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
         assert "24 bytes, gradients 24" in repr(ring)
         for error, text, call in (
-            (dsc.InvalidArgError, "32 bytes, expected at most 24, as block_bytes", lambda: ring(np.zeros(8, "f4"))),
-            (dsc.InvalidArgError, "48 bytes, expected at most 24, as grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
+            (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, as block_bytes", lambda: ring(np.zeros(8, "f4"))),
+            (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, as grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
             (dsc.InvalidArgError, "overlap", lambda: ring.backward(own, own)),
             (ValueError, r"grad has shape \(3, 2\); expected \(2, 3\)", lambda: ring.backward(own, np.zeros((3, 2), "f4"))),
             (ValueError, "parts has 1 sizes; expected 2", lambda: ring(own, [2])),
@@ -326,7 +326,9 @@ def wrong_arguments(world):
         (ValueError, "did you mean 'forward'", lambda: world.sequence_to_heads(x, direction="foward")),
         (ValueError, "out is None", lambda: world.sequence_to_heads(x, async_op=True)),
         (ValueError, r"out has the shape \(1, 4, 3, 2\)", lambda: world.sequence_to_heads(x, out=np.zeros((1, 4, 3, 2), "f4"))),
-        (dsc.InvalidArgError, "block_bytes is 0", lambda: dsc.Ring(world, 0)),
+        (ValueError, r"^block_bytes is 0; expected 1 to 2\*\*60 - 1$", lambda: dsc.Ring(world, 0)),
+        (ValueError, r"^block_bytes is 4611686018427387904; expected 1 to", lambda: dsc.Ring(world, 2**62)),
+        (ValueError, r"^grad_bytes is -1; expected 0 to 2\*\*60 - 1$", lambda: dsc.Ring(world, 8, -1)),
         (dsc.InvalidArgError, "overlap", lambda: world.sequence_to_heads(x, out=x.reshape(1, 6, 2, 2))),
     ):
         with pytest.raises(error, match=text):

@@ -108,7 +108,7 @@ def refuses(world):
     logits, targets = np.zeros((3, 4), np.float32), np.array([0, 1, 2])
     start = world.vocab_cross_entropy
     refused(ValueError, r"targets has shape \(2,\); expected \(3,\)", start, logits, targets[:2])
-    refused(TypeError, "targets has element type int32; expected int64", start, logits, targets.astype(np.int32))
+    refused(TypeError, r"^targets has .* int32; expected int64 \(use targets.astype\(numpy.int64\)\)$", start, logits, targets.astype(np.int32))
     held = "0 to 9" if world.rank == 0 else "10 to 18"
     wrong = f"logits has 4 columns; expected {10 - world.rank}, because rank {world.rank} of 2 holds {held} of 19"
     refused(ValueError, wrong, start, logits, targets, 19)

@@ -4,6 +4,9 @@ import importlib.util
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -66,6 +69,20 @@ def test_context_parallelism(n):
 @pytest.mark.parametrize("n", [1, 2])
 def test_expert_parallel(n):
     assert dsc.spawn(_runs, n, ("expert_parallel.md",), timeout=60) == [1] * n
+
+
+@pytest.mark.skipif("DSCRUN" not in os.environ, reason="DSCRUN does not name the launcher")
+def test_two_hosts_on_one_machine(tmp_path):
+    text = (ROOT / "docs" / "hosts.md").read_text()
+    (script,) = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = str(listener.getsockname()[1])
+    folders = [os.path.dirname(program) for program in (os.environ["DSCRUN"], sys.executable)]
+    env = os.environ | {"PATH": os.pathsep.join([*folders, os.environ["PATH"]]), "MASTER_PORT": port}
+    done = subprocess.run(["bash", "-ec", script], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=50)
+    lines = [f"[{rank}] rank {rank} of 4, 2 on its host: 4 by inter_host" for rank in range(4)]
+    assert sorted(done.stdout.splitlines()) == lines and lines[0] in text
 
 
 def hangs(world, folder):

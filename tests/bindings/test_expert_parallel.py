@@ -250,12 +250,14 @@ def refused(error, text, function, *arguments, **named):
 
 def refuses(world):
     ids, tokens = np.zeros((3, 2), np.int32), np.zeros((3, 4), np.float32)
-    refused(TypeError, "expert_ids has element type int64; expected int32", world.moe_plan, ids.astype(np.int64), 2)
+    refused(TypeError, r"^expert_ids has .* int64; expected int32 \(use expert_ids.astype\(numpy.int32\)\)$", world.moe_plan, ids.astype(np.int64), 2)
     refused(ValueError, r"expert_ids has shape \(\); expected \[..., top_k\]$", world.moe_plan, np.array(1, np.int32), 2)
     refused(ValueError, r"expert_ids has shape \(3,\).*use expert_ids\[:, None\] for one", world.moe_plan, ids[:, 0].copy(), 2)
     refused(ValueError, "experts is -1; expected 1 to 16777216", world.moe_plan, ids, -1)
-    refused(dsc.InvalidArgError, "drop is 2 .lightest., expected 6 router weights", world.moe_plan, ids, 2, capacity=1, drop="lightest")
+    refused(dsc.InvalidArgError, 'weights is None and drop is "lightest", expected 6 router weights', world.moe_plan, ids, 2, capacity=1, drop="lightest")
     refused(ValueError, "capacity is 0, expected 1 or more|capacity is 0", world.moe_plan, ids, 2, capacity=0)
+    refused(ValueError, 'drop is "lightest" and capacity is None, expected a capacity', world.moe_plan, ids, 2, drop="lightest")
+    refused(ValueError, "padded is True and capacity is None, expected a capacity", world.moe_plan, ids, 2, padded=True)
     refused(ValueError, "drop is 'lightes'; expected one of latest, lightest .did you mean 'lightest'", world.moe_plan, ids, 2, drop="lightes")
     refused(ValueError, r"weights has shape \(3,\); expected \(3, 2\)", world.moe_plan, ids, 2, weights=np.zeros(3, np.float32))
     refused(dsc.InvalidArgError, r"expert_ids\[2\]\[1\] is 2, expected 0 to 1, or -1 for none", world.moe_plan, np.array([[0, 0], [0, 0], [0, 2]], np.int32), 2)
@@ -356,6 +358,8 @@ def tensors(world):
     for one, other in zip(found, (tokens.grad, weights.grad)):
         torch.testing.assert_close(one, other)
     assert plan.dispatch(torch.zeros(6, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    long_ids = torch.zeros(6, 2, dtype=torch.int64)
+    refused(TypeError, r"expected int32 \(use expert_ids.to\(torch.int32\)\)$", world.moe_plan, long_ids, 2)
     return True
 
 

@@ -1,14 +1,8 @@
 """An all-reduce with a residual and RMSNorm through the Python package."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import threading
-
 import numpy as np
 import pytest
+from killed_rank import expect_named, kill_self, others_of, telling
 
 import libdsc as dsc
 from test_ranks import ranks
@@ -84,6 +78,10 @@ def refuses(world):
         world.all_reduce_rms_norm(x, None, weight.astype(np.float64))
     with pytest.raises(TypeError, match="out has element type float16; expected float32"):
         world.all_reduce_rms_norm(x, out=x.astype(np.float16))
+    locked = residual.copy()
+    locked.flags.writeable = False
+    with pytest.raises(ValueError, match=r"^residual_out is read-only; .*\(such as numpy.empty\(\), or None for a new one\)$"):
+        world.all_reduce_rms_norm(x, residual, residual_out=locked)
     with pytest.raises(ValueError, match="x has no dimension"):
         world.all_reduce_rms_norm(np.array(1.0))
     with pytest.raises(TypeError, match="epsilon is 'a'; expected a number"):
@@ -128,46 +126,22 @@ def _differs(rank):
 RANKS, VICTIM = 3, 1
 
 
-def child(rank):
+def child():
     """The victim is killed between two calls; the others are in the second one then, which names it."""
     world = dsc.init_distributed(init_timeout=30, timeout=20)
     x = np.ones((300, 4096), np.float32)  # several blocks
-    world.all_reduce_rms_norm(x)
-    if rank == VICTIM:
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
+    with telling():
         world.all_reduce_rms_norm(x)
-    except dsc.DscError as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
-    sys.stdin.read()  # the others are told by the killed rank, and not by this end
-    os._exit(0)
+        if world.rank == VICTIM:
+            kill_self()
+        world.all_reduce_rms_norm(x)
 
 
-def start(rank, port):
-    env = {"RANK": rank, "WORLD_SIZE": RANKS, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": RANKS}
-    env = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | {k: str(v) for k, v in env.items()}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, __file__, str(rank)], env=env, text=True, **pipes)
-
-
-def test_a_killed_rank_is_named():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    processes = [start(rank, port) for rank in range(RANKS)]
-    limit = threading.Timer(50, lambda: [process.kill() for process in processes])
-    limit.start()
-    try:
-        told = [process.stdout.readline() for process in processes]
-        for process in processes:
-            process.communicate()
-    finally:
-        limit.cancel()
-        for process in processes:
-            process.kill()
-    assert processes[VICTIM].returncode == -signal.SIGKILL
-    for rank in set(range(RANKS)) - {VICTIM}:
-        assert told[rank].startswith("PeerDeadError: all_reduce_rms_norm: ") and f"rank {VICTIM} " in told[rank], told
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_killed_rank_is_named(hosts):
+    for name, ranks_at_fault, text in others_of(VICTIM, __file__, RANKS, hosts):
+        assert text.startswith("all_reduce_rms_norm: ") and ranks_at_fault == [VICTIM], (ranks_at_fault, text)
+        expect_named(VICTIM, name, text)
 
 
 def as_torch(world):
@@ -197,4 +171,4 @@ def test_as_torch():
 
 
 if __name__ == "__main__":
-    child(int(sys.argv[1]))
+    child()

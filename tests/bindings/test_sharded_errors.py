@@ -158,7 +158,7 @@ def wrong_arguments_can_be_put_right(world):
     """Of a collective call: nothing has happened on this rank, and the others wait for the right call."""
     params, last = model.initial(), world.rank == world.size - 1
     wrong = (
-        (lambda: dsc.Sharded(world, params, grad_dtype="f23"), "grad_dtype has element type f23"),
+        (lambda: dsc.Sharded(world, params, grad_dtype="f23"), "grad_dtype is 'f23'"),
         (lambda: dsc.Sharded(world, params, layout="units"), 'did you mean "unit"'),
         (lambda: dsc.Sharded(world, params, alone=[9]), r"alone\[0\] is 9; expected 0 to 5"),
         (lambda: dsc.Sharded(world, params, wide_padding="no"), "wide_padding is 'no'; expected True or False"),

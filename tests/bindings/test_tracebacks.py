@@ -76,12 +76,21 @@ def test_one_frame(world, name):
     assert frames(error)[-1] == (True, name)
 
 
+@pytest.mark.parametrize("call", ["all_reduce", "all_reduce_rms_norm", "tensor_map", "moe_plan", "batch", "sequence_to_heads"])
+def test_errors_about_arguments_name_the_public_class(world, call):
+    with pytest.raises(TypeError, match=rf"^Communicator\.{call}\(\) got an unexpected keyword argument 'wrong'"):
+        getattr(world, call)(wrong=1)
+    with pytest.raises(TypeError, match=r"^BucketReducer\.set_hook\(\) got an unexpected"):
+        dsc.BucketReducer.set_hook(None, wrong=1)
+
+
 @pytest.mark.parametrize(
     "construct",
     [
         lambda w: dsc.BucketReducer(w, [np.zeros(6)[::2]]),
         lambda w: dsc.PipeSchedule("1f1b", 2, 4),
         lambda w: dsc.Mesh({"a": 3}, 4),
+        lambda w: dsc.Ring(w, -1),
         lambda w: dsc.TiedLayers(w, {"k": [0]}, {"k": "text"}),
     ],
 )

@@ -4,10 +4,15 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/guard.hpp"
+#include "dtype/user_op.hpp"
 #include "engine_host/collective.hpp"
 #include "engine_host/small.hpp"
 
@@ -130,6 +135,191 @@ void small_and_other_mismatch(void**) {
   assert_true(sum_a == std::vector<float>(3, -1.0f) && sum_b == std::vector<float>(4, -1.0f));
 }
 
+// What a rank gives and gets in an operation whose blocks have `count` elements.
+struct Part {
+  std::vector<float> send, recv;
+  dsc::Call call;
+
+  Part(OpKind kind, int root, int rank, size_t count) : call(call_of(kind)) {
+    const dsc::Pattern pattern = dsc::pattern_of(kind);
+    if (rank == root || !dsc::only_root_sends(pattern)) {
+      send.resize(dsc::divides(pattern) ? 2 * count : count);
+      for (size_t i = 0; i < send.size(); ++i) send[i] = value(rank, i);
+      call.send = send.data();
+    }
+    if (rank == root || !dsc::only_root_receives(pattern)) {
+      recv.assign(dsc::collects(pattern) ? 2 * count : count, -1.0f);
+      call.recv = recv.data();
+    }
+    call.dtype = DSC_DTYPE_F32;
+    call.op = dsc::reduces(pattern) ? DSC_OP_SUM : 0;
+    call.root = root;
+    call.count = count;
+  }
+
+  static float value(int rank, size_t i) { return static_cast<float>(1000 * rank) + static_cast<float>(i); }
+
+  // Compares what came with the definition of the operation.
+  void expect_result(int rank) const {
+    const dsc::Pattern pattern = dsc::pattern_of(call.kind);
+    const size_t first = dsc::divides(pattern) ? call.count * static_cast<size_t>(rank) : 0;
+    for (size_t i = 0; i < recv.size(); ++i) {
+      const int sender = dsc::collects(pattern) ? static_cast<int>(i / call.count) : call.root;
+      const size_t at = first + i % call.count;
+      const float expected = dsc::reduces(pattern) ? value(0, at) + value(1, at) : value(sender, at);
+      assert_true(recv[i] == expected);
+    }
+  }
+};
+
+// Steps both operations in turn until each has ended.
+void step_to_the_end(SmallCollective& small, Collective& queued) {
+  Progress ends[2] = {Progress::kPending, Progress::kPending};
+  dsc::Operation* const operations[2] = {&small, &queued};
+  for (int turn = 0; turn < 20; ++turn)
+    for (int i = 0; i < 2; ++i)
+      if (ends[i] != Progress::kDone) ends[i] = operations[i]->step();
+  assert_true(ends[0] == Progress::kDone && ends[1] == Progress::kDone);
+}
+
+// A small operation of one rank meets the queued one of the other, which comes before or after it.
+void expect_they_meet(Pair& pair, uint64_t number, OpKind kind, int root, int small_rank, size_t count,
+                      bool small_first) {
+  const int queued_rank = 1 - small_rank;
+  Part small_part(kind, root, small_rank, count), queued_part(kind, root, queued_rank, count);
+  assert_true(SmallCollective::suits(*pair.groups[small_rank], small_part.call));
+  SmallCollective small(*pair.groups[small_rank], small_part.call, number);
+  Collective queued(*pair.groups[queued_rank], queued_part.call, number);
+  if (small_first) {
+    small.publish();
+    assert_true(small.step() == Progress::kPending);
+  } else {
+    assert_true(queued.step() == Progress::kPending);
+    small.publish();
+  }
+  step_to_the_end(small, queued);
+  small_part.expect_result(small_rank);
+  queued_part.expect_result(queued_rank);
+}
+
+void small_meets_queued_of(OpKind kind, std::initializer_list<int> roots,
+                           std::initializer_list<size_t> counts) {
+  Pair pair;
+  uint64_t number = 0;
+  for (const int root : roots)
+    for (const size_t count : counts)
+      for (const int small_rank : {0, 1})
+        for (const bool small_first : {true, false})
+          expect_they_meet(pair, ++number, kind, root, small_rank, count, small_first);
+}
+
+// The roles of root and other rank are those of the small and of the queued operation in turn. 26 elements
+// lie beside the call, 27 in the stage.
+void small_meets_queued_with_a_root(void**) {
+  for (const OpKind kind : {OpKind::kReduce, OpKind::kGather, OpKind::kBroadcast, OpKind::kScatter})
+    small_meets_queued_of(kind, {0, 1}, {1, 13, 14, 26, 27, 100});
+}
+
+void small_meets_queued_in_parts(void**) {
+  for (const OpKind kind : {OpKind::kAllGather, OpKind::kReduceScatter, OpKind::kAllToAll})
+    small_meets_queued_of(kind, {-1}, {1, 13, 14, 26, 27, 100});
+}
+
+// Adds, or fails as the context says.
+enum class Ends { kWell, kReturning, kThrowing };
+int32_t add_or_fail(const void* in, void* inout, size_t count, int32_t, void* context) {
+  const Ends how = *static_cast<const Ends*>(context);
+  if (how == Ends::kThrowing) throw std::runtime_error("no sum today");
+  if (how == Ends::kReturning) return 7;
+  for (size_t i = 0; i < count; ++i) static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+  return 0;
+}
+
+// As whoever drives an operation does: what it throws fails the group.
+Progress drive(dsc::Operation& operation) {
+  Progress progress = Progress::kFailed;
+  dsc::capture([&] { progress = operation.step(); },
+               [&](dsc_result_t code, const char* text) { fail_operation(operation, code, text); });
+  for (int turn = 0; progress == Progress::kFailed && operation.depart() == Progress::kPending; ++turn)
+    assert_true(turn < 20);
+  return progress;
+}
+
+// The rank whose function fails names itself; the other one ends as well, with the sum or with that cause.
+void expect_named_failure(Ends how, bool small_fails, const char* text) {
+  Pair pair;
+  Ends works = Ends::kWell, fails = how;
+  const auto op_of = [&](bool is_failing) {
+    return std::make_shared<const dsc::UserOp>(
+        dsc::UserOp{add_or_fail, is_failing ? &fails : &works, 5, true});
+  };
+  Part parts[2] = {{OpKind::kAllReduce, -1, 0, 3}, {OpKind::kAllReduce, -1, 1, 3}};
+  for (int rank = 0; rank < 2; ++rank) {
+    parts[rank].call.op = dsc::kUserOp;
+    parts[rank].call.op_id = 5;
+    parts[rank].call.user = op_of(small_fails == (rank == 0));
+  }
+  SmallCollective small(*pair.groups[0], parts[0].call, 1);
+  Collective queued(*pair.groups[1], parts[1].call, 1);
+  small.publish();
+  assert_true(small.step() == Progress::kPending);
+  dsc::Operation& other = small_fails ? static_cast<dsc::Operation&>(queued) : small;
+  dsc::Operation& failing = small_fails ? static_cast<dsc::Operation&>(small) : queued;
+  queued.enter();
+  assert_true(drive(failing) == Progress::kFailed);
+  const dsc::Failure failure = failing.failure();
+  assert_int_equal(failure.code, DSC_ERR_CALLBACK);
+  assert_true(failure.ranks == dsc::RankList{small_fails ? 0 : 1});
+  assert_non_null(std::strstr(failure.text.c_str(), text));
+  if (drive(other) == Progress::kDone)
+    parts[small_fails ? 1 : 0].expect_result(small_fails ? 1 : 0);
+  else
+    assert_int_equal(other.failure().code, DSC_ERR_CALLBACK);
+  assert_true(pair.groups[0]->revoked() && pair.groups[1]->revoked());
+}
+
+void a_failing_function_is_named(void**) {
+  for (const bool small_fails : {true, false}) {
+    expect_named_failure(Ends::kReturning, small_fails, "user operation 5 returned 7");
+    expect_named_failure(Ends::kThrowing, small_fails, "user operation 5 threw: no sum today");
+  }
+}
+
+// Waits until the time-out of an operation whose other member does not come; then that one comes.
+template <typename Waiting, typename Late>
+void expect_time_out(OpKind kind, int root) {
+  Pair pair;
+  Part here(kind, root, 0, 3), there(kind, root, 1, 3);
+  Waiting waiting(*pair.groups[0], here.call, 1);
+  waiting.start(dsc::tick_now(), 20);
+  const dsc::Deadline limit = dsc::Deadline::after_ms(20'000);
+  while (waiting.step() == Progress::kPending) {
+    assert_true(limit.remaining_ms() > 0);
+    waiting.look_at_clock();
+  }
+  assert_true(waiting.step() == Progress::kFailed);
+  const dsc::Failure failure = waiting.failure();
+  assert_int_equal(failure.code, DSC_ERR_TIMEOUT);
+  assert_true(failure.ranks == dsc::RankList{1});
+  assert_non_null(std::strstr(failure.text.c_str(), "rank 1 (pid "));
+  assert_non_null(std::strstr(failure.text.c_str(), ") did not come within "));
+  Late late(*pair.groups[1], there.call, 1);
+  late.publish();
+  late.enter();
+  assert_true(late.step() == Progress::kFailed);
+  assert_non_null(std::strstr(late.failure().text.c_str(), "this is rank 1, which came too late"));
+  for (const float found : there.recv) assert_true(found == -1.0f);
+}
+
+void a_member_that_never_comes_is_named(void**) {
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kAllGather, OpKind::kReduceScatter}) {
+    expect_time_out<SmallCollective, Collective>(kind, -1);
+    expect_time_out<Collective, SmallCollective>(kind, -1);
+  }
+  for (const OpKind kind : {OpKind::kReduce, OpKind::kGather, OpKind::kBroadcast, OpKind::kScatter})
+    for (const int root : {0, 1}) expect_time_out<SmallCollective, Collective>(kind, root);
+}
+
 // What needs other ways is not small.
 void not_small(void**) {
   Pair pair;
@@ -148,10 +338,10 @@ void not_small(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(entering_late_is_no_second_arrival),
-      cmocka_unit_test(small_meets_queued),
-      cmocka_unit_test(small_and_other_mismatch),
-      cmocka_unit_test(not_small),
+      cmocka_unit_test(entering_late_is_no_second_arrival), cmocka_unit_test(small_meets_queued),
+      cmocka_unit_test(small_meets_queued_with_a_root),     cmocka_unit_test(small_meets_queued_in_parts),
+      cmocka_unit_test(small_and_other_mismatch),           cmocka_unit_test(a_failing_function_is_named),
+      cmocka_unit_test(a_member_that_never_comes_is_named), cmocka_unit_test(not_small),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

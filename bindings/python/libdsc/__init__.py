@@ -199,4 +199,4 @@ __all__ = [
     "world",
 ]
 
-_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, RngTracker, Store, TiedLayers), (_Outputs,))
+_tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, Ring, RngTracker, Store, TiedLayers), (_Outputs,))

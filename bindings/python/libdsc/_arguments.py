@@ -16,8 +16,10 @@ TIMEOUT_MOST_MS = 2**31 - 1
 
 
 def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[1], expected: str = "") -> int:
-    """An integer of a range; expected is what an error says instead of that range."""
+    """An integer of a range, and no bool; expected is what an error says instead of that range."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected an integer") from None
@@ -35,8 +37,10 @@ def dimension(value: Any, dimensions: int, array: str) -> int:
 
 def _bound(number: int) -> str:
     """A limit as people write it."""
-    names = {-(2**31): "-2**31", 2**31 - 1: "2**31 - 1", 2**63 - 1: "2**63 - 1", 2**64 - 1: "2**64 - 1"}
-    return names.get(number, str(number))
+    if number == -(2**31):
+        return "-2**31"
+    is_power = number > 2**24 and number & (number + 1) == 0
+    return f"2**{number.bit_length()} - 1" if is_power else str(number)
 
 
 def boolean(argument: str, value: Any) -> bool:
@@ -48,7 +52,19 @@ def boolean(argument: str, value: Any) -> bool:
 
 def integers(argument: str, values: Sequence[Any], least: int, most: int) -> list[int]:
     """Several of them; an error names the one that is wrong."""
-    return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(values)]
+    try:
+        each = iter(values)
+    except TypeError:
+        raise TypeError(f"{argument} is {reprlib.repr(values)}; expected a list of integers") from None
+    return [integer(f"{argument}[{index}]", value, least, most) for index, value in enumerate(each)]
+
+
+def sizes_of_ranks(argument: str, values: Sequence[Any], ranks: int) -> list[int]:
+    """The sizes of all ranks' parts."""
+    sizes = integers(argument, values, *SIZE)
+    if len(sizes) != ranks:
+        raise ValueError(f"{argument} has {len(sizes)} sizes; expected {ranks}, one per rank")
+    return sizes
 
 
 def member(argument: str, value: Any, size: int) -> int:
@@ -83,8 +99,8 @@ def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
 
 
 def real(argument: str, value: Any) -> float:
-    """A number of seconds, and the like."""
-    if not isinstance(value, numbers.Real):
+    """A number of seconds, and the like; no bool."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
     return float(value)
 

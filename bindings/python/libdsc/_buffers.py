@@ -10,7 +10,7 @@ import ctypes
 import math
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import Any, Iterable, Mapping, Optional, Union
 
 from libdsc import _dtypes
 from libdsc._raw import Dtype
@@ -114,6 +114,50 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True
     raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}{hint}")
 
 
+def expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
+    """Raises unless an array has this shape and element type."""
+    if found.shape != tuple(shape):
+        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
+    if found.dtype != dtype:
+        names = [_dtypes.long_name(code) for code in (found.dtype, dtype)]
+        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}{_cast_hint(argument, found, names)}")
+
+
+def _cast_hint(argument: str, found: Buffer, names: list[str]) -> str:
+    """How to convert an array of integers, which is an input; an output of another type has to be made anew."""
+    if not all(name.startswith("int") for name in names):
+        return ""
+    x = found.owner.owner if isinstance(found.owner, DeviceMemory) else found.owner
+    if _is_of(x, "torch"):
+        return f" (use {argument}.to(torch.{names[1]}))"
+    return f" (use {argument}.astype(numpy.{names[1]}))" if hasattr(x, "astype") else ""
+
+
+def list_of_arrays(argument: str, values: Any) -> list[Any]:
+    """The arrays of an argument that takes several. One array is refused: its rows would be taken for them."""
+    kind = type(values)
+    if isinstance(values, (list, tuple)):
+        return list(values)
+    if _is_array(values):
+        library = kind.__module__.partition(".")[0]
+        name = kind.__name__ if library == "builtins" else f"{library}.{kind.__name__}"
+        raise TypeError(f"{argument} is one {name}; expected a list of arrays")
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument} is a {kind.__name__}; expected a list of arrays")
+    return list(values)
+
+
+def _is_array(x: Any) -> bool:
+    """Whether it is of a kind that describe() takes; only its class is asked, which computes nothing."""
+    if any(hasattr(type(x), name) for name in ("__array_interface__", "__cuda_array_interface__", "__dlpack__")):
+        return True
+    try:
+        memoryview(x)
+    except (TypeError, BufferError):
+        return False
+    return True
+
+
 def _cuda_interface(x: Any, argument: str) -> Optional[dict[str, Any]]:
     """What an array on a GPU offers. Some cannot spell all their types there, but by DLPack, which is tried then."""
     try:
@@ -175,18 +219,29 @@ def _writable(argument: str, readonly: bool, wanted: Writable) -> None:
 # What to do with an array that cannot be written, such as every array of JAX, by argument.
 _WRITABLE_ADVICE = {
     "out": "such as numpy.empty()",
+    "residual_out": "such as numpy.empty(), or None for a new one",
+    "returned": "such as numpy.empty()",
+    "grad_weights": "such as numpy.empty()",
     "params": "or sync=False, which copies no parameters",
     "grad": "or accumulate(i, grad), then mark_ready(i); the result is in grad_view(i)",
 }
 
 
-def _contiguous(argument: str, shape: Any, strides: Any, size: int) -> None:
+def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int) -> None:
     """Raises unless the elements, counted by strides in bytes (None: packed), stand one after the other."""
     expected = size
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent > 1 and stride != expected and 0 not in shape:
-            raise ValueError(f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})")
+            raise _not_contiguous(x, argument, shape, strides)
         expected *= extent
+
+
+def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any) -> ValueError:
+    """The error for an array whose elements have gaps, with the call that copies them together."""
+    library = "cupy" if _is_of(x, "cupy") else "numpy"
+    copy = f"{argument}.contiguous()" if hasattr(x, "contiguous") else f"{library}.ascontiguousarray({argument})"
+    found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
+    return ValueError(f"{found}; expected elements one after the other (a copy: {copy})")
 
 
 def _from_interface(
@@ -200,7 +255,7 @@ def _from_interface(
     if data is None:
         return _from_memoryview(memoryview(x), argument, dtype, writable)
     _native(argument, order, size)
-    _contiguous(argument, shape, interface.get("strides"), size)
+    _contiguous(x, argument, shape, interface.get("strides"), size)
     _writable(argument, data[1], writable)
     name = str(getattr(getattr(x, "dtype", None), "name", typestr))
     found = _dtypes.KINDS.get((kind, size), _dtypes.NAMES.get(name))
@@ -222,7 +277,7 @@ def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writ
     """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
     _native(argument, view.format[0], view.itemsize)
     if not view.c_contiguous:
-        raise ValueError(f"{argument} is not contiguous (shape {view.shape}, strides {view.strides})")
+        raise _not_contiguous(view, argument, view.shape, view.strides)
     _writable(argument, view.readonly, writable)
     letter = view.format.lstrip("@=<>!")
     found = _dtypes.KINDS.get((_FORMATS.get(letter, ""), view.itemsize))
@@ -335,7 +390,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffe
     size = tensor.bits * tensor.lanes // 8
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
-    _contiguous(argument, shape, strides, size)
+    _contiguous(x, argument, shape, strides, size)
     found = _dtypes.KINDS.get((_DLPACK_KINDS.get(tensor.code, ""), size)) if tensor.lanes == 1 else None
     found = _DLPACK_FLOATS.get((tensor.code, tensor.bits), found)
     spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))

@@ -27,14 +27,7 @@ def _empty(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 class Collectives(Calls):
-    """The operations of Communicator.
-
-    An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
-
-    stream is for arrays on a GPU: a number, or a stream of torch, CuPy or anything with __cuda_stream__. Without it
-    an operation goes on the current stream of the library that its first array is of, or the one that the array says,
-    or CUDA's default stream. Host memory has no streams.
-    """
+    """The operations of Communicator, whose documentation says what op and stream may be."""
 
     __slots__ = ()
 

@@ -57,8 +57,12 @@ class Communicator(SequenceHeads, Experts):
     touched until it has completed. Otherwise the call returns None when the result is there; Ctrl-C then aborts the
     communicator on all ranks.
 
+    An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
+
     In a communicator that is bound to a GPU, arrays there are moved by NCCL, and a call returns when the operation is
-    on the caller's stream; see stream= of Collectives.
+    on the caller's stream. stream is for such arrays: a number, or a stream of torch, CuPy or anything with
+    __cuda_stream__. Without it an operation goes on the current stream of the library that its first array is of, or the
+    one that the array says, or CUDA's default stream. Host memory has no streams.
 
     As a context manager it ends with finalize() and close(), or with abort() and close() after an exception.
     """
@@ -411,7 +415,7 @@ class Communicator(SequenceHeads, Experts):
         """
         is_bool = type(flags).__name__.startswith("bool")  # Python's or numpy's
         agreed = c_int32()
-        self._recover(lib.dsc_comm_agree, integer("flags", bool(flags) if is_bool else flags), byref(agreed))
+        self._recover(lib.dsc_comm_agree, integer("flags", int(flags) if is_bool else flags), byref(agreed))
         return bool(agreed.value & 1) if is_bool else agreed.value
 
     def shrink(self, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:

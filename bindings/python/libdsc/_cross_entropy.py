@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from libdsc import _buffers, _dtypes, _raw
 from libdsc._arguments import INT64_MOST, integer, real
-from libdsc._buffers import Buffer
+from libdsc._buffers import Buffer, expect
 from libdsc._calls import Calls
 from libdsc._library import check, last_message, lib
 from libdsc._memory import numpy_module
@@ -74,7 +74,7 @@ class CrossEntropy:
             kind = _dtypes.numpy_type(self._loss_type)
             grad_loss = numpy.full(self._targets.shape, real("grad_loss", grad_loss), kind)
         found = _buffers.describe(grad_loss, "grad_loss", None, False)
-        _expect("grad_loss", found, self._targets.shape, self._loss_type)
+        expect("grad_loss", found, self._targets.shape, self._loss_type)
         place_of(self._world, found.owner, None)
         return found
 
@@ -86,7 +86,7 @@ class CrossEntropy:
             return result, _buffers.describe(result, "out", code, True)
         same_size = Dtype.BF16 if code == Dtype.BF16 else None
         found = _buffers.describe(out, "out", same_size, True)
-        _expect("out", found, logits.shape, code)
+        expect("out", found, logits.shape, code)
         return out, found
 
 
@@ -153,19 +153,11 @@ def _vocabulary(world: Calls, logits: Buffer, targets: Buffer, vocab_size: Optio
     place_of(world, (logits.owner, targets.owner), None)
     if not logits.shape:
         raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
-    _expect("targets", targets, logits.shape[:-1], Dtype.I64)
+    expect("targets", targets, logits.shape[:-1], Dtype.I64)
     columns = logits.shape[-1]
     vocab = columns * world._size if vocab_size is None else integer("vocab_size", vocab_size, 1, INT64_MOST)
     _expect_columns(world, columns, vocab)
     return vocab
-
-
-def _expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
-    if found.shape != tuple(shape):
-        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
-    if found.dtype != dtype:
-        names = [_dtypes.long_name(code) for code in (found.dtype, dtype)]
-        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
 
 
 def _expect_columns(world: Calls, columns: int, vocab: int) -> None:

@@ -6,7 +6,7 @@ import difflib
 import math
 import reprlib
 import sys
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from libdsc._arguments import integer
 from libdsc._raw import Average, Backend, BufferSync, Dtype, LogLevel, NonfiniteCheck, Norm, Op, Rebuild
@@ -176,8 +176,13 @@ def dtype_code(dtype: Any, argument: str = "dtype") -> Dtype:
     if found is None:
         near = _nearest(name) if isinstance(dtype, str) else ""
         meant = f'did you mean "{near}"? accepted' if near else "accepted"
-        raise TypeError(f"{argument} has element type {name}; {meant} are {ACCEPTED}")
+        raise TypeError(f"{argument} is {name!r}; {meant} are {ACCEPTED}")
     return found
+
+
+def dtype_codes(dtypes: Sequence[Any]) -> list[int]:
+    """The element types of the argument dtypes; an error names the entry that is wrong."""
+    return [dtype_code(dtype, f"dtypes[{index}]") for index, dtype in enumerate(dtypes)]
 
 
 def long_name(code: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, Optional, Union, overload
 
 from libdsc import _buffers, _dtypes, _raw, errors
 from libdsc._arguments import SIZE, boolean, integer
-from libdsc._buffers import Buffer
+from libdsc._buffers import Buffer, expect
 from libdsc._calls import Calls
 from libdsc._cross_entropy import Losses
 from libdsc._library import check, lib
@@ -268,7 +268,7 @@ class MoePlan:
     def _expected(self, x: Any, argument: str, shape: tuple[int, ...], like: Buffer, dtype: Any, writable: bool) -> Buffer:
         """An array of this shape and of the type of the rows."""
         found = _buffers.describe(x, argument, dtype, writable)
-        _expect(argument, found, shape, like.dtype)
+        expect(argument, found, shape, like.dtype)
         self._expect_host(found)
         return found
 
@@ -285,7 +285,7 @@ class MoePlan:
         if x is None:
             return None
         found = _buffers.describe(x, argument, None, writable)
-        _expect(argument, found, (*self._shape, self.top_k), _weight_type(rows))
+        expect(argument, found, (*self._shape, self.top_k), _weight_type(rows))
         self._expect_host(found)
         return found
 
@@ -299,14 +299,6 @@ def _weight_type(rows: Buffer) -> Dtype:
 
 def _address(found: Optional[Buffer]) -> Optional[int]:
     return None if found is None else found.address
-
-
-def _expect(argument: str, found: Buffer, shape: tuple[int, ...], dtype: int) -> None:
-    if found.shape != tuple(shape):
-        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
-    if found.dtype != dtype:
-        names = [_dtypes.long_name(code) for code in (found.dtype, dtype)]
-        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
 
 
 class Experts(Losses):
@@ -333,7 +325,8 @@ class Experts(Losses):
                 dimensions, one or more, are those of the tokens, which may differ between ranks.
             experts: experts of all ranks together, up to 2**24.
             capacity: most rows of each pair of expert and source rank; None: no row is dropped.
-            drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest", by weight.
+            drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest",
+                by weight, which needs a capacity.
             padded: each pair of expert and source rank has exactly capacity rows, zeros behind those that were sent.
             weights: router weights, [..., top_k] of float32; needed to drop the lightest rows.
         """
@@ -342,11 +335,11 @@ class Experts(Losses):
             if len(ids.shape) < 2:
                 hint = " (use expert_ids[:, None] for one expert per token)" if ids.shape else ""
                 raise ValueError(f"expert_ids has shape {ids.shape}; expected [..., top_k]{hint}")
-            _expect("expert_ids", ids, ids.shape, Dtype.I32)
+            expect("expert_ids", ids, ids.shape, Dtype.I32)
             options = _options(ids.shape[-1], experts, capacity, drop, padded)
             heavy = None if weights is None else _buffers.describe(weights, "weights", None, False)
             if heavy is not None:
-                _expect("weights", heavy, ids.shape, Dtype.F32)
+                expect("weights", heavy, ids.shape, Dtype.F32)
             place_of(self, (ids.owner, None if heavy is None else heavy.owner), None)
             places = ctypes.cast(ids.address, POINTER(c_int32))
             factors = None if heavy is None else ctypes.cast(heavy.address, POINTER(c_float))

@@ -100,10 +100,11 @@ def finalize_grads(
 def _step(group: Group, group_name: str, arrays: Sequence[Any], argument: str, op: OpName = "sum") -> _Step:
     if group is not None:
         expect_communicator(group_name, group)
-    elif len(arrays) > 0:
+    arrays = _buffers.list_of_arrays(argument, arrays)
+    if group is None and arrays:
         raise ValueError(f"{argument} has arrays, but {group_name} is None; expected the group that reduces them")
     buffers = [_buffers.describe(x, f"{argument}[{i}]", None, True) for i, x in enumerate(arrays)]
-    return _Step(group, buffers, list(arrays), op)
+    return _Step(group, buffers, arrays, op)
 
 
 def _reduce(step: _Step) -> None:
@@ -125,6 +126,7 @@ def _floats(x: Any, argument: str) -> _buffers.Buffer:
 
 def _biases(arrays: Sequence[Any], tokens: list[_buffers.Buffer]) -> list[_buffers.Buffer]:
     """The biases of routers, which are updated by numpy, one for each array of tokens."""
+    arrays = _buffers.list_of_arrays("expert_biases", arrays)
     if len(arrays) != len(tokens):
         raise ValueError(f"expert_biases has {len(arrays)} arrays; expected {len(tokens)}, as expert_tokens")
     biases = [_floats(x, f"expert_biases[{i}]") for i, x in enumerate(arrays)]
@@ -152,12 +154,12 @@ def _scaling(
             expect_communicator(name, group)
     if num_tokens is None:
         return lambda: None
-    count = integer("num_tokens", num_tokens, 0, INT64_MOST)
-    buffers = [_floats(x, f"grads[{i}]") for i, x in enumerate(grads)]
+    count, arrays = integer("num_tokens", num_tokens, 0, INT64_MOST), _buffers.list_of_arrays("grads", grads)
+    buffers = [_floats(x, f"grads[{i}]") for i, x in enumerate(arrays)]
 
     def scale() -> int:
         total = _total_tokens(count, pipeline, data)
-        for buffer, array in zip(buffers, grads):
+        for buffer, array in zip(buffers, arrays):
             _scale(buffer, array, 1.0 / max(total, 1))
         return total
 

@@ -42,7 +42,7 @@ class Tensors:
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise TypeError(f'{argument} is {entry!r}; expected (shape, dtype) such as ((8, 64), "float32")')
         shape = extents(f"{argument}'s shape", entry[0])
-        code = _dtypes.dtype_code(entry[1], argument)
+        code = _dtypes.dtype_code(entry[1], f"the dtype of {argument}")
         sizes = (c_int64 * max(1, len(shape)))(*shape)
         self._keep.append(sizes)
         tensor.struct_size = ctypes.sizeof(_raw.Tensor)

@@ -38,7 +38,7 @@ def plan_buckets(
     check(
         lib.dsc_bucket_plan(
             _sizes("numels", numels),
-            _array(c_int32, [_dtypes.dtype_code(dtype, "dtypes") for dtype in dtypes]),
+            _array(c_int32, _dtypes.dtype_codes(dtypes)),
             _array(c_int32, placed),
             _array(c_uint8, sparse),
             _sizes("order", order),

@@ -535,7 +535,7 @@ class MoeOptions(ctypes.Structure):
     experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
     top_k: int  # slots of each token, 1 (default) to 64
     capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
-    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default)
+    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
     padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
 
     _fields_ = [

@@ -8,7 +8,7 @@ from ctypes import byref, c_int32, c_size_t, c_void_p
 from typing import Any, Iterator, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw
-from libdsc._arguments import SIZE, Seconds, dimension, expect_communicator, integer, integers, milliseconds
+from libdsc._arguments import Seconds, dimension, expect_communicator, integer, milliseconds, sizes_of_ranks
 from libdsc._buffers import Buffer
 from libdsc._calls import Calls
 from libdsc._library import last_message, lib
@@ -18,6 +18,8 @@ from libdsc._tensor_map import c_sizes
 from libdsc._tracebacks import shown
 from libdsc._types import Array
 from libdsc._work import IN_PROGRESS
+
+MOST_BYTES = 2**60 - 1  # so that the address space holds the ring's memory, which is several times a block
 
 
 class _Handle:
@@ -52,7 +54,7 @@ class Ring:
 
     Args:
         world: the ranks that divide the sequence.
-        block_bytes: bytes of the longest block, equal on all ranks.
+        block_bytes: bytes of the longest block, 1 or more, equal on all ranks.
         grad_bytes: bytes of the longest block's gradients, for backward(); 0: there is no backward pass.
     """
 
@@ -62,7 +64,7 @@ class Ring:
         expect_communicator("world", world)
         self._world, self._pass = world, 0
         self._handle: Optional[_Handle] = None
-        self._sizes = (integer("block_bytes", block_bytes, *SIZE), integer("grad_bytes", grad_bytes, *SIZE))
+        self._sizes = (integer("block_bytes", block_bytes, 1, MOST_BYTES), integer("grad_bytes", grad_bytes, 0, MOST_BYTES))
         made = c_void_p()
         world._call(lib.dsc_ring_create, *self._sizes, byref(made))
         assert made.value is not None
@@ -180,9 +182,7 @@ class Ring:
         size, rank = self._world._size, self._world._rank
         if parts is None:
             return [block.shape] * size
-        if len(parts) != size:
-            raise ValueError(f"parts has {len(parts)} sizes; expected {size}, one per rank")
-        lengths = integers("parts", parts, *SIZE)
+        lengths = sizes_of_ranks("parts", parts, size)
         at = dimension(dim, len(block.shape), "block")
         if block.shape[at] != lengths[rank]:
             raise ValueError(f"block has {block.shape[at]} elements along dimension {at}; expected {lengths[rank]}, parts[{rank}]")

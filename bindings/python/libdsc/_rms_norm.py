@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from libdsc import _buffers, _dtypes
+from libdsc import _buffers
 from libdsc._arguments import real
-from libdsc._buffers import Buffer
+from libdsc._buffers import Buffer, expect
 from libdsc._cross_entropy import Losses
 from libdsc._library import lib
 from libdsc._streams import place_of
@@ -78,9 +78,5 @@ class Norms(Losses):
 def _described(argument: str, x: Any, dtype: Any, shape: tuple[int, ...], code: int, writable: bool) -> Buffer:
     """The place of an array of this shape and type."""
     found = _buffers.describe(x, argument, dtype, writable)
-    if found.shape != tuple(shape):
-        raise ValueError(f"{argument} has shape {found.shape}; expected {tuple(shape)}")
-    if found.dtype != code:
-        names = [_dtypes.long_name(number) for number in (found.dtype, code)]
-        raise TypeError(f"{argument} has element type {names[0]}; expected {names[1]}")
+    expect(argument, found, shape, code)
     return found

@@ -64,7 +64,7 @@ class SequenceHeads(Norms):
             empty: empty(shape, dtype) makes out; None: x.new_empty() if there is one, else numpy.empty().
             async_op: True returns a Work at once.
             dtype: what the elements are, such as "bf16" for an array of uint16.
-            stream: see Collectives.
+            stream: as Communicator says.
         """
         try:
             way = named("direction", MapDirection, direction)

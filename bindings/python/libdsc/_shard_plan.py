@@ -130,4 +130,4 @@ def _tensors(numels: Sequence[int], dtypes: Sequence[Any]) -> tuple[Any, Any]:
     if len(dtypes) != n:
         raise ValueError(f"dtypes has {len(dtypes)} entries; expected {n}, one per parameter")
     counts = (c_size_t * max(1, n))(*integers("numels", numels, *SIZE))
-    return counts, (c_int32 * max(1, n))(*[_dtypes.dtype_code(dtype, "dtypes") for dtype in dtypes])
+    return counts, (c_int32 * max(1, n))(*_dtypes.dtype_codes(dtypes))

@@ -153,7 +153,7 @@ class Sharded:
         dtype: Any = None,
     ) -> None:
         expect_communicator("world", world)
-        params = params if isinstance(params, (Mapping, list, tuple)) else list(params)
+        params = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
         leaves = flatten(params, "params")
         paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
         if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:

@@ -8,7 +8,7 @@ from ctypes import c_size_t
 from typing import Any, Callable, Literal, Optional, Sequence, Union, overload
 
 from libdsc import _buffers, _dtypes
-from libdsc._arguments import SIZE, dimension, integer, integers
+from libdsc._arguments import SIZE, dimension, integer, integers, sizes_of_ranks
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, lib
 from libdsc._memory import numpy_module
@@ -237,9 +237,7 @@ class TensorMaps(Objects):
     def _parts(self, name: str, values: Any) -> Optional[list[int]]:
         if values is None:
             return None
-        if len(values) != self._size:
-            raise ValueError(f"{name} has {len(values)} sizes; expected {self._size}, one per rank")
-        return integers(name, values, *SIZE)
+        return sizes_of_ranks(name, values, self._size)
 
 
 def _pair(chunk: Any) -> Any:

@@ -32,7 +32,7 @@ class Tensors:
         paths: Optional[Sequence[str]] = None,
     ) -> None:
         expect_communicator("comm", comm)
-        arrays = list(arrays)
+        arrays = _buffers.list_of_arrays(argument, arrays)
         paths = paths or [f"{argument}[{index}]" for index in range(len(arrays))]
         if names is not None and len(names) != len(arrays):
             raise ValueError(f"names has {len(names)} entries; expected {len(arrays)}, one per array")
@@ -102,8 +102,9 @@ def all_reduce_coalesced(
 ) -> None:
     """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
-    As all_reduce() of each array, in fewer operations. MismatchError has index and count of the first arrays of the buffer
-    that differs; verify_params() names the array also in a long list.
+    As all_reduce() of each array, in fewer operations. Where lists differ, the message of MismatchError shows what each rank
+    gave, with index and count of the first arrays of the buffer that differs, as in "[0]: 3, [1]: 4"; verify_params() names
+    the array also in a long list.
 
     Args:
         comm: the communicator.

@@ -84,13 +84,23 @@ def bind(namespace: dict[str, Any], constructed: tuple[type, ...], others: tuple
             namespace[name] = made = bound(value)
             setattr(sys.modules[value.__module__], name, made)  # pickle looks there
         elif isinstance(value, type) and not issubclass(value, (Exception, enum.Enum)):
-            others += tuple(base for base in value.__mro__ if base.__module__.startswith("libdsc."))
+            bases = tuple(base for base in value.__mro__ if base.__module__.startswith("libdsc."))
+            for base in bases[1:]:
+                _name_after(value.__name__, base)
+            others += bases
     for kind in dict.fromkeys(others):
         names = _CALLED + (("__init__",) if kind in constructed else ())
         for name, value in list(vars(kind).items()):
             replaced = _bound_member(value) if name in names or not name.startswith("_") else None
             if replaced is not None:
                 setattr(kind, name, replaced)
+
+
+def _name_after(public: str, base: type) -> None:
+    """Names the methods of a base after the class that programs know, as Python's own errors about arguments show it."""
+    for value in vars(base).values():
+        if isinstance(value, types.FunctionType):
+            value.__qualname__ = f"{public}.{value.__name__}"
 
 
 def _bound_member(value: Any) -> Optional[Any]:

@@ -70,12 +70,13 @@ typedef struct dsc_moe_plan dsc_moe_plan_t;
 
 /** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
 typedef struct dsc_moe_options {
-  size_t struct_size;  /**< size of this struct as the caller compiled it */
-  size_t experts;      /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
-  size_t top_k;        /**< slots of each token, 1 (default) to 64 */
-  size_t capacity;     /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
-  dsc_moe_drop_t drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default) */
-  int32_t padded;      /**< 1: each pair of expert and source rank has exactly capacity rows; 0 (default) */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  size_t experts;     /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
+  size_t top_k;       /**< slots of each token, 1 (default) to 64 */
+  size_t capacity;    /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
+  dsc_moe_drop_t
+      drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity */
+  int32_t padded; /**< 1: each pair of expert and source rank has exactly capacity rows; 0 (default) */
 } dsc_moe_options_t;
 
 /** @brief What a plan knows of this rank. */
@@ -113,8 +114,8 @@ DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t str
  * @param[in] expert_ids tokens x top_k numbers of experts, -1 for a slot that goes nowhere; may name an
  * expert twice for a token
  * @param[in] tokens of this rank, 0 or more; may differ between ranks
- * @param[in] weights tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST with a capacity; otherwise not
- * read, may be NULL
+ * @param[in] weights tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST; otherwise not read, may be
+ * NULL
  * @param[out] plan the new plan; NULL after a failure
  *
  * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to

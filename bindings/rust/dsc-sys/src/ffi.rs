@@ -798,7 +798,7 @@ pub struct dsc_moe_options_t {
     pub top_k: usize,
     /// most rows of each pair of expert and source rank; 0 (default): all are kept
     pub capacity: usize,
-    /// which rows are dropped; DSC_MOE_DROP_LATEST (default)
+    /// which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
     pub drop: dsc_moe_drop_t,
     /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
     pub padded: i32,
@@ -3553,8 +3553,8 @@ extern "C" {
     /// - `expert_ids` (in): tokens x top_k numbers of experts, -1 for a slot that goes nowhere; may
     ///   name an expert twice for a token
     /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST with a capacity;
-    ///   otherwise not read, may be NULL
+    /// - `weights` (in): tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST; otherwise not
+    ///   read, may be NULL
     /// - `plan` (out): the new plan; NULL after a failure
     ///
     /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to

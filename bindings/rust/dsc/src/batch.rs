@@ -53,7 +53,7 @@ impl<'scope, 'env> Batch<'scope, 'env> {
         let mut refused: Option<Error> = None;
         for (operation, send, recv) in self.noted {
             // SAFETY: the caller answers for the buffers.
-            let noted = unsafe { launch_in_turn(comm, operation, send, recv, ptr::null_mut(), ptr::null_mut()) };
+            let noted = unsafe { launch_in_turn(comm, &operation, send, recv, ptr::null_mut(), ptr::null_mut()) };
             refused = refused.or_else(|| noted.err());
         }
         // SAFETY: the library checks the handle, and work outlives the call.

@@ -213,10 +213,10 @@ impl Comm {
         let (send, recv) = (request.spans)(&mut request.buffers);
         if send.is_on_device() || recv.is_on_device() {
             // SAFETY: the call ends when the device is done with the buffers, which the request holds until then.
-            return unsafe { complete(self, request.operation, send, recv) };
+            return unsafe { complete(self, &request.operation, send, recv) };
         }
         // SAFETY: without a work object the call ends before the buffers, which the request holds until then.
-        unsafe { launch(self, request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
+        unsafe { launch(self, &request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
     }
 
     /// Puts an operation on memory of the GPU onto a stream, and nothing waits for it but what comes on that stream
@@ -238,6 +238,6 @@ impl Comm {
     pub unsafe fn enqueue<B>(&self, mut request: Request<B>, stream: Stream<'_>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
         // SAFETY: the caller's promise.
-        unsafe { launch(self, request.operation, send, recv, stream.as_raw(), ptr::null_mut()) }
+        unsafe { launch(self, &request.operation, send, recv, stream.as_raw(), ptr::null_mut()) }
     }
 }

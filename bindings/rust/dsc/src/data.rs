@@ -128,6 +128,8 @@ slices! {
     [T: Element] crate::memory::SharedBuffer<T>,
 }
 
+impl<B: Sealed> Sealed for Option<B> {} // buffers that may be missing, as a result that only some programs need
+
 impl<D: Data + ?Sized> Sealed for &D {}
 impl<D: Data + ?Sized> Data for &D {
     type Kind = D::Kind;

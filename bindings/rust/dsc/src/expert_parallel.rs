@@ -186,18 +186,8 @@ impl MoePlan<'_> {
         X: Data + ?Sized,
         R: DataMut<Kind = X::Kind> + ?Sized,
     {
-        const OP: &str = "moe_dispatch";
-        let (from, to) = (tokens.span(), rows.span_mut());
-        self.expect(OP, "tokens", from, self.tokens(), hidden)?;
-        self.expect_like(OP, "rows", to, self.rows(), hidden, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
-        // SAFETY: the lengths were compared; rows is borrowed mutably, and the call returns when it is complete.
-        let result = unsafe {
-            let (dtype, payload) = (from.dtype.number(), payload.number());
-            sys::dsc_moe_dispatch(plan, from.ptr, hidden, dtype, payload, to.ptr, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        // SAFETY: the buffers are borrowed until the call returns, when it is complete.
+        unsafe { self.launch_dispatch(tokens.span(), hidden, payload, rows.span_mut(), ptr::null_mut()) }
     }
 
     /// Computes the gradients of [`dispatch`](MoePlan::dispatch): each token gets the sum of those of its rows. Collective.
@@ -207,18 +197,9 @@ impl MoePlan<'_> {
         G: Data + ?Sized,
         T: DataMut<Kind = G::Kind> + ?Sized,
     {
-        const OP: &str = "moe_dispatch_backward";
         let (from, to) = (row_gradients.span(), token_gradients.span_mut());
-        self.expect(OP, "row_gradients", from, self.rows(), hidden)?;
-        self.expect_like(OP, "token_gradients", to, self.tokens(), hidden, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
         // SAFETY: as in dispatch().
-        let result = unsafe {
-            let dtype = from.dtype.number();
-            sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        unsafe { self.launch_dispatch_backward(from, hidden, to, ptr::null_mut()) }
     }
 
     /// Sends the rows of the experts back, and sums those of each token with their weights. Collective.
@@ -240,23 +221,9 @@ impl MoePlan<'_> {
         O: DataMut<Kind = R::Kind> + ?Sized,
         K: DataMut<Kind = R::Kind> + ?Sized,
     {
-        const OP: &str = "moe_combine";
-        let (from, to) = (rows.span(), out.span_mut());
         let (factors, kept) = (weights.map(|w| w.span()), returned.map(|kept| kept.span_mut()));
-        self.expect(OP, "rows", from, self.rows(), hidden)?;
-        self.expect_like(OP, "out", to, self.tokens(), hidden, from.dtype)?;
-        self.expect_weights(OP, "weights", factors, from.dtype)?;
-        if let Some(kept) = kept {
-            self.expect_like(OP, "returned", kept, self.slots(), hidden, from.dtype)?;
-        }
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
         // SAFETY: as in dispatch().
-        let result = unsafe {
-            let (dtype, kept) = (from.dtype.number(), address(kept));
-            sys::dsc_moe_combine(plan, from.ptr, address(factors), hidden, dtype, to.ptr, kept, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        unsafe { self.launch_combine(rows.span(), factors, hidden, out.span_mut(), kept, ptr::null_mut()) }
     }
 
     /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, where the experts are. Collective.
@@ -278,35 +245,122 @@ impl MoePlan<'_> {
         R: DataMut<Kind = G::Kind> + ?Sized,
         V: DataMut + ?Sized,
     {
+        let (from, factors) = (out_gradients.span(), weights.map(|w| w.span()));
+        let of_weights = of_weights.map(|(kept, written)| (kept.span(), written.span_mut()));
+        // SAFETY: as in dispatch().
+        unsafe {
+            self.launch_combine_backward(from, factors, hidden, row_gradients.span_mut(), of_weights, ptr::null_mut())
+        }
+    }
+
+    /// Checks the buffers of dispatch() and calls the library.
+    ///
+    /// # Safety
+    ///
+    /// The buffers must be valid, rows for writing, and reached through nothing else until the call is complete.
+    pub(crate) unsafe fn launch_dispatch(
+        &mut self,
+        tokens: Span,
+        hidden: usize,
+        payload: MoePayload,
+        rows: Span,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> Result<()> {
+        const OP: &str = "moe_dispatch";
+        self.expect(OP, "tokens", tokens, self.tokens(), hidden)?;
+        self.expect_like(OP, "rows", rows, self.rows(), hidden, tokens.dtype)?;
+        let _turn = self.comm.turn(OP)?;
+        let (plan, dtype, none) = (self.handle.raw(), tokens.dtype.number(), ptr::null_mut());
+        // SAFETY: the lengths were compared; the rest is the caller's promise.
+        let result =
+            unsafe { sys::dsc_moe_dispatch(plan, tokens.ptr, hidden, dtype, payload.number(), rows.ptr, none, work) };
+        self.comm.check(result, OP)
+    }
+
+    /// Checks the buffers of dispatch_backward() and calls the library.
+    ///
+    /// # Safety
+    ///
+    /// As for launch_dispatch().
+    pub(crate) unsafe fn launch_dispatch_backward(
+        &mut self,
+        row_gradients: Span,
+        hidden: usize,
+        token_gradients: Span,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> Result<()> {
+        const OP: &str = "moe_dispatch_backward";
+        let (from, to) = (row_gradients, token_gradients);
+        self.expect(OP, "row_gradients", from, self.rows(), hidden)?;
+        self.expect_like(OP, "token_gradients", to, self.tokens(), hidden, from.dtype)?;
+        let _turn = self.comm.turn(OP)?;
+        let (plan, dtype, none) = (self.handle.raw(), from.dtype.number(), ptr::null_mut());
+        // SAFETY: as in launch_dispatch().
+        let result = unsafe { sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, none, work) };
+        self.comm.check(result, OP)
+    }
+
+    /// Checks the buffers of combine() and calls the library.
+    ///
+    /// # Safety
+    ///
+    /// As for launch_dispatch().
+    pub(crate) unsafe fn launch_combine(
+        &mut self,
+        rows: Span,
+        weights: Option<Span>,
+        hidden: usize,
+        out: Span,
+        returned: Option<Span>,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> Result<()> {
+        const OP: &str = "moe_combine";
+        self.expect(OP, "rows", rows, self.rows(), hidden)?;
+        self.expect_like(OP, "out", out, self.tokens(), hidden, rows.dtype)?;
+        self.expect_weights(OP, "weights", weights, rows.dtype)?;
+        self.expect_returned(OP, returned, hidden, rows.dtype)?;
+        let _turn = self.comm.turn(OP)?;
+        let (plan, dtype, none) = (self.handle.raw(), rows.dtype.number(), ptr::null_mut());
+        let (factors, kept) = (address(weights), address(returned));
+        // SAFETY: as in launch_dispatch().
+        let result = unsafe { sys::dsc_moe_combine(plan, rows.ptr, factors, hidden, dtype, out.ptr, kept, none, work) };
+        self.comm.check(result, OP)
+    }
+
+    /// Checks the buffers of combine_backward() and calls the library.
+    ///
+    /// # Safety
+    ///
+    /// As for launch_dispatch().
+    pub(crate) unsafe fn launch_combine_backward(
+        &mut self,
+        out_gradients: Span,
+        weights: Option<Span>,
+        hidden: usize,
+        row_gradients: Span,
+        of_weights: Option<(Span, Span)>,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> Result<()> {
         const OP: &str = "moe_combine_backward";
-        let (from, to) = (out_gradients.span(), row_gradients.span_mut());
-        let factors = weights.map(|w| w.span());
+        let (from, to) = (out_gradients, row_gradients);
+        let (kept, written) = (of_weights.map(|both| both.0), of_weights.map(|both| both.1));
         self.expect(OP, "out_gradients", from, self.tokens(), hidden)?;
         self.expect_like(OP, "row_gradients", to, self.rows(), hidden, from.dtype)?;
-        self.expect_weights(OP, "weights", factors, from.dtype)?;
-        let of_weights = of_weights.map(|(kept, written)| (kept.span(), written.span_mut()));
-        let (kept, written) = (of_weights.map(|both| both.0), of_weights.map(|both| both.1));
-        if let Some(kept) = kept {
-            self.expect_like(OP, "returned", kept, self.slots(), hidden, from.dtype)?;
-        }
+        self.expect_weights(OP, "weights", weights, from.dtype)?;
+        self.expect_returned(OP, kept, hidden, from.dtype)?;
         self.expect_weights(OP, "weight_gradients", written, from.dtype)?;
         let _turn = self.comm.turn(OP)?;
-        // SAFETY: as in dispatch().
+        let (plan, dtype, none) = (self.handle.raw(), from.dtype.number(), ptr::null_mut());
+        let (factors, kept, written) = (address(weights), address(kept), address(written));
+        // SAFETY: as in launch_dispatch().
         let result = unsafe {
-            sys::dsc_moe_combine_backward(
-                self.handle.raw(),
-                from.ptr,
-                address(factors),
-                address(kept),
-                hidden,
-                from.dtype.number(),
-                to.ptr,
-                address(written),
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
+            sys::dsc_moe_combine_backward(plan, from.ptr, factors, kept, hidden, dtype, to.ptr, written, none, work)
         };
         self.comm.check(result, OP)
+    }
+
+    pub(crate) fn comm(&self) -> &Comm {
+        self.comm
     }
 
     fn slots(&self) -> usize {
@@ -329,6 +383,10 @@ impl MoePlan<'_> {
     fn expect_weights(&self, op: &str, name: &str, found: Option<Span>, rows: Dtype) -> Result<()> {
         let wanted = if rows == Dtype::F64 { Dtype::F64 } else { Dtype::F32 };
         found.map_or(Ok(()), |found| self.expect_like(op, name, found, self.slots(), 1, wanted))
+    }
+
+    fn expect_returned(&self, op: &str, found: Option<Span>, hidden: usize, dtype: Dtype) -> Result<()> {
+        found.map_or(Ok(()), |found| self.expect_like(op, "returned", found, self.slots(), hidden, dtype))
     }
 
     fn expect_type(&self, op: &str, name: &str, found: Span, dtype: Dtype) -> Result<()> {

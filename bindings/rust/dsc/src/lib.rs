@@ -56,6 +56,7 @@ mod data;
 mod device;
 mod error;
 mod expert_parallel;
+mod expert_parallel_scope;
 mod group;
 mod handles;
 mod hook;

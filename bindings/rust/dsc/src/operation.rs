@@ -9,9 +9,10 @@ use crate::convert::number;
 use crate::data::Span;
 use crate::error::{Error, Result};
 use crate::numbers::Op;
+use crate::tensor_map::Step;
 
 /// What to do, without the buffers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Operation {
     AllReduce(Op),
     Broadcast { root: usize },
@@ -26,11 +27,12 @@ pub(crate) enum Operation {
     Barrier,
     Send { peer: usize },
     Recv { peer: usize },
+    TensorMap(Box<Step>),
 }
 
 impl Operation {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+    pub(crate) fn name(&self) -> &'static str {
+        match *self {
             Operation::AllReduce(_) => "all_reduce",
             Operation::Broadcast { .. } => "broadcast",
             Operation::AllGather | Operation::AllGatherInPlace => "all_gather",
@@ -42,18 +44,20 @@ impl Operation {
             Operation::Barrier => "barrier",
             Operation::Send { .. } => "send",
             Operation::Recv { .. } => "recv",
+            Operation::TensorMap(_) => "tensor_map",
         }
     }
 
     /// Replaces the buffers of an operation in place by those that the C interface wants, and checks lengths.
-    fn fit(self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
+    fn fit(&self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
         let (size, rank) = (comm.size(), comm.rank());
-        let (send, recv) = match self {
+        let (send, recv) = match *self {
             Operation::AllGatherInPlace => (self.own_part(recv, size, rank)?, recv),
             Operation::ReduceScatterInPlace(_) => (send, self.own_part(send, size, rank)?),
             _ => (send, recv),
         };
-        match self {
+        match *self {
+            Operation::TensorMap(ref step) => step.check(comm, send, recv)?,
             Operation::AllReduce(_) | Operation::Broadcast { .. } => self.expect(recv, "recv", send, "send", 1)?,
             Operation::AllGather => self.expect(recv, "recv", send, "send", size)?,
             Operation::ReduceScatter(_) => self.expect(send, "send", recv, "recv", size)?,
@@ -69,12 +73,12 @@ impl Operation {
     }
 
     /// Refuses buffers that do not fit, as starting the operation would.
-    pub(crate) fn check(self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
+    pub(crate) fn check(&self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
         self.fit(comm, send, recv).map(drop).map_err(|error| error.in_op(self.name()))
     }
 
     /// The part of a buffer of size equal parts that belongs to this rank.
-    fn own_part(self, whole: Span, size: usize, rank: usize) -> Result<Span> {
+    fn own_part(&self, whole: Span, size: usize, rank: usize) -> Result<Span> {
         if whole.count % size != 0 {
             let text = format!("{} elements cannot be divided among {} ranks", whole.count, size);
             return Err(Error::invalid(format!("{}: {}", self.name(), text)));
@@ -84,7 +88,7 @@ impl Operation {
     }
 
     /// The larger buffer must have so many times the elements of the other one, of the same type.
-    fn expect(self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
+    fn expect(&self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
         if large.dtype != small.dtype {
             let types = format!("{:?}; {} is of {:?}", large.dtype, small_name, small.dtype);
             return Err(Error::invalid(format!("{}: {} is of {}", self.name(), large_name, types)));
@@ -107,7 +111,7 @@ impl Operation {
 /// The buffers must be valid, recv for writing, and reached through nothing else until the operation is complete.
 pub(crate) unsafe fn launch(
     comm: &Comm,
-    operation: Operation,
+    operation: &Operation,
     send: Span,
     recv: Span,
     stream: *mut c_void,
@@ -125,7 +129,7 @@ pub(crate) unsafe fn launch(
 /// Launches an operation as launch() does; between the begin and the end of a batch, until the end's work object is complete.
 pub(crate) unsafe fn launch_in_turn(
     comm: &Comm,
-    operation: Operation,
+    operation: &Operation,
     send: Span,
     recv: Span,
     stream: *mut c_void,
@@ -136,7 +140,8 @@ pub(crate) unsafe fn launch_in_turn(
     let (from, to, dtype) = (send.ptr, recv.ptr, recv.dtype.number());
     // SAFETY: the caller answers for the buffers; fit() has checked that they are as long as the counts say.
     let result = unsafe {
-        match operation {
+        match *operation {
+            Operation::TensorMap(ref step) => step.launch(comm, send, recv, stream, work),
             Operation::AllReduce(op) => sys::dsc_all_reduce(c, from, to, recv.count, dtype, op.number(), stream, work),
             Operation::Broadcast { root } => {
                 sys::dsc_broadcast(c, from, to, recv.count, dtype, number("root", root)?, stream, work)

@@ -36,7 +36,7 @@ fn in_place<B: DataMut>(buffers: B, operation: Operation) -> Request<B> {
     Request { buffers, operation, spans }
 }
 
-fn pair<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, operation: Operation) -> Request<(S, R)> {
+pub(crate) fn pair<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, operation: Operation) -> Request<(S, R)> {
     Request { buffers: (send, recv), operation, spans: |(send, recv)| (send.span(), recv.span_mut()) }
 }
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dsc_sys as sys;
+
 use crate::awaiting::poll_completion;
 use crate::batch::Batch;
 use crate::comm::Comm;
@@ -21,10 +23,11 @@ use crate::data::{Data, Element, Raw, Sealed};
 use crate::device::{DeviceSlice, Stream};
 use crate::error::Result;
 use crate::request::Request;
-use crate::started::{start, start_batch, Held, Started};
+use crate::started::{start, start_batch, start_call, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
-/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing.
+/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing; and what operations of
+/// a [`MoePlan`](crate::MoePlan) give back, of which one may be missing.
 pub trait Borrowed: SealedBuffers {}
 
 impl Borrowed for () {}
@@ -32,6 +35,7 @@ impl<D: Data + ?Sized> Borrowed for &D {}
 impl<D: Data + ?Sized> Borrowed for &mut D {}
 impl<B: Borrowed + Data<Kind = u8>> Borrowed for Raw<B> {}
 impl<T: Element> Borrowed for DeviceSlice<'_, T> {}
+impl<B: Borrowed + Sealed> Borrowed for Option<B> {}
 impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
@@ -138,9 +142,29 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.forget_completed();
         // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope waits
         // for the operation.
-        let (started, held) = unsafe { start(self.comm, request, stream)? };
+        Ok(self.keep(unsafe { start(self.comm, request, stream)? }))
+    }
+
+    /// Starts what no request describes: a call of the library that gives a work object.
+    pub(crate) fn start_call<B: Borrowed + 'scope>(
+        &'scope self,
+        op: &'static str,
+        buffers: B,
+        call: impl FnOnce(&mut B, *mut *mut sys::dsc_work_t) -> Result<()>,
+    ) -> Result<ScopedWork<'scope, B>> {
+        self.forget_completed();
+        Ok(self.keep(start_call(self.comm, op, buffers, call)?))
+    }
+
+    /// From here on the end of the scope waits for the operation.
+    fn keep<B: Borrowed + 'scope>(&'scope self, (started, held): (Arc<Started>, Held<B>)) -> ScopedWork<'scope, B> {
         self.started.borrow_mut().push_back(started.clone());
-        Ok(ScopedWork { started, held: Some(held), scope: PhantomData })
+        ScopedWork { started, held: Some(held), scope: PhantomData }
+    }
+
+    /// The communicator of its operations.
+    pub(crate) fn comm(&self) -> &'env Comm {
+        self.comm
     }
 
     /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. What is returned stands

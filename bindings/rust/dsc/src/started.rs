@@ -134,14 +134,26 @@ pub(crate) unsafe fn start<B>(
     stream: *mut c_void,
 ) -> Result<(Arc<Started>, Held<B>)> {
     let Request { buffers, operation, spans } = request;
+    start_call(comm, operation.name(), buffers, |buffers, work| {
+        let (send, recv) = spans(buffers);
+        let stream = if stream.is_null() { send.default_stream(recv) } else { stream };
+        // SAFETY: the caller keeps the buffers until the operation is complete.
+        unsafe { launch(comm, &operation, send, recv, stream, work) }
+    })
+}
+
+/// Calls the library with buffers that are where they stay, and takes over the work object that it makes.
+pub(crate) fn start_call<B>(
+    comm: &Comm,
+    op: &'static str,
+    buffers: B,
+    call: impl FnOnce(&mut B, *mut *mut sys::dsc_work_t) -> Result<()>,
+) -> Result<(Arc<Started>, Held<B>)> {
     let mut held = Held::new(buffers);
-    // SAFETY: it was made with a value just now.
-    let (send, recv) = spans(unsafe { held.0.assume_init_mut() });
-    let stream = if stream.is_null() { send.default_stream(recv) } else { stream };
     let mut work = ptr::null_mut();
-    // SAFETY: the caller keeps the buffers until the operation is complete.
-    unsafe { launch(comm, operation, send, recv, stream, &mut work)? };
-    Ok((adopt(comm, work, operation.name())?, held))
+    // SAFETY: it was made with a value just now.
+    call(unsafe { held.0.assume_init_mut() }, &mut work)?;
+    Ok((adopt(comm, work, op)?, held))
 }
 
 /// Carries out an operation on memory of a device, on its default stream, and waits for its end.
@@ -149,7 +161,7 @@ pub(crate) unsafe fn start<B>(
 /// # Safety
 ///
 /// As launch().
-pub(crate) unsafe fn complete(comm: &Comm, operation: Operation, send: Span, recv: Span) -> Result<()> {
+pub(crate) unsafe fn complete(comm: &Comm, operation: &Operation, send: Span, recv: Span) -> Result<()> {
     let mut work = ptr::null_mut();
     // SAFETY: the caller's promise.
     unsafe { launch(comm, operation, send, recv, send.default_stream(recv), &mut work)? };

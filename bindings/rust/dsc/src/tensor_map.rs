@@ -1,5 +1,6 @@
 //! The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
 
+use std::ffi::c_void;
 use std::ptr;
 
 use dsc_sys as sys;
@@ -7,7 +8,9 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::data::{Data, DataMut, Span};
 use crate::error::{check, Error, Result};
-use crate::numbers::Mapping;
+use crate::numbers::{Dtype, Mapping};
+use crate::operation::Operation;
+use crate::request::{pair, Request};
 
 const OP: &str = "tensor_map";
 
@@ -29,6 +32,28 @@ const OP: &str = "tensor_map";
 /// let mut gradient = vec![0.0f32; tokens * 3];
 /// map.backward(&world, &whole, &mut gradient)?; // the sum over the ranks, of this rank's columns
 /// assert_eq!(gradient[0], world.size() as f32);
+/// world.finalize()
+/// # }
+/// ```
+///
+/// A step also runs beside the program: [`forward_request`](TensorMap::forward_request) describes it for
+/// [`Scope::start`](crate::Scope::start), [`Comm::start`] and batches.
+///
+/// ```
+/// use dsc::{Mapping, TensorMap};
+///
+/// # fn main() -> dsc::Result<()> {
+/// let world = dsc::init()?;
+/// let map = TensorMap::new(Mapping::GatherReduce, 4, 6 * world.size(), 1);
+/// let (x, mut whole) = ([1.0f32; 4 * 6], vec![0.0f32; 4 * 6 * world.size()]);
+/// world.scope(|scope| {
+///     let (first, second) = (map.clone().chunk(0, 2), map.clone().chunk(1, 2));
+///     let work = scope.start(first.forward_request(&x, &mut whole))?;
+///     let (x, whole) = work.wait()?; // the first two of four rows of all ranks; the program computed meanwhile
+///     scope.start(second.forward_request(x, whole))?;
+///     Ok(()) // the end of the scope waits
+/// })?;
+/// assert_eq!(whole, vec![1.0; whole.len()]);
 /// world.finalize()
 /// # }
 /// ```
@@ -104,67 +129,86 @@ impl TensorMap {
         self.step(comm, sys::DSC_MAP_BACKWARD, send.span(), recv.span_mut())
     }
 
+    /// Describes the step for activations, to be started later.
+    pub fn forward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
+        self.request(sys::DSC_MAP_FORWARD, send, recv)
+    }
+
+    /// Describes the step for gradients, to be started later.
+    pub fn backward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
+        self.request(sys::DSC_MAP_BACKWARD, send, recv)
+    }
+
+    fn request<S: Data, R: DataMut<Kind = S::Kind>>(&self, direction: i32, send: S, recv: R) -> Request<(S, R)> {
+        pair(send, recv, Operation::TensorMap(Box::new(Step { map: self.clone(), direction })))
+    }
+
     fn step(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
+        self.check(comm, direction, from, to)?;
+        let _turn = comm.turn(OP)?;
+        let (dtype, stream) = (to.dtype, from.default_stream(to));
+        comm.run_blocks(OP, from, to, |work| {
+            // SAFETY: the buffers were checked, and are borrowed until the call ends.
+            unsafe { self.launch(comm, direction, from.ptr, to.ptr, dtype, stream, work) }
+        })
+    }
+
+    /// Refuses lists and buffers that do not fit.
+    fn check(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
         self.check_lists(comm)?;
         let (goes_in, comes_out) = self.holds(direction);
         self.expect(comm, "send", from, goes_in)?;
         self.expect(comm, "recv", to, comes_out)?;
-        if from.dtype != to.dtype {
-            return Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)));
+        if from.dtype == to.dtype {
+            return Ok(());
         }
-        let _turn = comm.turn(OP)?;
-        let (mapping, dtype, stream) = (self.mapping.number(), to.dtype.number(), from.default_stream(to));
+        Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)))
+    }
+
+    /// Calls the library, which does not keep the lists.
+    ///
+    /// # Safety
+    ///
+    /// check() must have found that lists and buffers fit; the buffers must be valid until the operation is complete.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn launch(
+        &self,
+        comm: &Comm,
+        direction: i32,
+        from: *const c_void,
+        to: *mut c_void,
+        dtype: Dtype,
+        stream: *mut c_void,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> sys::dsc_result_t {
+        let (c, mapping, dtype) = (comm.raw(), self.mapping.number(), dtype.number());
+        let (outer, dim, inner) = (self.outer, self.dim, self.inner);
         let other = self.other_parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
-        comm.run_blocks(OP, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
-            // per rank.
-            unsafe {
-                match (&self.parts, self.chunk) {
-                    (None, Some((chunk, chunks))) => sys::dsc_tensor_map_chunk(
-                        comm.raw(),
-                        mapping,
-                        direction,
-                        from.ptr,
-                        to.ptr,
-                        self.outer,
-                        self.dim,
-                        self.inner,
-                        chunk,
-                        chunks,
-                        dtype,
-                        stream,
-                        work,
-                    ),
-                    (None, None) => sys::dsc_tensor_map(
-                        comm.raw(),
-                        mapping,
-                        direction,
-                        from.ptr,
-                        to.ptr,
-                        self.outer,
-                        self.dim,
-                        self.inner,
-                        dtype,
-                        stream,
-                        work,
-                    ),
-                    (Some(parts), _) => sys::dsc_tensor_map_v(
-                        comm.raw(),
-                        mapping,
-                        direction,
-                        from.ptr,
-                        to.ptr,
-                        self.outer,
-                        parts.as_ptr(),
-                        other,
-                        self.inner,
-                        dtype,
-                        stream,
-                        work,
-                    ),
+        // SAFETY: the caller's promise; the lists have one size per rank.
+        unsafe {
+            match (&self.parts, self.chunk) {
+                (None, Some((number, of))) => sys::dsc_tensor_map_chunk(
+                    c, mapping, direction, from, to, outer, dim, inner, number, of, dtype, stream, work,
+                ),
+                (None, None) => {
+                    sys::dsc_tensor_map(c, mapping, direction, from, to, outer, dim, inner, dtype, stream, work)
                 }
+                (Some(parts), _) => sys::dsc_tensor_map_v(
+                    c,
+                    mapping,
+                    direction,
+                    from,
+                    to,
+                    outer,
+                    parts.as_ptr(),
+                    other,
+                    inner,
+                    dtype,
+                    stream,
+                    work,
+                ),
             }
-        })
+        }
     }
 
     fn divides_sequence(&self) -> bool {
@@ -238,6 +282,36 @@ impl TensorMap {
         }
         let wanted = count.map_or("more than fit the address space".to_owned(), |count| count.to_string());
         Err(wrong(format!("{} has {} elements; expected {}", name, buffer.count, wanted)))
+    }
+}
+
+/// A mapping in one direction, as an operation that is described first and started later.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    map: TensorMap,
+    direction: i32,
+}
+
+impl Step {
+    pub(crate) fn check(&self, comm: &Comm, from: Span, to: Span) -> Result<()> {
+        self.map.check(comm, self.direction, from, to)
+    }
+
+    /// Starts it on buffers that check() has seen.
+    ///
+    /// # Safety
+    ///
+    /// As for every operation: the buffers must be valid until it is complete.
+    pub(crate) unsafe fn launch(
+        &self,
+        comm: &Comm,
+        from: Span,
+        to: Span,
+        stream: *mut c_void,
+        work: *mut *mut sys::dsc_work_t,
+    ) -> sys::dsc_result_t {
+        // SAFETY: the caller's promise.
+        unsafe { self.map.launch(comm, self.direction, from.ptr, to.ptr, to.dtype, stream, work) }
     }
 }
 

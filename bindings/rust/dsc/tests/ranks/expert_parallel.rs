@@ -90,6 +90,75 @@ fn capacity_drops_the_lightest() {
     });
 }
 
+/// What the exchanges of a layer give, each run to its end or beside the program.
+fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
+    let (tokens, experts, weights) = layer(world.rank());
+    let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, 2)).unwrap();
+    let of_slots = vec![0f64; experts.len() * HIDDEN];
+    let (mut rows, mut out, mut returned) = (vec![0f64; plan.rows() * HIDDEN], vec![0f64; tokens.len()], of_slots);
+    let (mut row_gradients, mut weight_gradients) = (rows.clone(), vec![0f64; weights.len()]);
+    let mut gradients = out.clone();
+    if !beside {
+        plan.dispatch(&tokens, HIDDEN, MoePayload::Plain, &mut rows).unwrap();
+        plan.combine(&rows, Some(&weights), HIDDEN, &mut out, Some(&mut returned)).unwrap();
+        let of_weights = Some((&returned, &mut weight_gradients));
+        plan.combine_backward(&out, Some(&weights), HIDDEN, &mut row_gradients, of_weights).unwrap();
+        plan.dispatch_backward(&row_gradients, HIDDEN, &mut gradients).unwrap();
+        return [rows, out, row_gradients, weight_gradients, gradients];
+    }
+    world
+        .scope(|scope| {
+            let (_, rows) = plan.start_dispatch(scope, &tokens, HIDDEN, MoePayload::Plain, &mut rows)?.wait()?;
+            let kept = Some(&mut returned);
+            let (out, kept) = plan.start_combine(scope, &*rows, Some(&weights), HIDDEN, &mut out, kept)?.wait()?;
+            let of_weights = kept.map(|kept| (&*kept, &mut weight_gradients));
+            let work =
+                plan.start_combine_backward(scope, &*out, Some(&weights), HIDDEN, &mut row_gradients, of_weights)?;
+            let (row_gradients, _) = work.wait()?;
+            plan.start_dispatch_backward(scope, &*row_gradients, HIDDEN, &mut gradients)?;
+            drop(plan); // the call goes on, and the end of the scope waits for it
+            Ok(())
+        })
+        .unwrap();
+    [rows, out, row_gradients, weight_gradients, gradients]
+}
+
+#[test]
+fn exchanges_beside_the_program_give_the_same() {
+    for size in [1, 3] {
+        ranks(size, |world| {
+            assert_eq!(exchanged(&world, true), exchanged(&world, false));
+            world.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_plan_has_one_exchange_in_progress() {
+    ranks(2, |world| {
+        let group = world.split(Some(0), 0).unwrap().unwrap();
+        let mut plan = world.moe_plan(&[0, 1], None, &MoeOptions::new(2, 1)).unwrap();
+        let (mut rows, mut more) = (vec![0f32; plan.rows()], vec![0f32; plan.rows()]);
+        world
+            .scope(|scope| {
+                let work = plan.start_dispatch(scope, &[1f32, 2.], 1, MoePayload::Plain, &mut rows)?;
+                let error = plan.dispatch(&[1f32, 2.], 1, MoePayload::Plain, &mut more).unwrap_err();
+                assert_eq!((error.code, error.op.as_deref()), (ErrorCode::State, Some("moe_dispatch")));
+                work.wait()?;
+                plan.dispatch(&[1f32, 2.], 1, MoePayload::Plain, &mut more)
+            })
+            .unwrap();
+        assert_eq!(rows, more);
+        let text = group
+            .scope(|scope| plan.start_dispatch(scope, &[1f32, 2.], 1, MoePayload::Plain, &mut rows).map(drop))
+            .unwrap_err()
+            .message;
+        assert!(text.contains("expected that of the plan, \"world\""), "{}", text);
+        drop((plan, group));
+        world.finalize().unwrap();
+    });
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     ranks(1, |world| {

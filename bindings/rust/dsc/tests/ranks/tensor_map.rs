@@ -56,6 +56,32 @@ fn chunks_add_up_to_the_whole() {
 }
 
 #[test]
+fn steps_run_beside_the_program() {
+    ranks(3, |world| {
+        let rank = world.rank() as f32;
+        let map = TensorMap::new(Mapping::GatherReduce, 1, 6, 1);
+        let (x, mut whole) = ([rank, rank + 10.0], [0.0f32; 6]);
+        world
+            .scope(|scope| {
+                let (_, whole) = scope.start(map.forward_request(&x, &mut whole))?.wait()?;
+                assert_eq!(*whole, [0.0, 10.0, 1.0, 11.0, 2.0, 12.0]);
+                let gradient = world.start(map.backward_request(whole.to_vec(), vec![0.0f32; 2]))?.wait()?.1;
+                assert_eq!(gradient, [rank * 3.0, (rank + 10.0) * 3.0]);
+                Ok(())
+            })
+            .unwrap();
+        let uneven = TensorMap::uneven(Mapping::Gather, 1, &[1, 2, 3], 1);
+        let (part, mut all) = (vec![world.rank() as i64; world.rank() + 1], [9i64; 6]);
+        world.batch(|batch| batch.add(uneven.forward_request(&part, &mut all))).unwrap();
+        assert_eq!(all, [0, 1, 1, 2, 2, 2]);
+        let error = world.start(map.forward_request(vec![0.0f32; 3], vec![0.0f32; 6])).unwrap_err();
+        assert_eq!((error.code, error.op.as_deref()), (ErrorCode::InvalidArg, Some("tensor_map")));
+        assert!(error.message.contains("send has 3 elements; expected 2"), "{}", error);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
 fn what_does_not_fit_is_refused_before_anything_happens() {
     ranks(2, |world| {
         let refused = |map: TensorMap, send: usize, recv: usize, words: &str| {
