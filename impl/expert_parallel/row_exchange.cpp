@@ -67,7 +67,6 @@ void RowExchange::set_blocks(Call& call, const Step& step, size_t row) {
 Call RowExchange::call_of(const Step& step, const RowFormat& format) {
   Call call;
   call.dtype = format.is_fp8 ? DSC_DTYPE_U8 : format.dtype;
-  call.owner = memory_;
   const size_t row = format.bytes() / dtype_bytes(call.dtype);
   call.kind = is_even_ ? OpKind::kAllToAll : OpKind::kAllToAllV;
   if (is_even_)
@@ -90,6 +89,7 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
   Call call = call_of(step, format);
   call.send = from;
   call.recv = to;
+  call.owner = memory_;
   if (!starts) {
     comm.run(call);
     finish();
