@@ -1,5 +1,5 @@
 // Launches of the kernels in kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums
-// of parts.
+// of parts, and rows by lists.
 //
 // A launch neither allocates nor waits, and may be captured. The device's context must be current in the
 // calling thread, and all pointers must be accessible from the device. Any address is allowed; access is fast

@@ -463,10 +463,38 @@ static void wrong_inputs(void** state) {
   for (int32_t size = 1; size <= 2; ++size) assert_int_equal(run_ranks(size, refusals_body, NULL), 0);
 }
 
+/* Rank 0 has rows of another size, or of the host; whoever comes second is told at once. */
+static int mismatch(rank_t* self, bool is_of_host) {
+  on_device_t on = {0};
+  dsc_work_t* work = NULL;
+  PASS_ON(open_layer(self, &on, &layers[0], 2));
+  const bool differs = self->rank == 0;
+  const void* const tokens = differs && is_of_host ? on.it.own->values : on.tokens.at;
+  void* const rows = differs && is_of_host ? on.it.rows : on.rows.at;
+  const size_t hidden = differs && !is_of_host ? on.it.sizes.hidden / 2 : on.it.sizes.hidden;
+  dsc_result_t result = dsc_moe_dispatch(on.it.plan, tokens, hidden, DSC_DTYPE_F32, DSC_MOE_PAYLOAD_PLAIN,
+                                         rows, on.stream, &work);
+  if (result == DSC_OK) result = dsc_work_wait(work, NULL, -1);
+  if (result == DSC_OK) result = dsc_work_synchronize(work, -1);
+  PASS_ON(check_refusal(self, result, DSC_ERR_MISMATCH, is_of_host ? "in host memory" : "hidden 4"));
+  if (work) CHECK_OK(self, dsc_work_destroy(work));
+  return close_layer(self, &on);
+}
+
+static int other_size_body(rank_t* self) { return mismatch(self, false); }
+
+static int other_memory_body(rank_t* self) { return mismatch(self, true); }
+
+static void ranks_that_differ(void** state) {
+  (void)state;
+  assert_int_equal(run_ranks(2, other_size_body, NULL), 0);
+  assert_int_equal(run_ranks(2, other_memory_body, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(as_on_the_host), cmocka_unit_test(nobody_waits), cmocka_unit_test(several_at_once),
-      cmocka_unit_test(captured),       cmocka_unit_test(wrong_inputs),
+      cmocka_unit_test(captured),       cmocka_unit_test(wrong_inputs), cmocka_unit_test(ranks_that_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
