@@ -10,9 +10,11 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::convert::{defaults, list, sized};
 use crate::data::{Data, DataMut, Span};
+use crate::device::LEGACY;
 use crate::error::{check, Error, Result};
 use crate::handles::MoePlanHandle;
 use crate::numbers::{Dtype, ErrorCode, MoeDrop, MoePayload};
+use crate::started::complete_work;
 
 /// Options of [`Comm::moe_plan`], the same on all ranks.
 #[derive(Clone, Debug)]
@@ -61,7 +63,8 @@ impl MoeOptions {
 /// Says which token goes to which rank for its experts, for one layer and step.
 ///
 /// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by slot.
-/// All buffers are memory of the host; the numbers are those of dsc/expert_parallel.h.
+/// The buffers of a call are memory of the host, or all of the GPU that the communicator is bound to; a call returns when it
+/// is complete. The numbers are those of dsc/expert_parallel.h.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};
@@ -190,14 +193,11 @@ impl MoePlan<'_> {
         let (from, to) = (tokens.span(), rows.span_mut());
         self.expect(OP, "tokens", from, self.tokens(), hidden)?;
         self.expect_like(OP, "rows", to, self.rows(), hidden, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
-        // SAFETY: the lengths were compared; rows is borrowed mutably, and the call returns when it is complete.
-        let result = unsafe {
-            let (dtype, payload) = (from.dtype.number(), payload.number());
-            sys::dsc_moe_dispatch(plan, from.ptr, hidden, dtype, payload, to.ptr, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        let (plan, dtype, payload) = (self.handle.raw(), from.dtype.number(), payload.number());
+        // SAFETY: the lengths were compared; rows is borrowed mutably, and exchange() returns when it is complete.
+        self.exchange(OP, &[Some(from), Some(to)], |stream, work| unsafe {
+            sys::dsc_moe_dispatch(plan, from.ptr, hidden, dtype, payload, to.ptr, stream, work)
+        })
     }
 
     /// Computes the gradients of [`dispatch`](MoePlan::dispatch): each token gets the sum of those of its rows. Collective.
@@ -211,14 +211,11 @@ impl MoePlan<'_> {
         let (from, to) = (row_gradients.span(), token_gradients.span_mut());
         self.expect(OP, "row_gradients", from, self.rows(), hidden)?;
         self.expect_like(OP, "token_gradients", to, self.tokens(), hidden, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
+        let (plan, dtype) = (self.handle.raw(), from.dtype.number());
         // SAFETY: as in dispatch().
-        let result = unsafe {
-            let dtype = from.dtype.number();
-            sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        self.exchange(OP, &[Some(from), Some(to)], |stream, work| unsafe {
+            sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, stream, work)
+        })
     }
 
     /// Sends the rows of the experts back, and sums those of each token with their weights. Collective.
@@ -249,14 +246,12 @@ impl MoePlan<'_> {
         if let Some(kept) = kept {
             self.expect_like(OP, "returned", kept, self.slots(), hidden, from.dtype)?;
         }
-        let _turn = self.comm.turn(OP)?;
-        let (plan, none) = (self.handle.raw(), ptr::null_mut());
+        let (plan, dtype) = (self.handle.raw(), from.dtype.number());
+        let (weights, returned) = (address(factors), address(kept));
         // SAFETY: as in dispatch().
-        let result = unsafe {
-            let (dtype, kept) = (from.dtype.number(), address(kept));
-            sys::dsc_moe_combine(plan, from.ptr, address(factors), hidden, dtype, to.ptr, kept, none, ptr::null_mut())
-        };
-        self.comm.check(result, OP)
+        self.exchange(OP, &[Some(from), factors, Some(to), kept], |stream, work| unsafe {
+            sys::dsc_moe_combine(plan, from.ptr, weights, hidden, dtype, to.ptr, returned, stream, work)
+        })
     }
 
     /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, where the experts are. Collective.
@@ -290,9 +285,8 @@ impl MoePlan<'_> {
             self.expect_like(OP, "returned", kept, self.slots(), hidden, from.dtype)?;
         }
         self.expect_weights(OP, "weight_gradients", written, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
         // SAFETY: as in dispatch().
-        let result = unsafe {
+        self.exchange(OP, &[Some(from), factors, kept, Some(to), written], |stream, work| unsafe {
             sys::dsc_moe_combine_backward(
                 self.handle.raw(),
                 from.ptr,
@@ -302,11 +296,28 @@ impl MoePlan<'_> {
                 from.dtype.number(),
                 to.ptr,
                 address(written),
-                ptr::null_mut(),
-                ptr::null_mut(),
+                stream,
+                work,
             )
-        };
-        self.comm.check(result, OP)
+        })
+    }
+
+    /// Makes a call on these buffers and returns when it is complete: on a GPU, on its default stream, with a work object.
+    fn exchange(
+        &self,
+        op: &'static str,
+        buffers: &[Option<Span>],
+        call: impl FnOnce(*mut c_void, *mut *mut sys::dsc_work_t) -> sys::dsc_result_t,
+    ) -> Result<()> {
+        let turn = self.comm.turn(op)?;
+        if !buffers.iter().flatten().any(|span| span.is_on_device()) {
+            return self.comm.check(call(ptr::null_mut(), ptr::null_mut()), op);
+        }
+        let mut work = ptr::null_mut();
+        let result = call(LEGACY as *mut c_void, &mut work);
+        drop(turn);
+        self.comm.check(result, op)?;
+        complete_work(self.comm, work, op)
     }
 
     fn slots(&self) -> usize {
