@@ -61,7 +61,7 @@
  * readable, and a work that is destroyed before leaves its outputs unspecified. For all memory: buffers are
  * aligned to their elements, and outputs overlap no input. Calls are refused in a batch (DSC_ERR_STATE).
  * Ranks that differ in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before
- * anything is written.
+ * anything is written, on devices when they are ranks of one host.
  */
 #ifndef DSC_EXPERT_PARALLEL_H
 #define DSC_EXPERT_PARALLEL_H
