@@ -63,7 +63,7 @@ class ExchangeCall {
  public:
   ExchangeCall(const dsc_moe_plan_t* handle, size_t hidden, dsc_dtype_t dtype, dsc_moe_payload_t payload,
                void* stream)
-      : pinned_(pin_plan(handle)), comm_(pinned_->comm) {
+      : pinned_(pin_plan(handle)), comm_(pinned_->comm), stream_(stream) {
     dsc::check_dtype(dtype);
     if (dtype != DSC_DTYPE_F32 && dtype != DSC_DTYPE_F64 && dtype != DSC_DTYPE_BF16 && dtype != DSC_DTYPE_F16)
       dsc::fail(DSC_ERR_UNSUPPORTED, "dtype is %s, expected f32, f64, bf16 or f16", dsc::dtype_name(dtype));
@@ -78,36 +78,62 @@ class ExchangeCall {
     dsc::checked_bytes(slot_count() + plan().most_rows(), DSC_DTYPE_F64, hidden);
   }
 
-  dsc::Comm& comm() const { return *comm_; }
-  MoePlan& plan() const { return *pinned_->plan; }
-  const RowFormat& format() const { return format_; }
-
-  // Arrays of this call, checked by themselves.
-  Array tokens(const char* name, const void* data) const { return rows_of(name, data, plan().tokens()); }
-  Array slots(const char* name, const void* data) const { return rows_of(name, data, slot_count()); }
-  Array rows(const char* name, const void* data) const { return rows_of(name, data, plan().rows()); }
-  Array weights(const char* name, const void* data) const {
+  // Arrays of this call, checked by themselves, and to be of one kind of memory.
+  Array tokens(const char* name, const void* data) { return rows_of(name, data, plan().tokens()); }
+  Array slots(const char* name, const void* data) { return rows_of(name, data, slot_count()); }
+  Array rows(const char* name, const void* data) { return rows_of(name, data, plan().rows()); }
+  Array weights(const char* name, const void* data) {
     return checked({name, data, slot_count() * dsc::weight_bytes(format_.dtype)},
                    dsc::weight_bytes(format_.dtype));
   }
 
-  void give(const std::shared_ptr<dsc::Work>& started, dsc_work_t** work) const {
+  // Runs or starts the exchange, once its arrays are checked.
+  template <typename Exchange>
+  void run(dsc_work_t** work, const Exchange& exchange) {
+    const bool on_device = first_.data ? is_on_device_ : stream_ != nullptr;
+    if (on_device && format_.is_fp8)
+      dsc::fail(DSC_ERR_UNSUPPORTED,
+                "payload is 2 (f8e4m3) and the rows are memory of a device, expected payload 1 (plain)");
+    const dsc::RowCall call{*comm_, format_, on_device ? first_.data : nullptr, stream_, work != nullptr};
+    const auto started = exchange(plan().mover(on_device), call);
     if (work) *work = dsc::give_out(*comm_, started);
   }
 
  private:
+  MoePlan& plan() const { return *pinned_->plan; }
   size_t slot_count() const { return plan().positions().size(); }
-  Array rows_of(const char* name, const void* data, size_t count) const {
+  Array rows_of(const char* name, const void* data, size_t count) {
     return checked({name, data, count * format_.plain_bytes()}, dsc::dtype_bytes(format_.dtype));
   }
-  Array checked(const Array& array, size_t element_bytes) const {
-    dsc::check_array(*comm_, array, element_bytes);
+  Array checked(const Array& array, size_t element_bytes) {
+    dsc::check_layout(array, element_bytes);
+    if (array.bytes > 0) note_memory(array);  // an empty array says nothing of the others
     return array;
+  }
+  void note_memory(const Array& array) {
+    const int device = dsc::device_of(*comm_, array);
+    const bool is_on_device = device != dsc::kHostMemory;
+    if (is_on_device && device != comm_->device())
+      dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d",
+                array.name, device, comm_->device());
+    if (!first_.data) {
+      first_ = array;
+      is_on_device_ = is_on_device;
+    } else if (is_on_device != is_on_device_) {
+      dsc::fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", first_.name,
+                kind_name(is_on_device_), array.name, kind_name(is_on_device));
+    }
+  }
+  static const char* kind_name(bool on_device) {
+    return on_device ? "memory of a device" : "memory of the host";
   }
 
   const dsc::Pinned<PlanObject> pinned_;
   const dsc::CommCall comm_;
+  void* const stream_;
   RowFormat format_;
+  Array first_{};  // the first one that is not empty
+  bool is_on_device_ = false;
 };
 
 // Each output overlaps neither an input nor another output.
@@ -190,9 +216,10 @@ dsc_result_t dsc_moe_dispatch(dsc_moe_plan_t* plan, const void* tokens, size_t h
                               dsc_moe_payload_t payload, void* rows, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
-    const ExchangeCall call(plan, hidden, dtype, payload, stream);
-    check_apart({call.rows("rows", rows)}, {call.tokens("tokens", tokens)});
-    call.give(call.plan().dispatch(call.comm(), call.format(), tokens, rows, work != nullptr), work);
+    ExchangeCall call(plan, hidden, dtype, payload, stream);
+    const Array sent = call.tokens("tokens", tokens), given = call.rows("rows", rows);
+    check_apart({given}, {sent});
+    call.run(work, [&](auto& mover, const auto& how) { return mover.dispatch(how, tokens, rows); });
   });
 }
 
@@ -201,12 +228,13 @@ dsc_result_t dsc_moe_dispatch_backward(dsc_moe_plan_t* plan, const void* row_gra
                                        dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
-    const ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
-    check_apart({call.tokens("token_gradients", token_gradients)},
-                {call.rows("row_gradients", row_gradients)});
-    call.give(call.plan().dispatch_backward(call.comm(), call.format(), row_gradients, token_gradients,
-                                            work != nullptr),
-              work);
+    ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
+    const Array sent = call.rows("row_gradients", row_gradients);
+    const Array given = call.tokens("token_gradients", token_gradients);
+    check_apart({given}, {sent});
+    call.run(work, [&](auto& mover, const auto& how) {
+      return mover.dispatch_backward(how, row_gradients, token_gradients);
+    });
   });
 }
 
@@ -214,13 +242,15 @@ dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, const void*
                              dsc_dtype_t dtype, void* out, void* returned, void* stream, dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
-    const ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
-    const Array none{};
-    check_apart({call.tokens("out", out), returned ? call.slots("returned", returned) : none},
-                {call.rows("rows", rows), weights ? call.weights("weights", weights) : none});
-    call.give(
-        call.plan().combine(call.comm(), call.format(), rows, {weights, out, returned}, work != nullptr),
-        work);
+    ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
+    const Array sent = call.rows("rows", rows);
+    const Array factors = weights ? call.weights("weights", weights) : Array{};
+    const Array given = call.tokens("out", out);
+    const Array kept = returned ? call.slots("returned", returned) : Array{};
+    check_apart({given, kept}, {sent, factors});
+    call.run(work, [&](auto& mover, const auto& how) {
+      return mover.combine(how, rows, {weights, out, returned});
+    });
   });
 }
 
@@ -230,17 +260,16 @@ dsc_result_t dsc_moe_combine_backward(dsc_moe_plan_t* plan, const void* out_grad
                                       dsc_work_t** work) {
   return dsc::guard(__func__, [&] {
     dsc::clear(work);
-    const ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
-    const Array none{};
-    const bool weighs = weight_gradients != nullptr;
-    check_apart(
-        {call.rows("row_gradients", row_gradients),
-         weighs ? call.weights("weight_gradients", weight_gradients) : none},
-        {call.tokens("out_gradients", out_gradients), weights ? call.weights("weights", weights) : none,
-         weighs ? call.slots("returned", returned) : none});
-    const MoePlan::CombineGradients gradients{out_gradients, weights, returned, row_gradients,
-                                              weight_gradients};
-    call.give(call.plan().combine_backward(call.comm(), call.format(), gradients, work != nullptr), work);
+    ExchangeCall call(plan, hidden, dtype, DSC_MOE_PAYLOAD_PLAIN, stream);
+    const Array sent = call.tokens("out_gradients", out_gradients);
+    const Array factors = weights ? call.weights("weights", weights) : Array{};
+    const Array kept = weight_gradients ? call.slots("returned", returned) : Array{};
+    const Array given = call.rows("row_gradients", row_gradients);
+    const Array products = weight_gradients ? call.weights("weight_gradients", weight_gradients) : Array{};
+    check_apart({given, products}, {sent, factors, kept});
+    call.run(work, [&](auto& mover, const auto& how) {
+      return mover.combine_backward(how, {out_gradients, weights, returned, row_gradients, weight_gradients});
+    });
   });
 }
 

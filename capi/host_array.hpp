@@ -1,4 +1,4 @@
-// Arrays of a caller that must be memory of the host.
+// Arrays of a caller, and those that must be memory of the host.
 #pragma once
 
 #include "checks.hpp"
@@ -14,13 +14,22 @@ struct Array {
   size_t bytes;
 };
 
-inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
+inline void check_layout(const Array& array, size_t element_bytes) {
   check_buffer(array.name, array.data, array.bytes);
   if (reinterpret_cast<uintptr_t>(array.data) % element_bytes != 0)
     fail(DSC_ERR_INVALID_ARG, "%s is at %p, expected an address that is a multiple of %zu", array.name,
          array.data, element_bytes);
-  if (!array.data || !comm.device_context()) return;
-  const int found = device_of_memory(*comm.device_context()->device, array.data);
+}
+
+// Returns the device on which an array lies, or kHostMemory.
+inline int device_of(const Comm& comm, const Array& array) {
+  if (!array.data || !comm.device_context()) return kHostMemory;
+  return device_of_memory(*comm.device_context()->device, array.data);
+}
+
+inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
+  check_layout(array, element_bytes);
+  const int found = device_of(comm, array);
   if (found != kHostMemory)
     fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name, found);
 }

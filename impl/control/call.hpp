@@ -52,6 +52,7 @@ constexpr bool comes_before_numbers(OpKind kind) noexcept {
 constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
 struct UserOp;
+class DeviceSteps;
 
 inline constexpr int32_t kUserOp = 1000;  // code of user-defined operations
 
@@ -110,6 +111,7 @@ struct Call {
   std::shared_ptr<const BlockList> recv_blocks;
   std::shared_ptr<const ColumnBlocks> columns;  // set if blocks are columns, also if their lengths are listed
   std::shared_ptr<const void> owner;            // of memory of the library in which the buffers lie
+  std::shared_ptr<const DeviceSteps> steps;     // of a device around the operation; null: none
   char note[40] = {};                           // shown in the text of a mismatch but not compared
 };
 

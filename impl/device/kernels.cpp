@@ -8,6 +8,7 @@
 #include "device/kernels/list.hpp"
 #include "device/kernels/move.hpp"
 #include "device/kernels/reduce.hpp"
+#include "device/kernels/rows.hpp"
 #include "device/kernels/strided.hpp"
 #include "dtype/dtype.hpp"
 
@@ -41,11 +42,37 @@ struct ReduceKernel {
 #define DSC_REDUCE(dtype, Scalar) {DSC_DTYPE_OF_##dtype, "dsc_reduce_" #dtype},
 constexpr ReduceKernel kReduces[] = {DSC_KERNEL_REDUCES(DSC_REDUCE)};
 
+// Names the kernels of DSC_KERNEL_ROWS by their element type.
+struct RowKernels {
+  int32_t dtype;
+  const char *sum, *multiply, *add;
+};
+#define DSC_ROWS(dtype, Scalar) \
+  {DSC_DTYPE_OF_##dtype, "dsc_sum_rows_" #dtype, "dsc_multiply_rows_" #dtype, "dsc_add_products_" #dtype},
+constexpr RowKernels kRows[] = {DSC_KERNEL_ROWS(DSC_ROWS)};
+
+size_t row_kernels_of(int32_t dtype) {
+  const auto* const found = std::ranges::find(kRows, dtype, &RowKernels::dtype);
+  if (found == std::end(kRows))
+    fail(DSC_ERR_UNSUPPORTED, "no kernel sums rows of %s (dtype %d)", dtype_name(dtype), dtype);
+  return static_cast<size_t>(found - kRows);
+}
+
 constexpr char kCopy[] = "dsc_copy";
 constexpr char kCopyStrided[] = "dsc_copy_strided";
+constexpr char kGatherRows[] = "dsc_gather_rows";
 
 const char* bytes_at(CudaAddress address) { return reinterpret_cast<const char*>(address); }
 char* room_at(CudaAddress address) { return reinterpret_cast<char*>(address); }
+const int64_t* list_at(CudaAddress address) { return reinterpret_cast<const int64_t*>(address); }
+
+// Returns the largest size of a unit, at most 16 bytes, of which all of these are multiples.
+uint64_t unit_of(uint64_t addresses_and_sizes) {
+  const uint64_t all = addresses_and_sizes | kernels::kVectorBytes;
+  return all & -all;
+}
+
+uint64_t chunks_of(uint64_t units) { return kernels::count_chunks(units, 0, kernels::kChunkUnits); }
 
 }  // namespace
 
@@ -54,8 +81,10 @@ struct Kernels::Functions {
   CudaFunction* move[std::size(kMoves)];
   CudaFunction* move_norm[std::size(kMoves)];
   CudaFunction* reduce[std::size(kReduces)];
+  CudaFunction *sum_rows[std::size(kRows)], *multiply_rows[std::size(kRows)], *add_products[std::size(kRows)];
   CudaFunction* copy;
   CudaFunction* copy_strided;
+  CudaFunction* gather_rows;
 };
 
 // The kernel that converts one element type to another, and its element sizes.
@@ -115,8 +144,14 @@ void Kernels::find_all() {
     functions_->move_norm[i] = find(kMoves[i].norm_name);
   }
   for (size_t i = 0; i < std::size(kReduces); ++i) functions_->reduce[i] = find(kReduces[i].name);
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    functions_->sum_rows[i] = find(kRows[i].sum);
+    functions_->multiply_rows[i] = find(kRows[i].multiply);
+    functions_->add_products[i] = find(kRows[i].add);
+  }
   functions_->copy = find(kCopy);
   functions_->copy_strided = find(kCopyStrided);
+  functions_->gather_rows = find(kGatherRows);
 }
 
 CudaFunction* Kernels::find(const char* name) const {
@@ -222,16 +257,16 @@ void Kernels::copy_strided(StridedCopy copy, CudaStream* stream) const {
     copy.rows = std::exchange(copy.parts, 1);
     copy.from_row = copy.from_part, copy.to_row = copy.to_part;
   }
-  uint64_t all = copy.from | copy.to | copy.row_bytes | kernels::kVectorBytes;
+  uint64_t all = copy.from | copy.to | copy.row_bytes;
   if (copy.rows > 1) all |= copy.from_row | copy.to_row;
   if (copy.parts > 1) all |= copy.from_part | copy.to_part;
-  const uint64_t unit = all & -all;
+  const uint64_t unit = unit_of(all);
   kernels::StridedArgs args = {};
   args.from = bytes_at(copy.from), args.to = room_at(copy.to);
   args.parts = copy.parts, args.rows = copy.rows, args.row_units = copy.row_bytes / unit;
   args.from_part = copy.from_part, args.from_row = copy.from_row;
   args.to_part = copy.to_part, args.to_row = copy.to_row;
-  args.chunks = kernels::count_chunks(args.parts * args.rows * args.row_units, 0, kernels::kChunkUnits);
+  args.chunks = chunks_of(args.parts * args.rows * args.row_units);
   args.unit_bytes = static_cast<uint32_t>(unit);
   launch(functions_->copy_strided, kCopyStrided, args.chunks, &args, stream);
 }
@@ -252,6 +287,48 @@ void Kernels::sum_parts(const PartsSum& sum, CudaStream* stream) const {
   args.chunks = static_cast<uint32_t>(
       kernels::count_chunks(sum.count, into, kernels::chunk_elements(element, element)));
   launch(functions_->reduce[kernel - std::begin(kReduces)], kernel->name, args.chunks, &args, stream);
+}
+
+void Kernels::gather_rows(const RowGather& gather, CudaStream* stream) const {
+  if (gather.rows == 0 || gather.row_bytes == 0) return;
+  const uint64_t unit = unit_of(gather.from | gather.to | gather.row_bytes);
+  kernels::RowGatherArgs args = {};
+  args.from = bytes_at(gather.from), args.to = room_at(gather.to), args.index = list_at(gather.index);
+  args.rows = gather.rows, args.row_units = gather.row_bytes / unit;
+  args.chunks = chunks_of(args.rows * args.row_units);
+  args.unit_bytes = static_cast<uint32_t>(unit);
+  launch(functions_->gather_rows, kGatherRows, args.chunks, &args, stream);
+}
+
+void Kernels::sum_rows(const RowSum& sum, CudaStream* stream) const {
+  const size_t kernel = row_kernels_of(sum.dtype), element = dtype_bytes(sum.dtype);
+  if (sum.rows == 0 || sum.elements == 0) return;
+  const bool is_packed = unit_of(sum.from | sum.to | sum.elements * element) == kernels::kVectorBytes;
+  kernels::RowSumArgs args = {};
+  args.from = bytes_at(sum.from), args.to = room_at(sum.to), args.index = list_at(sum.index);
+  args.weights = bytes_at(sum.weights), args.weight_index = list_at(sum.weight_index);
+  args.rows = sum.rows, args.terms = sum.terms, args.is_packed = is_packed ? 1 : 0;
+  args.row_units = is_packed ? sum.elements * element / kernels::kVectorBytes : sum.elements;
+  args.chunks = chunks_of(args.rows * args.row_units);
+  launch(functions_->sum_rows[kernel], kRows[kernel].sum, args.chunks, &args, stream);
+}
+
+size_t Kernels::partial_bytes(size_t count) noexcept {
+  return count * kernels::kPartialSums * sizeof(double);
+}
+
+void Kernels::multiply_rows(const RowProducts& products, CudaStream* stream) const {
+  const size_t kernel = row_kernels_of(products.dtype);
+  if (products.count == 0) return;
+  kernels::RowProductArgs args = {};
+  args.from = bytes_at(products.from), args.other = bytes_at(products.other);
+  args.index = list_at(products.index);
+  args.partial = reinterpret_cast<double*>(products.partial), args.to = room_at(products.to);
+  args.count = products.count, args.divisor = products.divisor, args.elements = products.elements;
+  args.chunks = chunks_of(args.count * kernels::kPartialSums);
+  launch(functions_->multiply_rows[kernel], kRows[kernel].multiply, args.chunks, &args, stream);
+  args.chunks = chunks_of(args.count);
+  launch(functions_->add_products[kernel], kRows[kernel].add, args.chunks, &args, stream);
 }
 
 }  // namespace dsc

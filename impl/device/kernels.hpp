@@ -1,5 +1,5 @@
 // Launches of the kernels in kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums
-// of parts.
+// of parts, and rows by lists.
 //
 // A launch neither allocates nor waits, and may be captured. The device's context must be current in the
 // calling thread, and all pointers must be accessible from the device. Any address is allowed; access is fast
@@ -80,6 +80,37 @@ struct PartsSum {
   uint64_t part_bytes = 0;  // distance between the starts of two parts; 0 if they are contiguous
 };
 
+// In the following lists are int64 in memory of the device, and a negative entry names no row.
+
+// Copies rows: row i of `to` becomes row index[i] of `from`, or zeros.
+struct RowGather {
+  CudaAddress from, to, index;
+  uint64_t rows, row_bytes;
+};
+
+// Sums rows: row i of `to` becomes the sum of the rows of `from` that the entries i * terms to (i + 1) *
+// terms
+// - 1 of `index` name, in this order, or zeros. Weights are f32, f64 for rows of f64; each product and sum is
+// rounded to that, and the result once to the type. Addresses must be aligned to elements.
+struct RowSum {
+  CudaAddress from, to, index;
+  uint64_t rows, elements;  // `elements` of one row
+  uint32_t terms;
+  int32_t dtype;
+  CudaAddress weights = 0;       // 0: all are 1
+  CudaAddress weight_index = 0;  // number of each term's weight; 0: that of its entry
+};
+
+// Multiplies rows: number i of `to`, f32 or for rows of f64 f64, becomes the sum of the products of row i /
+// divisor of `from` and row i of `other`, or 0 if index[i] is negative. It is taken in f64 and rounded once.
+// Addresses must be aligned to elements.
+struct RowProducts {
+  CudaAddress from, other, index, to;
+  CudaAddress partial;  // memory of Kernels::partial_bytes(count)
+  uint64_t count, divisor, elements;
+  int32_t dtype;
+};
+
 // The loaded kernels of one device. Any thread may launch them.
 class Kernels {
  public:
@@ -114,6 +145,10 @@ class Kernels {
   void copy(const ScaledCopy& copy, CudaStream* stream) const;
   void copy_strided(StridedCopy copy, CudaStream* stream) const;
   void sum_parts(const PartsSum& sum, CudaStream* stream) const;
+  void gather_rows(const RowGather& gather, CudaStream* stream) const;
+  void sum_rows(const RowSum& sum, CudaStream* stream) const;
+  void multiply_rows(const RowProducts& products, CudaStream* stream) const;
+  static size_t partial_bytes(size_t count) noexcept;
 
  private:
   struct Functions;

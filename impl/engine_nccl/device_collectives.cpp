@@ -18,7 +18,8 @@ void DeviceCollectives::copy_locally(const Call& call, CudaStream* stream) const
                        transfer.send_bytes, stream);
 }
 
-bool DeviceCollectives::is_plain(const Call& call) noexcept {
+bool DeviceCollectives::is_plain(const Call& call) const noexcept {
+  if (call.steps || !operations_) return !call.steps;
   return call.kind != OpKind::kBarrier && !call.columns &&
          (call.kind != OpKind::kAllToAll || call.send != call.recv);
 }
@@ -26,6 +27,11 @@ bool DeviceCollectives::is_plain(const Call& call) noexcept {
 // A barrier is a sum of one word, and an all-to-all in place needs a copy of its input, because it would
 // overwrite data that is not sent yet.
 void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* stream) const {
+  if (call.steps) {
+    copies.steps.push_back(call.steps->begin(call, stream));
+    return;
+  }
+  if (is_plain(call)) return;
   const Device& device = group_.device();
   if (call.kind == OpKind::kBarrier) {
     call.kind = OpKind::kAllReduce;
@@ -41,12 +47,17 @@ void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* strea
     const DeviceBuffer& copy = copies.inputs.emplace_back(device, transfer.send_bytes, stream);
     device.copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
     call.send = copy.data();
-  } else if (!is_plain(call)) {
+  } else {
     call = copies.packed
                .emplace_back(device, group_.world.gpu.kernels->get(), call, group_.host->rank(),
                              group_.host->size(), stream)
                .call();
   }
+}
+
+void DeviceCollectives::put_plain(std::span<const Call> calls, CudaStream* stream) {
+  if (operations_) return operations_->enqueue(calls, stream, ending_.wait_limits(calls[0].timeout_ms));
+  for (const Call& call : calls) copy_locally(call, stream);
 }
 
 void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
@@ -57,17 +68,14 @@ void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
     put(calls, stream_.get());
     return order(device, *group_.world.gpu.events, stream_.get(), stream);
   }
-  if (!operations_) {
-    for (const Call& call : calls) copy_locally(call, stream);
-    return;
-  }
-  const NcclWait limits = ending_.wait_limits(calls[0].timeout_ms);
-  if (std::ranges::all_of(calls, is_plain)) return operations_->enqueue(calls, stream, limits);
+  if (std::ranges::all_of(calls, [this](const Call& call) { return is_plain(call); }))
+    return put_plain(calls, stream);
   std::vector<Call> plain(calls.begin(), calls.end());
   Copies copies;
   for (Call& call : plain) make_plain(call, copies, stream);
-  operations_->enqueue(plain, stream, limits);
+  put_plain(plain, stream);
   for (const PackedOnDevice& packed : copies.packed) packed.unpack();
+  for (const auto& steps : copies.steps) steps->finish();
 }
 
 }  // namespace dsc

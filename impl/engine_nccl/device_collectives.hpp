@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "comm/device_steps.hpp"
 #include "device/buffer.hpp"
 #include "engine_nccl/nccl_ending.hpp"
 #include "engine_nccl/operations.hpp"
@@ -26,11 +27,13 @@ class DeviceCollectives {
   struct Copies {
     std::deque<DeviceBuffer> inputs;
     std::deque<PackedOnDevice> packed;
+    std::deque<std::unique_ptr<DeviceSteps::OnStream>> steps;
   };
 
-  // True if NCCL does the whole operation.
-  static bool is_plain(const Call& call) noexcept;
+  // True if NCCL, or in a group of one a copy, does the whole operation.
+  bool is_plain(const Call& call) const noexcept;
   void make_plain(Call& call, Copies& copies, CudaStream* stream) const;
+  void put_plain(std::span<const Call> calls, CudaStream* stream);
   void copy_locally(const Call& call, CudaStream* stream) const;
 
   const NcclGroup& group_;

@@ -31,17 +31,18 @@ void DeviceLaunches::check_usable(const Call& call) {
          reason->c_str());
   const Transfer transfer(call, host.rank(), host.size());
   check_aligned(call, transfer.send_bytes, transfer.recv_bytes);
-  if (call.columns && group_.communicator) load_kernels(call);
+  if (call.steps || (call.columns && group_.communicator)) load_kernels(call);
 }
 
-// Kernels pack columns. They are loaded before other ranks learn of the call, because loading may fail.
+// Kernels pack columns and make steps. They are loaded before other ranks learn of the call, because loading
+// may fail.
 void DeviceLaunches::load_kernels(const Call& call) const {
   KernelStore& kernels = *group_.world.gpu.kernels;
   if (kernels.is_loaded()) return;
   const DeviceScope scope(group_.device());
   if (is_capturing(group_.device(), stream_of(call)))
     fail(DSC_ERR_STATE,
-         "%s of columns: the kernels are not loaded, and a stream capture does not allow that; expected one "
+         "%s with kernels: they are not loaded, and a stream capture does not allow that; expected one "
          "such call before the capture",
          op_kind_name(call.kind));
   kernels.get();

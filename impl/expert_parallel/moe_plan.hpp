@@ -6,7 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "expert_parallel/device_rows.hpp"
 #include "expert_parallel/expert_layout.hpp"
+#include "expert_parallel/host_rows.hpp"
 #include "expert_parallel/row_exchange.hpp"
 #include "expert_parallel/slots.hpp"
 
@@ -35,48 +37,21 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
   // Position of each slot's row among those that this rank sends, or kNowhere.
   const std::vector<size_t>& positions() const noexcept { return positions_; }
 
-  // Collective; the arguments were checked. With `starts` they return at once, with a work, and otherwise at
-  // the end with null. Throw STATE while a work of this plan has not ended.
-  std::shared_ptr<Work> dispatch(Comm& comm, const RowFormat& format, const void* tokens, void* rows,
-                                 bool starts);
-  std::shared_ptr<Work> dispatch_backward(Comm& comm, const RowFormat& format, const void* row_gradients,
-                                          void* token_gradients, bool starts);
-  // Weights may be null, and so may `returned`.
-  struct Combined {
-    const void* weights;
-    void* out;
-    void* returned;
-  };
-  std::shared_ptr<Work> combine(Comm& comm, const RowFormat& format, const void* rows,
-                                const Combined& combined, bool starts);
-  // `returned` and `weight_gradients` are null if the latter are not wanted.
-  struct CombineGradients {
-    const void* out_gradients;
-    const void* weights;
-    const void* returned;
-    void* row_gradients;
-    void* weight_gradients;
-  };
-  std::shared_ptr<Work> combine_backward(Comm& comm, const RowFormat& format,
-                                         const CombineGradients& gradients, bool starts);
+  // For the movers.
+  const std::vector<RowRun>& runs() const noexcept { return runs_; }
+  size_t ranks() const noexcept { return ranks_; }
+  // Returns whether rows arrive in the order in which the experts get them.
+  bool is_ordered() const noexcept { return is_ordered_; }
+  RowExchange& exchange() noexcept { return exchange_; }
+  const RowExchange& exchange() const noexcept { return exchange_; }
+  RowExchange::Step step(const char* name, bool to_experts) const noexcept;
+
+  RowMover& mover(bool on_device) noexcept {
+    if (on_device) return device_;
+    return host_;
+  }
 
  private:
-  RowExchange::Step step(const char* name, bool to_experts) const noexcept;
-  bool is_direct(const RowFormat& format) const noexcept { return is_ordered_ && !format.is_fp8; }
-
-  // Takes the rows that `put(token, slot, row before, place)` writes to the experts.
-  template <typename Put>
-  std::shared_ptr<Work> to_experts(Comm& comm, const char* name, const RowFormat& format, void* rows,
-                                   const Put& put, const std::function<void()>& finish, bool starts);
-  // Takes rows back to their tokens, and then calls `finish` with the memory where they lie.
-  std::shared_ptr<Work> to_tokens(Comm& comm, const char* name, const RowFormat& format, const void* rows,
-                                  const std::function<void(const std::byte*)>& finish, bool starts);
-  void deliver(const RowFormat& format, const std::byte* received, void* rows) const;
-  void clear_padding(const RowFormat& format, void* rows) const;
-  void sum_tokens(const RowFormat& format, const std::byte* rows, const void* weights, void* out) const;
-  void copy_returned(const RowFormat& format, const std::byte* rows, void* returned) const;
-  void multiply_gradients(const RowFormat& format, const CombineGradients& gradients) const;
-
   const MoeSettings settings_;
   const ExpertLayout layout_;
   const std::vector<size_t> source_rows_;
@@ -85,6 +60,8 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
   const bool is_ordered_;
   std::vector<size_t> positions_;
   RowExchange exchange_;
+  HostRows host_{*this};
+  DeviceRows device_{*this};
 };
 
 }  // namespace dsc

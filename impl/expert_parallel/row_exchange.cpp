@@ -87,9 +87,9 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
     return starts ? std::make_shared<WorkSet>(0) : nullptr;
   }
   Call call = call_of(step, format);
-  call.owner = memory;
   call.send = from;
   call.recv = to;
+  call.owner = memory;
   if (!starts) {
     comm.run(call);
     finish();

@@ -29,6 +29,8 @@ class RowExchange {
   RowExchange(std::vector<size_t> sent, std::vector<size_t> received, bool is_even,
               std::shared_ptr<Scratch> scratch);
 
+  size_t sent_rows() const noexcept { return sent_rows_; }
+  size_t received_rows() const noexcept { return received_rows_; }
   size_t most_rows() const noexcept { return std::max(sent_rows_, received_rows_); }
 
   // Throws STATE while a call that was started before has not come to its end.
@@ -46,6 +48,9 @@ class RowExchange {
     bool to_experts;
   };
 
+  // The call of a step, without memory.
+  Call call_of(const Step& step, const RowFormat& format);
+
   // Moves all rows, and then calls `finish` unless the exchange failed. With `starts` this returns at once,
   // and gives the work; otherwise it returns null.
   std::shared_ptr<Work> run(Comm& comm, const Step& step, const RowFormat& format, const std::byte* from,
@@ -60,7 +65,6 @@ class RowExchange {
     std::shared_ptr<const BlockList> sent, received;
   };
 
-  Call call_of(const Step& step, const RowFormat& format);
   void set_blocks(Call& call, const Step& step, size_t row);
 
   const std::vector<size_t> sent_, received_;

@@ -396,39 +396,11 @@ static void rms_norm_is_for_the_host(void** state) {
 }
 
 /* Tokens are exchanged between memory of hosts, also by ranks that are bound to devices. */
-static int expert_parallel_body(rank_t* self) {
-  float tokens[8] = {1, 2, 3, 4, 5, 6, 7, 8}, rows[8 * RANKS_MAX] = {0}, out[8] = {0};
-  const int32_t experts[4] = {0, 1, 1, 0};
-  dsc_moe_options_t options;
-  dsc_moe_plan_t* plan = NULL;
-  float* const data = gpu_alloc(BYTES);
-  CHECK(self, data != NULL);
-  CHECK_OK(self, dsc_moe_options_init(&options, sizeof options));
-  options.experts = 2;
-  CHECK_OK(self, dsc_moe_plan_create(self->world, &options, experts, 4, NULL, &plan));
-  CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
-               dsc_moe_dispatch(plan, data, 2, DSC_DTYPE_F32, DSC_MOE_PAYLOAD_PLAIN, rows, NULL, NULL));
-  CHECK(self, strstr(dsc_last_error_message(), "tokens is memory of device ") != NULL);
-  CHECK(self, strstr(dsc_last_error_message(), ", expected memory of the host") != NULL);
-  CHECK_OK(self, dsc_moe_dispatch(plan, tokens, 2, DSC_DTYPE_F32, DSC_MOE_PAYLOAD_PLAIN, rows, NULL, NULL));
-  CHECK_OK(self, dsc_moe_combine(plan, rows, NULL, 2, DSC_DTYPE_F32, out, NULL, NULL, NULL));
-  CHECK(self, memcmp(out, tokens, sizeof out) == 0);
-  CHECK_OK(self, dsc_moe_plan_destroy(plan));
-  gpu_free(data);
-  return 0;
-}
-
-static void experts_are_on_the_host(void** state) {
-  (void)state;
-  assert_int_equal(run_ranks(2, expert_parallel_body, NULL), 0);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_of_devices),
       cmocka_unit_test(cross_entropy_is_for_the_host),
       cmocka_unit_test(rms_norm_is_for_the_host),
-      cmocka_unit_test(experts_are_on_the_host),
       cmocka_unit_test(buffers_that_do_not_go_together),
       cmocka_unit_test(reductions_want_aligned_elements),
       cmocka_unit_test(streams_keep_their_order),

@@ -9,7 +9,6 @@
 
 typedef struct driver {
   const char* trouble;
-  bool is_fake;
   int (*init)(unsigned);
   int (*device_get_count)(int*);
   int (*device_get)(int*, int);
@@ -28,6 +27,7 @@ typedef struct driver {
   int (*graph_destroy)(void*);
   int (*graph_launch)(void*, void*);
   int (*executable_destroy)(void*);
+  int (*misuses)(void);
 } driver_t;
 
 static driver_t driver;
@@ -50,7 +50,7 @@ static void load(void) {
     driver.trouble = "no CUDA driver";
     return;
   }
-  driver.is_fake = dlsym(library, "fake_gpu_misuses") != NULL;
+  *(void**)&driver.misuses = dlsym(library, "fake_gpu_misuses"); /* only the fake one has it */
   *(void**)&driver.init = need(library, "cuInit");
   *(void**)&driver.device_get_count = need(library, "cuDeviceGetCount");
   *(void**)&driver.device_get = need(library, "cuDeviceGet");
@@ -98,8 +98,10 @@ const char* gpu_trouble(void) { return driver.trouble != NULL ? driver.trouble :
 
 bool gpu_is_real(void) {
   pthread_once(&loaded, load);
-  return !driver.is_fake;
+  return driver.misuses == NULL;
 }
+
+int gpu_misuses(void) { return gpu_is_real() ? 0 : driver.misuses(); }
 
 int gpu_count_apart(void) {
   pthread_once(&counted, count_in_child);

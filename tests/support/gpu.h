@@ -13,6 +13,9 @@ bool gpu_wanted(void);
  */
 bool gpu_is_real(void);
 
+/* What this process has used wrongly so far, as the fake driver and NCCL saw it; 0 on a real device. */
+int gpu_misuses(void);
+
 /* Number of devices, asked for by a child: a process that has touched CUDA can have none that use it. */
 int gpu_count_apart(void);
 

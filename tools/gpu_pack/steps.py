@@ -6,8 +6,8 @@ from typing import List
 SUITE = ["collectives", "messages", "lengths", "operation_groups", "mixed", "async", "groups", "abort", "recovery", "late"]
 TARGETS = (
     [f"tests/ranks/test_ranks_{name}" for name in SUITE]
-    + [f"tests/gpu/test_gpu_{name}" for name in ("adopt", "calls", "faults", "reducer", "reference")]
-    + ["tests/unit/test_device_kernels", "bench/bench_gpu_calls", "examples/13_device"]
+    + [f"tests/gpu/test_gpu_{name}" for name in ("adopt", "calls", "experts", "faults", "reducer", "reference")]
+    + ["tests/unit/test_device_kernels", "tests/unit/test_device_rows", "bench/bench_gpu_calls", "examples/13_device"]
 )
 WITH_NVCC = ["bench/bench_gpu_kernels"]
 FAKES = ["tests/support/fake_gpu/libfake_cuda.so", "tests/support/fake_gpu/libfake_nccl_whole.so"]
@@ -46,10 +46,12 @@ def all_steps() -> List[Step]:
         Step("configure", "meson setup", 60, ["{meson}", "setup", "{build}", "{source}", "{options}"]),
         Step("build", "the library, tests and benchmarks", 300, ["{ninja}", "-C", "{build}", "-j", "{jobs}", "{targets}"]),
         Step("kernels", "the library's kernels, bit for bit", 60, [kernels], needs="nvcc", driver=True),
+        Step("rows", "the kernels of rows, bit for bit", 60, ["{build}/tests/unit/test_device_rows"], needs="nvcc", driver=True),
         test("gpu_calls", 60),
         test("gpu_adopt", 60),
         test("gpu_faults", 120, processes=True),
         test("gpu_reducer", 180, needs="nccl nvcc"),
+        test("gpu_experts", 60, needs="nccl nvcc"),
         test("gpu_reference", 150),
         Step("bench_calls", "host time of a call, one rank", 40, [calls], needs="nccl"),
         # Few calls: ranks that share a GPU take turns on it.

@@ -44,8 +44,9 @@ class MoePlan:
         rows = plan.dispatch(tokens)                  # grouped by this rank's experts: see expert_rows
         out = plan.combine(apply_experts(rows, plan.expert_rows), weights)
 
-    All calls that exchange rows are collective. They take arrays of the host: of numpy, torch and others, without a copy.
-    A plan has one call in progress at a time: with async_op, wait for its Work before the next one.
+    All calls that exchange rows are collective. They take arrays of the host, or all on the GPU that the communicator is
+    bound to: of numpy, torch and others, without a copy. On the host a plan has one call in progress at a time: with
+    async_op, wait for its Work before the next one. stream is for arrays on a GPU, as in Collectives.
 
     Attributes:
         tokens: of this rank.
@@ -90,23 +91,31 @@ class MoePlan:
     @overload
     def dispatch(
         self, tokens: Array, out: Any = ..., *, payload: Union[PayloadName, MoePayload] = ...,
-        async_op: Literal[False] = ..., dtype: Any = ...
+        async_op: Literal[False] = ..., dtype: Any = ..., stream: Any = ...
     ) -> Any: ...
 
     @overload
     def dispatch(
-        self, tokens: Array, out: Any, *, payload: Union[PayloadName, MoePayload] = ..., async_op: bool, dtype: Any = ...
+        self, tokens: Array, out: Any, *, payload: Union[PayloadName, MoePayload] = ..., async_op: bool, dtype: Any = ...,
+        stream: Any = ...
     ) -> Any: ...
 
     def dispatch(
-        self, tokens: Any, out: Any = None, *, payload: Any = "plain", async_op: bool = False, dtype: Any = None
+        self,
+        tokens: Any,
+        out: Any = None,
+        *,
+        payload: Any = "plain",
+        async_op: bool = False,
+        dtype: Any = None,
+        stream: Any = None,
     ) -> Any:
         """Sends each token to its experts; returns the rows for this rank's experts, or a Work with async_op.
 
         Args:
             tokens: [..., hidden] of float32, float64, bfloat16 or float16, with the dimensions of the expert_ids first.
             out: [rows, hidden], where the rows go; None: a new array like tokens. Needed with async_op.
-            payload: "plain", or "f8e4m3" to send 8-bit floats with a scale for each 128 elements.
+            payload: "plain", or "f8e4m3" to send 8-bit floats with a scale for each 128 elements; not on a GPU.
             dtype: what the elements are, such as "bf16" for an array of uint16.
         """
         try:
@@ -114,12 +123,12 @@ class MoePlan:
             kind = named("payload", MoePayload, payload)
             rows, place = self._result(out, "out", (self.rows, given.shape[-1]), tokens, given, dtype, async_op)
             arguments = (given.address, given.shape[-1], given.dtype, kind, place.address)
-            return self._exchange(lib.dsc_moe_dispatch, arguments, (given, place), rows, async_op)
+            return self._exchange(lib.dsc_moe_dispatch, arguments, (given, place), rows, async_op, stream)
         except Exception as error:
             raise self._comm._shown(error, "moe_dispatch")
 
     def dispatch_backward(
-        self, grad_rows: Any, out: Any = None, *, async_op: bool = False, dtype: Any = None
+        self, grad_rows: Any, out: Any = None, *, async_op: bool = False, dtype: Any = None, stream: Any = None
     ) -> Any:
         """Returns the gradients of the tokens of dispatch(): the sums of the gradients of their rows.
 
@@ -133,7 +142,7 @@ class MoePlan:
             shape = (*self._shape, given.shape[-1])
             result, place = self._result(out, "out", shape, grad_rows, given, dtype, async_op)
             arguments = (given.address, given.shape[-1], given.dtype, place.address)
-            return self._exchange(lib.dsc_moe_dispatch_backward, arguments, (given, place), result, async_op)
+            return self._exchange(lib.dsc_moe_dispatch_backward, arguments, (given, place), result, async_op, stream)
         except Exception as error:
             raise self._comm._shown(error, "moe_dispatch_backward")
 
@@ -146,6 +155,7 @@ class MoePlan:
         returned: Any = None,
         async_op: bool = False,
         dtype: Any = None,
+        stream: Any = None,
     ) -> Any:
         """Sends the experts' rows back; returns the weighted sum for each token, or a Work with async_op.
 
@@ -167,7 +177,7 @@ class MoePlan:
             result, place = self._result(out, "out", (*shape, hidden), rows, given, dtype, async_op)
             owners = (given, factors, kept, place)
             arguments = (given.address, _address(factors), hidden, given.dtype, place.address, _address(kept))
-            return self._exchange(lib.dsc_moe_combine, arguments, owners, result, async_op)
+            return self._exchange(lib.dsc_moe_combine, arguments, owners, result, async_op, stream)
         except Exception as error:
             raise self._comm._shown(error, "moe_combine")
 
@@ -181,6 +191,7 @@ class MoePlan:
         grad_weights: Any = None,
         async_op: bool = False,
         dtype: Any = None,
+        stream: Any = None,
     ) -> Any:
         """Returns the gradients of combine(): of the rows, where the experts are, and of the weights.
 
@@ -192,7 +203,7 @@ class MoePlan:
             returned: what combine() wrote there; None: no gradients of the weights.
             out: [rows, hidden]; None: a new array like grad_out. Needed with async_op.
             grad_weights: [..., top_k], where the gradients of the weights go; None: a new array, a tensor if weights is
-                one. Needed with async_op and returned.
+                one. Needed with returned if async_op is set, or on a GPU without weights.
             dtype: as for dispatch().
         """
         try:
@@ -205,9 +216,7 @@ class MoePlan:
                 if grad_weights is None and async_op:
                     raise ValueError("grad_weights is None; expected an array with async_op and returned")
                 if grad_weights is None:
-                    kind = _dtypes.numpy_type(_weight_type(given))
-                    is_tensor = hasattr(weights, "new_empty")
-                    grad_weights = weights.new_empty(shape) if is_tensor else numpy_module().empty(shape, kind)
+                    grad_weights = _make_weights(weights, shape, given)
             elif grad_weights is not None:
                 raise ValueError("returned is None; expected what combine() wrote there, for grad_weights")
             written = self._weights(grad_weights, "grad_weights", given, True)
@@ -217,7 +226,7 @@ class MoePlan:
                 given.address, _address(factors), _address(kept), hidden, given.dtype, place.address, _address(written),
             )
             both = (result, grad_weights)
-            return self._exchange(lib.dsc_moe_combine_backward, arguments, owners, both, async_op)
+            return self._exchange(lib.dsc_moe_combine_backward, arguments, owners, both, async_op, stream)
         except Exception as error:
             raise self._comm._shown(error, "moe_combine_backward")
 
@@ -243,14 +252,16 @@ class MoePlan:
         check(function(self._handle, values, count, byref(needed)))
         return list(values[:count])
 
-    def _exchange(self, function: Any, arguments: tuple[Any, ...], owners: Any, result: Any, async_op: bool) -> Any:
+    def _exchange(
+        self, function: Any, arguments: tuple[Any, ...], owners: Any, result: Any, async_op: bool, stream: Any
+    ) -> Any:
         op = function.__name__.removeprefix("dsc_")
         if not self._handle:
             self._refuse("the plan was closed", op)
         if self._comm._batch is not None:
             self._refuse("it is called inside batch(); expected it outside", op)
         kept = [part.owner for part in owners if part is not None]
-        work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, None)
+        work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, stream)
         return result if work is None else work
 
     def _refuse(self, text: str, op: str) -> NoReturn:
@@ -262,14 +273,12 @@ class MoePlan:
         if found.shape[:-1] != shape or len(found.shape) != len(shape) + 1:
             wanted = ", ".join([*(str(extent) for extent in shape), "hidden"])
             raise ValueError(f"{argument} has shape {found.shape}; expected ({wanted})")
-        self._expect_host(found)
         return found
 
     def _expected(self, x: Any, argument: str, shape: tuple[int, ...], like: Buffer, dtype: Any, writable: bool) -> Buffer:
         """An array of this shape and of the type of the rows."""
         found = _buffers.describe(x, argument, dtype, writable)
         expect(argument, found, shape, like.dtype)
-        self._expect_host(found)
         return found
 
     def _result(
@@ -286,15 +295,21 @@ class MoePlan:
             return None
         found = _buffers.describe(x, argument, None, writable)
         expect(argument, found, (*self._shape, self.top_k), _weight_type(rows))
-        self._expect_host(found)
         return found
-
-    def _expect_host(self, found: Buffer) -> None:
-        place_of(self._comm, found.owner, None)
 
 
 def _weight_type(rows: Buffer) -> Dtype:
     return Dtype.F64 if rows.dtype == Dtype.F64 else Dtype.F32
+
+
+def _make_weights(like: Any, shape: tuple[int, ...], rows: Buffer) -> Any:
+    """An array for gradients of the weights."""
+    if hasattr(like, "new_empty"):
+        return like.new_empty(shape)
+    if rows.device != -1:
+        advice = "expected an array on the GPU, because weights has no new_empty()"
+        raise ValueError(f"grad_weights is None; {advice}")
+    return numpy_module().empty(shape, _dtypes.numpy_type(_weight_type(rows)))
 
 
 def _address(found: Optional[Buffer]) -> Optional[int]:
@@ -321,14 +336,14 @@ class Experts(Losses):
         Rank r holds the experts of split_range(experts, size, r).
 
         Args:
-            expert_ids: [..., top_k] of int32, numbers from 0 to experts - 1; -1 for a slot that goes nowhere. Its first
-                dimensions, one or more, are those of the tokens, which may differ between ranks.
+            expert_ids: [..., top_k] of int32 on the host, numbers from 0 to experts - 1; -1 for a slot that goes nowhere.
+                Its first dimensions, one or more, are those of the tokens, which may differ between ranks.
             experts: experts of all ranks together, up to 2**24.
             capacity: most rows of each pair of expert and source rank; None: no row is dropped.
             drop: which rows are dropped beyond the capacity: the "latest" tokens', or the "lightest",
                 by weight, which needs a capacity.
             padded: each pair of expert and source rank has exactly capacity rows, zeros behind those that were sent.
-            weights: router weights, [..., top_k] of float32; needed to drop the lightest rows.
+            weights: router weights, [..., top_k] of float32 on the host; needed to drop the lightest rows.
         """
         try:
             ids = _buffers.describe(expert_ids, "expert_ids", None, False)

@@ -4,6 +4,7 @@
 #include "device/kernels/move.hpp"
 #include "device/kernels/norm.hpp"
 #include "device/kernels/reduce.hpp"
+#include "device/kernels/rows.hpp"
 #include "device/kernels/strided.hpp"
 
 using namespace dsc::kernels;
@@ -66,8 +67,24 @@ DSC_KERNEL_MOVES(DSC_MOVE)
   }
 DSC_KERNEL_REDUCES(DSC_REDUCE)
 
+#define DSC_ROWS(dtype, Scalar)                                                       \
+  DSC_KERNEL dsc_sum_rows_##dtype(const __grid_constant__ RowSumArgs args) {          \
+    sum_rows<Scalar>(args, this_block(), this_thread());                              \
+  }                                                                                   \
+  DSC_KERNEL dsc_multiply_rows_##dtype(const __grid_constant__ RowProductArgs args) { \
+    multiply_rows<Scalar>(args, this_block(), this_thread());                         \
+  }                                                                                   \
+  DSC_KERNEL dsc_add_products_##dtype(const __grid_constant__ RowProductArgs args) {  \
+    add_products<Scalar>(args, this_block(), this_thread());                          \
+  }
+DSC_KERNEL_ROWS(DSC_ROWS)
+
 DSC_KERNEL dsc_copy(const __grid_constant__ MoveArgs args) { copy(args, this_block(), this_thread()); }
 
 DSC_KERNEL dsc_copy_strided(const __grid_constant__ StridedArgs args) {
   copy_strided(args, this_block(), this_thread());
+}
+
+DSC_KERNEL dsc_gather_rows(const __grid_constant__ RowGatherArgs args) {
+  gather_rows(args, this_block(), this_thread());
 }

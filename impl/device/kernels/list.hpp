@@ -15,4 +15,8 @@
 #define DSC_KERNEL_REDUCES(do_) \
   do_(f64, F64) do_(f32, F32) do_(f16, F16) do_(bf16, Bf16) do_(f8e4m3, F8e4m3) do_(f8e5m2, F8e5m2)
 
-// The kernels dsc_copy and dsc_copy_strided have no types and are not listed.
+// DSC_KERNEL_ROWS calls do_(dtype, Scalar) for each type that has the kernels dsc_sum_rows_<dtype>,
+// dsc_multiply_rows_<dtype> and dsc_add_products_<dtype>.
+#define DSC_KERNEL_ROWS(do_) do_(f64, F64) do_(f32, F32) do_(f16, F16) do_(bf16, Bf16)
+
+// The kernels dsc_copy, dsc_copy_strided and dsc_gather_rows have no types and are not listed.

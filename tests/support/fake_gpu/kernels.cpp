@@ -6,6 +6,7 @@
 #include "device/kernels/list.hpp"
 #include "device/kernels/move.hpp"
 #include "device/kernels/reduce.hpp"
+#include "device/kernels/rows.hpp"
 #include "device/kernels/strided.hpp"
 #include "fake_gpu.h"
 
@@ -70,6 +71,29 @@ void run_copy_strided(void** params, const unsigned grid[3], const unsigned bloc
   each_thread(grid, block, [&](Place b, Place t) { copy_strided(args, b, t); });
 }
 
+void run_gather_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<RowGatherArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { gather_rows(args, b, t); });
+}
+
+template <class T>
+void run_sum_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<RowSumArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { sum_rows<T>(args, b, t); });
+}
+
+template <class T>
+void run_multiply_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<RowProductArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { multiply_rows<T>(args, b, t); });
+}
+
+template <class T>
+void run_add_products(void** params, const unsigned grid[3], const unsigned block[3]) {
+  const auto args = first<RowProductArgs>(params);
+  each_thread(grid, block, [&](Place b, Place t) { add_products<T>(args, b, t); });
+}
+
 struct Registered {
   Registered() {
     constexpr size_t kMove = sizeof(MoveArgs), kStrided = sizeof(StridedArgs), kReduce = sizeof(ReduceArgs);
@@ -80,6 +104,14 @@ struct Registered {
 #define DSC_REDUCE(dtype, Scalar) \
   fake_cuda_register_kernel("dsc_reduce_" #dtype, run_reduce<Scalar>, 1, &kReduce);
     DSC_KERNEL_REDUCES(DSC_REDUCE)
+    constexpr size_t kGather = sizeof(RowGatherArgs), kSum = sizeof(RowSumArgs);
+    constexpr size_t kProduct = sizeof(RowProductArgs);
+#define DSC_ROWS(dtype, Scalar)                                                                    \
+  fake_cuda_register_kernel("dsc_sum_rows_" #dtype, run_sum_rows<Scalar>, 1, &kSum);               \
+  fake_cuda_register_kernel("dsc_multiply_rows_" #dtype, run_multiply_rows<Scalar>, 1, &kProduct); \
+  fake_cuda_register_kernel("dsc_add_products_" #dtype, run_add_products<Scalar>, 1, &kProduct);
+    DSC_KERNEL_ROWS(DSC_ROWS)
+    fake_cuda_register_kernel("dsc_gather_rows", run_gather_rows, 1, &kGather);
     fake_cuda_register_kernel("dsc_copy", run_copy, 1, &kMove);
     fake_cuda_register_kernel("dsc_copy_strided", run_copy_strided, 1, &kStrided);
   }

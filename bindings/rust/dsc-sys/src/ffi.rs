@@ -3550,11 +3550,11 @@ extern "C" {
     ///
     /// - `comm` (in): communicator over whose ranks the experts are divided
     /// - `options` (in): options, not NULL: the number of experts has no default
-    /// - `expert_ids` (in): tokens x top_k numbers of experts, -1 for a slot that goes nowhere; may
-    ///   name an expert twice for a token
+    /// - `expert_ids` (in): tokens x top_k numbers of experts in memory of the host, -1 for a slot
+    ///   that goes nowhere; may name an expert twice for a token
     /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST; otherwise not
-    ///   read, may be NULL
+    /// - `weights` (in): tokens x top_k router weights in memory of the host, for
+    ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
     /// - `plan` (out): the new plan; NULL after a failure
     ///
     /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
@@ -3646,17 +3646,19 @@ extern "C" {
     /// Sends each token to its experts.
     ///
     /// - `plan` (in): plan
-    /// - `tokens` (in): the plan's tokens x hidden elements; read before the call returns
+    /// - `tokens` (in): the plan's tokens x hidden elements; in memory of the host read before the
+    ///   call returns
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
     /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
     /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
     ///   describes
-    /// - `stream` (in): NULL, or a stream of the communicator's device, which is not looked at
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
     /// - `work` (out): NULL to block, else the new work object; see the head of this file
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete. Ownership:
-    /// rows must stay valid until completion. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
+    /// memory until they are on the stream. Ownership: rows, and in memory of a device tokens, must
+    /// stay valid until completion. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
     /// destroyed. Since 0.1.
@@ -3683,9 +3685,8 @@ extern "C" {
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's gradients are complete.
-    /// Ownership: both buffers must stay valid until completion. Threads: one at a time per
-    /// communicator.
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
     ///
     /// Returns as dsc_moe_dispatch(). Since 0.1.
     pub fn dsc_moe_dispatch_backward(
@@ -3714,8 +3715,8 @@ extern "C" {
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's output is complete. Ownership:
-    /// all buffers must stay valid until completion. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
     ///
     /// Returns as dsc_moe_dispatch(). Since 0.1.
     pub fn dsc_moe_combine(
@@ -3735,7 +3736,8 @@ extern "C" {
     ///
     /// - `plan` (in): plan of the forward call
     /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
-    /// - `weights` (in): as in dsc_moe_combine(); read before the call returns
+    /// - `weights` (in): as in dsc_moe_combine(); in memory of the host read before the call
+    ///   returns
     /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
     ///   looked at, may be NULL, if weight_gradients is NULL
     /// - `hidden` (in): elements of a row; the same on all ranks
@@ -3748,9 +3750,8 @@ extern "C" {
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's gradients are complete.
-    /// Ownership: the buffers must stay valid until completion. Threads: one at a time per
-    /// communicator.
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
     ///
     /// Returns as dsc_moe_dispatch(). Since 0.1.
     pub fn dsc_moe_combine_backward(
@@ -3766,7 +3767,8 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Frees a plan. A call that it has in progress goes on.
+    /// Frees a plan. A call that it has in progress goes on; memory of a device is freed behind
+    /// what the plan has put on streams.
     ///
     /// - `plan` (in): plan; NULL: nothing happens
     ///

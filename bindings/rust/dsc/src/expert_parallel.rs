@@ -10,9 +10,11 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::convert::{defaults, list, sized};
 use crate::data::{Data, DataMut, Span};
+use crate::device::LEGACY;
 use crate::error::{check, Error, Result};
 use crate::handles::MoePlanHandle;
 use crate::numbers::{Dtype, ErrorCode, MoeDrop, MoePayload};
+use crate::started::complete_work;
 
 /// Options of [`Comm::moe_plan`], the same on all ranks.
 #[derive(Clone, Debug)]
@@ -61,7 +63,8 @@ impl MoeOptions {
 /// Says which token goes to which rank for its experts, for one layer and step.
 ///
 /// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by slot.
-/// All buffers are memory of the host; the numbers are those of dsc/expert_parallel.h.
+/// The buffers of a call are memory of the host, or all of the GPU that the communicator is bound to; a call returns when it
+/// is complete. The numbers are those of dsc/expert_parallel.h.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};
@@ -269,12 +272,11 @@ impl MoePlan<'_> {
         const OP: &str = "moe_dispatch";
         self.expect(OP, "tokens", tokens, self.tokens(), hidden)?;
         self.expect_like(OP, "rows", rows, self.rows(), hidden, tokens.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, dtype, none) = (self.handle.raw(), tokens.dtype.number(), ptr::null_mut());
-        // SAFETY: the lengths were compared; the rest is the caller's promise.
-        let result =
-            unsafe { sys::dsc_moe_dispatch(plan, tokens.ptr, hidden, dtype, payload.number(), rows.ptr, none, work) };
-        self.comm.check(result, OP)
+        let (plan, dtype, payload) = (self.handle.raw(), tokens.dtype.number(), payload.number());
+        self.exchange(OP, &[Some(tokens), Some(rows)], work, |stream, work| {
+            // SAFETY: the lengths were compared; the rest is the caller's promise.
+            unsafe { sys::dsc_moe_dispatch(plan, tokens.ptr, hidden, dtype, payload, rows.ptr, stream, work) }
+        })
     }
 
     /// Checks the buffers of dispatch_backward() and calls the library.
@@ -293,11 +295,11 @@ impl MoePlan<'_> {
         let (from, to) = (row_gradients, token_gradients);
         self.expect(OP, "row_gradients", from, self.rows(), hidden)?;
         self.expect_like(OP, "token_gradients", to, self.tokens(), hidden, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, dtype, none) = (self.handle.raw(), from.dtype.number(), ptr::null_mut());
-        // SAFETY: as in launch_dispatch().
-        let result = unsafe { sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, none, work) };
-        self.comm.check(result, OP)
+        let (plan, dtype) = (self.handle.raw(), from.dtype.number());
+        self.exchange(OP, &[Some(from), Some(to)], work, |stream, work| {
+            // SAFETY: as in launch_dispatch().
+            unsafe { sys::dsc_moe_dispatch_backward(plan, from.ptr, hidden, dtype, to.ptr, stream, work) }
+        })
     }
 
     /// Checks the buffers of combine() and calls the library.
@@ -319,12 +321,12 @@ impl MoePlan<'_> {
         self.expect_like(OP, "out", out, self.tokens(), hidden, rows.dtype)?;
         self.expect_weights(OP, "weights", weights, rows.dtype)?;
         self.expect_returned(OP, returned, hidden, rows.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, dtype, none) = (self.handle.raw(), rows.dtype.number(), ptr::null_mut());
+        let (plan, dtype) = (self.handle.raw(), rows.dtype.number());
         let (factors, kept) = (address(weights), address(returned));
-        // SAFETY: as in launch_dispatch().
-        let result = unsafe { sys::dsc_moe_combine(plan, rows.ptr, factors, hidden, dtype, out.ptr, kept, none, work) };
-        self.comm.check(result, OP)
+        self.exchange(OP, &[Some(rows), weights, Some(out), returned], work, |stream, work| {
+            // SAFETY: as in launch_dispatch().
+            unsafe { sys::dsc_moe_combine(plan, rows.ptr, factors, hidden, dtype, out.ptr, kept, stream, work) }
+        })
     }
 
     /// Checks the buffers of combine_backward() and calls the library.
@@ -349,14 +351,39 @@ impl MoePlan<'_> {
         self.expect_weights(OP, "weights", weights, from.dtype)?;
         self.expect_returned(OP, kept, hidden, from.dtype)?;
         self.expect_weights(OP, "weight_gradients", written, from.dtype)?;
-        let _turn = self.comm.turn(OP)?;
-        let (plan, dtype, none) = (self.handle.raw(), from.dtype.number(), ptr::null_mut());
-        let (factors, kept, written) = (address(weights), address(kept), address(written));
-        // SAFETY: as in launch_dispatch().
-        let result = unsafe {
-            sys::dsc_moe_combine_backward(plan, from.ptr, factors, kept, hidden, dtype, to.ptr, written, none, work)
-        };
-        self.comm.check(result, OP)
+        let (plan, dtype) = (self.handle.raw(), from.dtype.number());
+        let addresses = (address(weights), address(kept), address(written));
+        self.exchange(OP, &[Some(from), weights, kept, Some(to), written], work, |stream, work| {
+            let (factors, kept, written) = addresses;
+            // SAFETY: as in launch_dispatch().
+            unsafe {
+                sys::dsc_moe_combine_backward(
+                    plan, from.ptr, factors, kept, hidden, dtype, to.ptr, written, stream, work,
+                )
+            }
+        })
+    }
+
+    /// Calls the library: on a GPU in the order of its default stream. Without a place for a work object it returns when
+    /// the exchange is complete.
+    fn exchange(
+        &self,
+        op: &'static str,
+        buffers: &[Option<Span>],
+        work: *mut *mut sys::dsc_work_t,
+        call: impl FnOnce(*mut c_void, *mut *mut sys::dsc_work_t) -> sys::dsc_result_t,
+    ) -> Result<()> {
+        let turn = self.comm.turn(op)?;
+        let on_device = buffers.iter().flatten().any(|span| span.is_on_device());
+        let stream = if on_device { LEGACY as *mut c_void } else { ptr::null_mut() };
+        if !on_device || !work.is_null() {
+            return self.comm.check(call(stream, work), op);
+        }
+        let mut own = ptr::null_mut();
+        let result = call(stream, &mut own);
+        drop(turn);
+        self.comm.check(result, op)?;
+        complete_work(self.comm, own, op)
     }
 
     pub(crate) fn comm(&self) -> &Comm {

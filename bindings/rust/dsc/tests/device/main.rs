@@ -4,6 +4,7 @@
 #[rustfmt::skip] // it has the layout of the examples
 #[path = "../../../../../examples/rust/device/cuda.rs"]
 mod cuda;
+mod experts;
 mod operations;
 mod ring;
 mod training;

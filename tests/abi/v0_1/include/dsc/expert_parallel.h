@@ -43,14 +43,25 @@
  * rounding to the type, f64 in f64; each product is rounded to that too. Weights are f32, f64 if the rows are
  * f64. Results have the same bits on every processor and for every number of ranks.
  *
- * **Work, threads, failures**: as in collectives.h, with these differences. A plan has one call in progress
- * at a time: the next call is DSC_ERR_STATE until the work of the one before has been waited for
- * (dsc_work_wait() or dsc_work_test() that says 1). The last step of a started call happens in that wait or
- * test, so results are in place only then, not when the descriptor of dsc_work_eventfd() becomes readable,
- * and a work that is destroyed before leaves its outputs unspecified. Outputs overlap no input, and memory is
- * of the host: memory of a device is DSC_ERR_UNSUPPORTED. Calls are refused in a batch (DSC_ERR_STATE). Ranks
- * that differ in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before anything is
- * written.
+ * **Devices.** All buffers of a call that exchanges rows are memory of the host, or all are memory of the
+ * communicator's device (both kinds in one call are DSC_ERR_INVALID_ARG); a plan may be used for either. On a
+ * device a call puts kernels and the exchange on its stream and waits for none of them, as collectives.h
+ * says, also of works; any number of calls on a plan may be in progress. Results have the bits of the host,
+ * but for NaNs. DSC_MOE_PAYLOAD_F8E4M3 is DSC_ERR_UNSUPPORTED there, and so are all calls if libdsc was built
+ * without its kernels. The choice of the router is memory of the host (the counts that follow from it have to
+ * be known there), so a program copies expert_ids from the device first. The first call of a plan on a device
+ * copies the plan's lists there, at most 16 bytes for each row that it sends or receives and 8 for each slot,
+ * and waits for that copy alone. Calls may be captured into a graph once a call before has loaded the kernels
+ * (DSC_ERR_STATE otherwise); the plan must stay until the graph is destroyed.
+ *
+ * **Work, threads, failures**: as in collectives.h, with these differences for memory of the host. A plan has
+ * one call in progress at a time: the next call is DSC_ERR_STATE until the work of the one before has been
+ * waited for (dsc_work_wait() or dsc_work_test() that says 1). The last step of a started call happens in
+ * that wait or test, so results are in place only then, not when the descriptor of dsc_work_eventfd() becomes
+ * readable, and a work that is destroyed before leaves its outputs unspecified. For all memory: buffers are
+ * aligned to their elements, and outputs overlap no input. Calls are refused in a batch (DSC_ERR_STATE).
+ * Ranks that differ in hidden, dtype or payload, or make different calls, get DSC_ERR_MISMATCH before
+ * anything is written, on devices when they are ranks of one host.
  */
 #ifndef DSC_EXPERT_PARALLEL_H
 #define DSC_EXPERT_PARALLEL_H
@@ -70,7 +81,7 @@ typedef struct dsc_moe_plan dsc_moe_plan_t;
 /** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
 typedef struct dsc_moe_options {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
-  size_t experts;      /**< on all ranks together, 1 to 2^31 - 1; may be less than the number of ranks */
+  size_t experts;      /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
   size_t top_k;        /**< slots of each token, 1 (default) to 64 */
   size_t capacity;     /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
   dsc_moe_drop_t drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default) */
@@ -104,15 +115,16 @@ DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t str
 /**
  * @brief Makes a plan from the experts that the router chose for this rank's tokens.
  *
- * Ranks exchange how many rows they send to each expert, 8 bytes per expert.
+ * Ranks exchange how many rows they send to each expert, 8 bytes per expert. A plan keeps 8 bytes per expert,
+ * also of the other ranks; making it takes 32 for a moment.
  *
  * @param[in] comm communicator over whose ranks the experts are divided
  * @param[in] options options, not NULL: the number of experts has no default
- * @param[in] expert_ids tokens x top_k numbers of experts, -1 for a slot that goes nowhere; may name an
- * expert twice for a token
+ * @param[in] expert_ids tokens x top_k numbers of experts in memory of the host, -1 for a slot that goes
+ * nowhere; may name an expert twice for a token
  * @param[in] tokens of this rank, 0 or more; may differ between ranks
- * @param[in] weights tokens x top_k router weights, for DSC_MOE_DROP_LIGHTEST with a capacity; otherwise not
- * read, may be NULL
+ * @param[in] weights tokens x top_k router weights in memory of the host, for DSC_MOE_DROP_LIGHTEST with a
+ * capacity; otherwise not read, may be NULL
  * @param[out] plan the new plan; NULL after a failure
  *
  * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
@@ -187,16 +199,17 @@ DSC_API dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t*
 /**
  * @brief Sends each token to its experts.
  * @param[in] plan plan
- * @param[in] tokens the plan's tokens x hidden elements; read before the call returns
+ * @param[in] tokens the plan's tokens x hidden elements; in memory of the host read before the call returns
  * @param[in] hidden elements of a row; the same on all ranks
  * @param[in] dtype DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
  * @param[in] payload how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
  * @param[out] rows the plan's rows x hidden elements, in the order that the head of this file describes
- * @param[in] stream NULL, or a stream of the communicator's device, which is not looked at
+ * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
  * @param[out] work NULL to block, else the new work object; see the head of this file
  *
- * Collective: yes. Blocking: with work NULL until this rank's rows are complete. Ownership: rows must stay
- * valid until completion. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device memory until they
+ * are on the stream. Ownership: rows, and in memory of a device tokens, must stay valid until completion.
+ * Threads: one at a time per communicator.
  * @return DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was destroyed
  * @since 0.1
  */
@@ -215,8 +228,8 @@ DSC_API dsc_result_t dsc_moe_dispatch(dsc_moe_plan_t* plan, const void* tokens, 
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *
- * Collective: yes. Blocking: with work NULL until this rank's gradients are complete. Ownership: both buffers
- * must stay valid until completion. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid until completion.
+ * Threads: one at a time per communicator.
  * @return as dsc_moe_dispatch()
  * @since 0.1
  */
@@ -239,8 +252,8 @@ DSC_API dsc_result_t dsc_moe_dispatch_backward(dsc_moe_plan_t* plan, const void*
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *
- * Collective: yes. Blocking: with work NULL until this rank's output is complete. Ownership: all buffers must
- * stay valid until completion. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid until completion.
+ * Threads: one at a time per communicator.
  * @return as dsc_moe_dispatch()
  * @since 0.1
  */
@@ -253,7 +266,7 @@ DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, con
  * the weights, where the tokens are.
  * @param[in] plan plan of the forward call
  * @param[in] out_gradients tokens x hidden elements; must stay untouched until completion
- * @param[in] weights as in dsc_moe_combine(); read before the call returns
+ * @param[in] weights as in dsc_moe_combine(); in memory of the host read before the call returns
  * @param[in] returned what dsc_moe_combine() wrote; must stay untouched until completion. Not looked at, may
  * be NULL, if weight_gradients is NULL
  * @param[in] hidden elements of a row; the same on all ranks
@@ -264,8 +277,8 @@ DSC_API dsc_result_t dsc_moe_combine(dsc_moe_plan_t* plan, const void* rows, con
  * @param[in] stream as in dsc_moe_dispatch()
  * @param[out] work as in dsc_moe_dispatch()
  *
- * Collective: yes. Blocking: with work NULL until this rank's gradients are complete. Ownership: the
- * buffers must stay valid until completion. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid until completion.
+ * Threads: one at a time per communicator.
  * @return as dsc_moe_dispatch()
  * @since 0.1
  */
@@ -275,7 +288,8 @@ DSC_API dsc_result_t dsc_moe_combine_backward(dsc_moe_plan_t* plan, const void* 
                                               void* stream, dsc_work_t** work);
 
 /**
- * @brief Frees a plan. A call that it has in progress goes on.
+ * @brief Frees a plan. A call that it has in progress goes on; memory of a device is freed behind what the
+ * plan has put on streams.
  * @param[in] plan plan; NULL: nothing happens
  *
  * Collective: no. Blocking: no. Threads: any.

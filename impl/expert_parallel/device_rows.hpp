@@ -1,0 +1,41 @@
+// Exchanges of rows in memory of a device, in the order of its streams.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "expert_parallel/row_mover.hpp"
+
+namespace dsc {
+
+class DevicePlan;
+class MoePlan;
+class StreamRows;
+
+// The plan owns it. Calls have memory of their own, so that any number of them may be in progress.
+class DeviceRows final : public RowMover {
+ public:
+  explicit DeviceRows(MoePlan& plan) noexcept : plan_(plan) {}
+
+  std::shared_ptr<Work> dispatch(const RowCall& call, const void* tokens, void* rows) override;
+  std::shared_ptr<Work> dispatch_backward(const RowCall& call, const void* row_gradients,
+                                          void* token_gradients) override;
+  std::shared_ptr<Work> combine(const RowCall& call, const void* rows, const Combined& combined) override;
+  std::shared_ptr<Work> combine_backward(const RowCall& call, const CombineGradients& gradients) override;
+
+ private:
+  // Takes the rows that `fill` puts into memory to the experts, and then calls `finish`.
+  std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows,
+                                   const std::function<void(StreamRows&, void*)>& fill,
+                                   const std::function<void(StreamRows&)>& finish);
+  // Takes rows back to their tokens, and then calls `finish` with the memory where they lie.
+  std::shared_ptr<Work> to_tokens(const RowCall& call, const char* name, const void* rows,
+                                  const std::function<void(StreamRows&, const void*)>& finish);
+  using Start = std::function<std::function<void()>(StreamRows&, Call&)>;
+  std::shared_ptr<Work> run(const RowCall& call, const RowExchange::Step& step, const Start& start);
+
+  MoePlan& plan_;
+  std::shared_ptr<const DevicePlan> on_device_;  // from the first call on
+};
+
+}  // namespace dsc

@@ -1,0 +1,42 @@
+// Exchanges of rows in memory of the host.
+#pragma once
+
+#include <functional>
+
+#include "expert_parallel/row_mover.hpp"
+
+namespace dsc {
+
+class MoePlan;
+
+// The plan owns it. Calls throw STATE while a work of this plan has not ended.
+class HostRows final : public RowMover {
+ public:
+  explicit HostRows(MoePlan& plan) noexcept : plan_(plan) {}
+
+  std::shared_ptr<Work> dispatch(const RowCall& call, const void* tokens, void* rows) override;
+  std::shared_ptr<Work> dispatch_backward(const RowCall& call, const void* row_gradients,
+                                          void* token_gradients) override;
+  std::shared_ptr<Work> combine(const RowCall& call, const void* rows, const Combined& combined) override;
+  std::shared_ptr<Work> combine_backward(const RowCall& call, const CombineGradients& gradients) override;
+
+ private:
+  bool is_direct(const RowFormat& format) const noexcept;
+
+  // Takes the rows that `put(token, slot, row before, place)` writes to the experts.
+  template <typename Put>
+  std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows, const Put& put,
+                                   const std::function<void()>& finish);
+  // Takes rows back to their tokens, and then calls `finish` with the memory where they lie.
+  std::shared_ptr<Work> to_tokens(const RowCall& call, const char* name, const void* rows,
+                                  const std::function<void(const std::byte*)>& finish);
+  void deliver(const RowFormat& format, const std::byte* received, void* rows) const;
+  void clear_padding(const RowFormat& format, void* rows) const;
+  void sum_tokens(const RowFormat& format, const std::byte* rows, const void* weights, void* out) const;
+  void copy_returned(const RowFormat& format, const std::byte* rows, void* returned) const;
+  void multiply_gradients(const RowFormat& format, const CombineGradients& gradients) const;
+
+  MoePlan& plan_;
+};
+
+}  // namespace dsc
