@@ -15,7 +15,8 @@ namespace dsc {
 class Scratch : public std::enable_shared_from_this<Scratch> {
  public:
   Scratch() { free_.reserve(kMostFree + 1); }
-  // Returns at least `bytes` of memory without a value, which comes back here from its last holder.
+  // Returns at least `bytes` of memory without a value, which comes back here from its last holder; null for
+  // no bytes.
   std::shared_ptr<std::byte> take(size_t bytes);
 
  private:
