@@ -28,7 +28,8 @@ Memory taken(dsc::Scratch& scratch, size_t bytes) {
 
 void later_calls_get_the_same_memory(void**) {
   const auto scratch = std::make_shared<dsc::Scratch>();
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{5} << 20}) {
+  assert_null(scratch->take(0).get());
+  for (const size_t bytes : {size_t{2}, size_t{1000}, size_t{5} << 20}) {
     const std::byte* const first = taken(*scratch, bytes).get();
     for (int i = 0; i < 3; ++i) assert_ptr_equal(taken(*scratch, bytes).get(), first);
     assert_ptr_equal(taken(*scratch, bytes / 2).get(), first);
@@ -39,7 +40,7 @@ void what_is_in_use_is_not_given_again(void**) {
   const auto scratch = std::make_shared<dsc::Scratch>();
   std::vector<Memory> all;
   std::set<const std::byte*> different;
-  for (size_t i = 0; i < 9; ++i) different.insert(all.emplace_back(taken(*scratch, 1000 * i)).get());
+  for (size_t i = 0; i < 9; ++i) different.insert(all.emplace_back(taken(*scratch, 1 + 1000 * i)).get());
   assert_int_equal(different.size(), all.size());
 }
 
