@@ -112,9 +112,8 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
  * As dsc_all_reduce() of each tensor in fewer operations, with the same bits in memory of the host: for what
  * a model has left to sum after its backward pass, such as gradients of layer norms under sequence
  * parallelism and of tied embeddings. Tensors on a device are read and written behind the work that is on its
- * default stream. Lists that differ in length, types, counts or packing are DSC_ERR_MISMATCH, with lengths
- * and first counts, before any element is written; dsc_comm_verify_params() names the tensor in a long list
- * too.
+ * default stream. Lists that differ in length, types, counts or packing are DSC_ERR_MISMATCH before anything
+ * is written, with lengths and first counts; dsc_comm_verify_params() names the tensor in long lists, too.
  *
  * @param[in] comm communicator
  * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the
