@@ -296,7 +296,7 @@ static int chain_body(rank_t* self) {
   for (size_t layer = 0; layer < 4; ++layer)
     for (int starts = 0; starts < 2; ++starts) {
       on_device_t on = {.starts = starts == 1, .layer = layer};
-      mirror_t tokens = {NULL}, word = {NULL};
+      mirror_t tokens = {0}, word = {0};
       PASS_ON(open_chain(self, &on, &tokens, layer));
       PASS_ON(put_gate(self, &on, &word));
       PASS_ON(put_chain(self, &on, tokens.at));
