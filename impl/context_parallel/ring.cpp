@@ -108,6 +108,7 @@ void BlockRing::carry_out(const Part& part) {
 }
 
 void BlockRing::begin(const RingPass& pass) {
+  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);  // its end waits for what is on that stream
   memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
   if (pass_) {  // what is on its way is of a pass that all ranks left after the same step, and so it ends

@@ -197,6 +197,11 @@ void Operation::report_late(int64_t elapsed) {
   const std::vector<int32_t> ranks = missing();
   if (ranks.empty()) return;
   reported_late_ = true;
+  // Of the steps of an operation between hosts only the first one waits for ranks that are late themselves.
+  if (group_.is_part() && call_.kind != OpKind::kGather) return;
+  if (group_.is_part())
+    return log(DSC_LOG_WARN, "an operation of group \"%s\" has waited %s on this host for %s",
+               group_.name().c_str(), seconds(elapsed).c_str(), describe_ranks(ranks).c_str());
   log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s; %s",
       op_kind_name(call_.kind), sequence_, group_.name().c_str(), seconds(elapsed).c_str(),
       describe_ranks(ranks).c_str(), describe_latest(ranks).c_str());

@@ -22,8 +22,8 @@ void note_settings(Call& call, const MoeSettings& settings) noexcept {
   note.add(settings.experts);
   note.add(", top_k ");
   note.add(settings.top_k);
-  note.add(", capacity ");
-  note.add(settings.capacity);
+  if (settings.capacity > 0) note.add(", capacity ");
+  if (settings.capacity > 0) note.add(settings.capacity);
   if (settings.drop == DSC_MOE_DROP_LIGHTEST) note.add(", lightest");
   if (settings.padded) note.add(", padded");
 }

@@ -175,7 +175,7 @@ int Join::finish(std::span<const Tensor> params) {
   int last = 0;
   for (int rank = 0; rank < group_->size(); ++rank)
     if (active_[static_cast<size_t>(rank)]) last = rank;
-  if (!params.empty()) broadcast_coalesced(*group_, params, last, 0);
+  broadcast_coalesced(*group_, params, last, 0);
   return last;
 }
 

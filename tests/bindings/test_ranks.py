@@ -309,7 +309,7 @@ def differs(world):
 def differs_in_a_list(world):
     with pytest.raises(dsc.MismatchError) as caught:
         dsc.all_reduce_coalesced(world, [np.ones(3), np.ones(4 + world.rank)])
-    assert "rank 0: all_reduce(sum, f64, 7, [0]: 3, [1]: 4); rank 1: " in str(caught.value), caught.value
+    assert "rank 0: all_reduce(sum, f64, 7, 2 tensors, [0]: 3, [1]: 4); rank 1: " in str(caught.value), caught.value
     assert "[0]: 3, [1]: 5)" in str(caught.value) and caught.value.index is None
 
 

@@ -45,7 +45,8 @@
  * f64. Results have the same bits on every processor and for every number of ranks.
  *
  * **Devices.** All buffers of a call that exchanges rows are memory of the host, or all are memory of the
- * communicator's device (both kinds in one call are DSC_ERR_INVALID_ARG); a plan may be used for either. On a
+ * communicator's device (both kinds in one call are DSC_ERR_INVALID_ARG; where all of them are empty a stream
+ * that is not NULL says that it is the device); a plan may be used for either. On a
  * device a call puts kernels and the exchange on its stream and waits for none of them, as collectives.h
  * says, also of works; any number of calls on a plan may be in progress. Results have the bits of the host,
  * but for NaNs. DSC_MOE_PAYLOAD_F8E4M3 is DSC_ERR_UNSUPPORTED there, and so are all calls if libdsc was built
