@@ -88,9 +88,8 @@ struct RowGather {
   uint64_t rows, row_bytes;
 };
 
-// Sums rows: row i of `to` becomes the sum of the rows of `from` that the entries i * terms to (i + 1) *
-// terms
-// - 1 of `index` name, in this order, or zeros. Weights are f32, f64 for rows of f64; each product and sum is
+// Sums rows: row i of `to` becomes the sum of the rows of `from` that `terms` entries of `index`, from entry
+// i * terms on, name in this order, or zeros. Weights are f32, f64 for rows of f64; each product and sum is
 // rounded to that, and the result once to the type. Addresses must be aligned to elements.
 struct RowSum {
   CudaAddress from, to, index;

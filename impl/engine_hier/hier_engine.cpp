@@ -116,8 +116,9 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
   if (!failure) {
     status_.note_begin(call, number);
     own.start(start);
-    capture([&] { perform(call, number, own); },
-            [&](const Error& error) { failure = fail_operation(call, number, error); });
+    Meeting meeting(own);
+    capture([&] { perform(call, number, meeting); },
+            [&](const Error& error) { failure = fail_operation(call, number, error, meeting); });
   }
   const int64_t end = tick_now();
   own.end(end, failure ? failure->code : DSC_OK);
@@ -133,29 +134,28 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
   return std::nullopt;
 }
 
-void HierEngine::perform(const Call& call, uint64_t number, Record& record) {
-  if (!call.columns) return perform_packed(call, number, record);
+void HierEngine::perform(const Call& call, uint64_t number, Meeting& meeting) {
+  if (!call.columns) return perform_packed(call, number, meeting);
   const PackedCall packed(call, rank(), size(), *state.scratch);
-  perform_packed(packed.call(), number, record);
+  perform_packed(packed.call(), number, meeting);
   packed.unpack();
 }
 
-void HierEngine::perform_packed(const Call& call, uint64_t number, Record& record) {
+void HierEngine::perform_packed(const Call& call, uint64_t number, Meeting& meeting) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
-  if (is_message(call.kind)) return run_message(call, number, deadline);
+  if (is_message(call.kind)) return run_message(call, number, meeting, deadline);
   links_.begin_collective(call.kind, number);
   InlineData inline_data(context_, call);
   const bool is_inline = inline_data.fits();
   const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
                                .run(signature_of(call, id(), number), number);
-  status_.note_met();
-  record.meet(tick_now());
+  meeting.note();
   if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
 
-void HierEngine::run_message(const Call& call, uint64_t number, Deadline deadline) {
+void HierEngine::run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline) {
   if (layout_.host_of(call.root) != layout_.own_host())
-    return pass_message(links_, state, call, number, deadline);
+    return pass_message(links_, state, call, number, meeting, deadline);
   Call message = call;
   message.root = layout_.local_index_of(call.root);
   message.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline.remaining_ms(), 1, INT32_MAX));

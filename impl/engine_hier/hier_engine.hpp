@@ -19,6 +19,7 @@
 #include "engine_hier/hier_queues.hpp"
 #include "engine_hier/hier_status.hpp"
 #include "engine_hier/hier_world.hpp"
+#include "engine_hier/meeting.hpp"
 #include "engine_host/host_engine.hpp"
 
 namespace dsc {
@@ -76,10 +77,10 @@ class HierEngine final : public GroupEngine {
   std::optional<Failure> refusal() const noexcept;
   std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
   std::optional<Failure> execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
-  void perform(const Call& call, uint64_t number, Record& record);
+  void perform(const Call& call, uint64_t number, Meeting& meeting);
   // Runs a call whose blocks are contiguous.
-  void perform_packed(const Call& call, uint64_t number, Record& record);
-  void run_message(const Call& call, uint64_t number, Deadline deadline);
+  void perform_packed(const Call& call, uint64_t number, Meeting& meeting);
+  void run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline);
   void tell_hosts(bool finalizes) noexcept;
 
   // --- Failures.
@@ -90,7 +91,8 @@ class HierEngine final : public GroupEngine {
   void publish_failure_of_host() noexcept;
   void take(const Failure& cause) noexcept;
   Failure unresponsive_hosts() const noexcept;
-  Failure fail_operation(const Call& call, uint64_t number, const Error& error) noexcept;
+  Failure fail_operation(const Call& call, uint64_t number, const Error& error,
+                         const Meeting& meeting) noexcept;
 
   std::shared_ptr<HostEngine> make_local_part(const NewGroup& wanted);
 

@@ -138,9 +138,11 @@ void HierEngine::publish_failure_of_host() noexcept {
   revoke(cause);
 }
 
-Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error) noexcept {
+Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
+                                   const Meeting& meeting) noexcept {
   Failure cause = cause_of(call, number, error);
-  if (!revoked_.load() && !told_here()) call_out([&] { status_.explain_time_out(call, number, cause); });
+  if (!revoked_.load() && !told_here())
+    call_out([&] { status_.explain_time_out(call, number, meeting.has_been(), cause); });
   if (const auto told = told_here())
     learn_of(*told);  // this rank's own error is a consequence of it
   else

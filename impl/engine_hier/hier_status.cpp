@@ -28,7 +28,6 @@ constexpr std::string_view kMissingQuestion = "missing ";
 }  // namespace
 
 void HierStatus::note_begin(const Call& call, uint64_t number) noexcept {
-  if (!is_message(call.kind)) has_met_.store(false, std::memory_order_relaxed);
   MutexLock lock(mutex_);
   latest_.fields = fields_of(call);
   std::copy(std::begin(call.note), std::end(call.note), latest_.note);
@@ -179,17 +178,19 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
       latest_of(late.ranks, deadline).c_str());
 }
 
-std::string HierStatus::did_not_come(const Call& call, std::span<const int32_t> ranks) const {
-  FixedText<48> text;
-  text.add(" did not come within %.1f s", static_cast<double>(state_.timeout_ms(call)) / 1000);
+std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<const int32_t> ranks) const {
+  FixedText<64> text;
+  text.add(" %s within %.1f s", has_met ? "came, but did not finish" : "did not come",
+           static_cast<double>(state_.timeout_ms(call)) / 1000);
   return list_ranks(ranks) + text.str();
 }
 
-// In a collective one rank asks and publishes the answers; the others wait for them.
-void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& cause) const {
+// In a collective one rank asks and publishes the answers; the others wait for them. When ranks have met, the
+// text of a collective is that of the step in which one of them did not go on.
+void HierStatus::explain_time_out(const Call& call, uint64_t number, bool has_met, Failure& cause) const {
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty()) return;
-  const bool never_met = !host_.revoked() && (is_message(call.kind) || !has_met_.load());
-  if (never_met) cause.text = did_not_come(call, cause.ranks);
+  const bool is_named = !host_.revoked() && (is_message(call.kind) || !has_met);
+  if (is_named) cause.text = describe_late(call, has_met, cause.ranks);
   if (rank_0_is_unresponsive()) return;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(call.kind) && !world_.elect("timeout", state_.id(), number, deadline))
@@ -197,7 +198,7 @@ void HierStatus::explain_time_out(const Call& call, uint64_t number, Failure& ca
   const std::span<const int32_t> named(cause.ranks);
   const Late late = is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number);
   cause.ranks = late.ranks;
-  if (never_met) cause.text = did_not_come(call, late.ranks);
+  if (is_named) cause.text = describe_late(call, has_met, late.ranks);
   cause.text += "; " + late.text + latest_of(late.ranks, deadline);
 }
 

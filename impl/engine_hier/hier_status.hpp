@@ -29,8 +29,6 @@ class HierStatus {
   // The latest operation of this rank begins, and an operation ends, which need not be the latest one.
   void note_begin(const Call& call, uint64_t number) noexcept;
   void note_end(const Call& call, uint64_t number) noexcept;
-  // The ranks have met in the collective that runs: a time-out from now on is one of its data.
-  void note_met() noexcept { has_met_.store(true, std::memory_order_relaxed); }
 
   // While an object exists, this rank waits for the other ranks of its host in a collective. Other hosts,
   // which wait for the leader, learn from it for which ones.
@@ -65,7 +63,7 @@ class HierStatus {
   // Logs which ranks are late and what they did last, once per operation.
   void report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const;
   // Names the ranks that are missing in a time-out, and adds what they did last.
-  void explain_time_out(const Call& call, uint64_t number, Failure& cause) const;
+  void explain_time_out(const Call& call, uint64_t number, bool has_met, Failure& cause) const;
 
  private:
   std::string describe_latest() const;
@@ -79,7 +77,7 @@ class HierStatus {
     std::string text;  // such as "rank 2 waits for rank 3 of its host; "; empty if there is nothing to add
   };
   Late find_late(std::span<const int32_t> ranks, uint64_t number) const;
-  std::string did_not_come(const Call& call, std::span<const int32_t> ranks) const;
+  std::string describe_late(const Call& call, bool has_met, std::span<const int32_t> ranks) const;
   std::string latest_of(std::span<const int32_t> ranks, Deadline deadline) const;
   void await_failure(int timeout_ms) const;
 
@@ -89,7 +87,6 @@ class HierStatus {
   const CommState& state_;
   const std::atomic<bool>& has_failed_;
   std::atomic<uint64_t> host_wait_{0};  // number of the collective of a HostWait, or 0
-  std::atomic<bool> has_met_{false};    // whether the ranks have met in the collective that runs
   mutable Mutex mutex_;
   struct {
     CallFields fields{};

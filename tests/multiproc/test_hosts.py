@@ -243,6 +243,31 @@ meet("told", n)
     assert "rank 1" in text and "did not come within 1.0 s; " in text and "no call before" in text and "bind" not in text and "ready" not in text, text
 
 
+@pytest.mark.parametrize("placement", ["00", "01"])
+def test_a_time_out_with_a_message_on_its_way_says_that_the_other_end_came(placement):
+    code = BEGIN + """
+import signal
+world.set_timeout(3)
+large = np.full(40_000_000, r, np.float64)
+if r == 0:
+    try:
+        world.send(2 + large, 1)
+    except dsc.TimeoutError as error:
+        print(error, flush=True)
+else:
+    world.recv(large, 0, async_op=True)
+    while large[0] == r and large[-1] == r: time.sleep(0.001)
+    print("stops", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    job = Job(code, [int(host) for host in placement])
+    assert job.ranks[1].stdout.readline() == "stops\n"
+    text = job.ranks[0].stdout.readline()
+    os.kill(job.ranks[1].pid, signal.SIGCONT)
+    job.finish()
+    assert "rank 1" in text and "came, but did not finish within 3.0 s; " in text and "did not come" not in text, text
+
+
 @pytest.mark.parametrize("placement", ["000", "001", "012"])
 def test_a_callback_that_raises_in_a_pipeline(placement):
     code = BEGIN + """

@@ -102,9 +102,9 @@ def all_reduce_coalesced(
 ) -> None:
     """Combines the elements of all ranks' arrays, packed into buffers per type. Collective.
 
-    As all_reduce() of each array, in fewer operations. Where lists differ, the message of MismatchError shows what each rank
-    gave, with index and count of the first arrays of the buffer that differs, as in "[0]: 3, [1]: 4"; verify_params() names
-    the array also in a long list.
+    As all_reduce() of each array, in fewer operations. Where lists differ, nothing is written, and the message of
+    MismatchError shows how many arrays each rank gave, with index and count of the first ones, as in
+    "2 tensors, [0]: 3, [1]: 4"; verify_params() names the array where these are equal.
 
     Args:
         comm: the communicator.

@@ -3294,9 +3294,9 @@ extern "C" {
     /// - `ring` (in): ring; NULL does nothing
     ///
     /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
-    /// the streams of the passes are done with the ring, for at most the time-out: then its memory
-    /// there is never released, and the log says so. Threads: any; with a call inside the ring it
-    /// is released when that call returns.
+    /// the streams of the passes are done with the ring, for at most twice the time-out: then its
+    /// memory there is never freed, and the log says so. Threads: any; with a call inside the ring
+    /// it is released when that call returns.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;

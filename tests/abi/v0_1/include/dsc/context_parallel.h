@@ -229,7 +229,7 @@ DSC_API dsc_result_t dsc_ring_synchronize(dsc_ring_t* ring, int32_t timeout_ms);
  *
  * If a pass was not finished, the other ranks get DSC_ERR_REVOKED or DSC_ERR_PEER_LEFT from it, and comm goes
  * on. Collective: no. Blocking: until nothing of this rank moves any more, and on a device until the streams
- * of the passes are done with the ring, for at most the time-out: then its memory there is never released,
+ * of the passes are done with the ring, for at most twice the time-out: then its memory there is never freed,
  * and the log says so. Threads: any; with a call inside the ring it is released when that call returns.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
