@@ -230,7 +230,8 @@ void Group::revoke(const Failure& cause) noexcept {
   uint64_t none = 0;
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst)) {
-    const bool is_users = !cause.operation.empty() && (!is_part() || cause.is_published);  // else a step of one
+    const bool is_users =
+        !cause.operation.empty() && (!is_part() || cause.is_published);  // else a step of one
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
         shown_rank(rank_), name_.c_str(), is_users ? cause.operation.c_str() : "", is_users ? ": " : "",
         cause.text.c_str());

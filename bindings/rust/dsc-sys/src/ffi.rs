@@ -2100,8 +2100,8 @@ extern "C" {
     /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (in): same counts and types on all ranks, else DSC_ERR_MISMATCH before any
-    ///   element is written; data is written on the other ranks
+    /// - `tensors` (in): same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory
+    ///   before any is written; data is written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
     /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
