@@ -12,8 +12,8 @@
 #include "context_parallel/ring.hpp"
 #include "context_parallel/sequence_order.hpp"
 #include "deadline.hpp"
-#include "device/context.hpp"
 #include "execute.hpp"
+#include "host_array.hpp"
 
 namespace {
 
@@ -93,23 +93,13 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   return Division(std::move(list));
 }
 
-// Returns whether a buffer is memory of the device that the ring is bound to.
-bool is_on_device(const BlockRing& ring, const char* name, const void* buffer) {
-  const dsc::DeviceContext* const context = ring.channel().device_context();
-  const int found = context ? dsc::device_of_memory(*context->device, buffer) : dsc::kHostMemory;
-  if (found != dsc::kHostMemory && found != ring.channel().device())
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", name,
-              found, ring.channel().device());
-  return found != dsc::kHostMemory;
-}
-
 // An empty block does not say where the memory is: what lies at its address may be of another kind.
 bool is_of_device(const BlockRing& ring, const dsc::RingPass& pass, void* stream) {
   if (pass.blocks.part(ring.rank()) == 0) return stream != nullptr;
-  const bool block = is_on_device(ring, "block", pass.block);
-  if (pass.grad_dtype != 0 && is_on_device(ring, "grad", pass.grad) != block)
-    dsc::fail(DSC_ERR_INVALID_ARG, "block is %s and grad is %s; expected both to be of one kind",
-              block ? "memory of a device" : "host memory", block ? "host memory" : "memory of a device");
+  const bool block = dsc::is_on_own_device(ring.channel(), {"block", pass.block, 0});
+  if (pass.grad_dtype != 0)
+    dsc::expect_one_kind("block", block, "grad",
+                         dsc::is_on_own_device(ring.channel(), {"grad", pass.grad, 0}));
   return block;
 }
 

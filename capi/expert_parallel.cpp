@@ -111,21 +111,10 @@ class ExchangeCall {
     return array;
   }
   void note_memory(const Array& array) {
-    const int device = dsc::device_of(*comm_, array);
-    const bool is_on_device = device != dsc::kHostMemory;
-    if (is_on_device && device != comm_->device())
-      dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d",
-                array.name, device, comm_->device());
-    if (!first_.data) {
-      first_ = array;
-      is_on_device_ = is_on_device;
-    } else if (is_on_device != is_on_device_) {
-      dsc::fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", first_.name,
-                kind_name(is_on_device_), array.name, kind_name(is_on_device));
-    }
-  }
-  static const char* kind_name(bool on_device) {
-    return on_device ? "memory of a device" : "memory of the host";
+    const bool is_on_device = dsc::is_on_own_device(*comm_, array);
+    if (first_.data) return dsc::expect_one_kind(first_.name, is_on_device_, array.name, is_on_device);
+    first_ = array;
+    is_on_device_ = is_on_device;
   }
 
   const dsc::Pinned<PlanObject> pinned_;

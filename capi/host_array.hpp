@@ -27,6 +27,24 @@ inline int device_of(const Comm& comm, const Array& array) {
   return device_of_memory(*comm.device_context()->device, array.data);
 }
 
+// Returns whether an array is memory of the device that the communicator is bound to. Throws INVALID_ARG for
+// memory of another device.
+inline bool is_on_own_device(const Comm& comm, const Array& array) {
+  const int found = device_of(comm, array);
+  if (found != kHostMemory && found != comm.device())
+    fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
+         found, comm.device());
+  return found != kHostMemory;
+}
+
+// Throws INVALID_ARG for two arrays of which one is memory of the host and the other of a device.
+inline void expect_one_kind(const char* one, bool is_on_device, const char* other, bool other_is) {
+  const auto kind = [](bool on_device) { return on_device ? "memory of a device" : "host memory"; };
+  if (is_on_device != other_is)
+    fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", one,
+         kind(is_on_device), other, kind(other_is));
+}
+
 inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
   check_layout(array, element_bytes);
   const int found = device_of(comm, array);

@@ -197,7 +197,7 @@ void Operation::report_late(int64_t elapsed) {
   const std::vector<int32_t> ranks = missing();
   if (ranks.empty()) return;
   reported_late_ = true;
-  // Of the steps of an operation between hosts only the first one waits for ranks that are late themselves.
+  // Only the first step of an operation between hosts, a gather, waits for ranks that are late themselves.
   if (group_.is_part() && call_.kind != OpKind::kGather) return;
   if (group_.is_part())
     return log(DSC_LOG_WARN, "an operation of group \"%s\" has waited %s on this host for %s",

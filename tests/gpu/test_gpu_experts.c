@@ -403,23 +403,23 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
   PASS_ON(check_refusal(self, dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, plain, it->rows, NULL, NULL),
                         DSC_ERR_INVALID_ARG,
-                        "tokens is memory of a device and rows is memory of the host; expected both"));
+                        "tokens is memory of a device and rows is host memory; expected both"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, it->own->values, hidden, f32, plain, on->rows.at, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "tokens is memory of the host and rows is memory of a device; expected both"));
+      DSC_ERR_INVALID_ARG, "tokens is host memory and rows is memory of a device; expected both"));
   PASS_ON(check_refusal(
       self,
       dsc_moe_combine(plan, on->expert_rows.at, it->weights, hidden, f32, on->out.at, NULL, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "weights is memory of the host; expected both to be of one kind"));
+      DSC_ERR_INVALID_ARG, "weights is host memory; expected both to be of one kind"));
   PASS_ON(check_refusal(self,
                         dsc_moe_combine(plan, on->expert_rows.at, NULL, hidden, f32, on->out.at, it->returned,
                                         on->stream, NULL),
-                        DSC_ERR_INVALID_ARG, "returned is memory of the host; expected both"));
+                        DSC_ERR_INVALID_ARG, "returned is host memory; expected both"));
   PASS_ON(
       check_refusal(self,
                     dsc_moe_combine_backward(plan, on->gradient.at, on->weights.at, on->returned.at, hidden,
                                              f32, on->row_gradients.at, it->weight_gradients, NULL, NULL),
-                    DSC_ERR_INVALID_ARG, "weight_gradients is memory of the host; expected both"));
+                    DSC_ERR_INVALID_ARG, "weight_gradients is host memory; expected both"));
   PASS_ON(check_refusal(self,
                         dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, DSC_MOE_PAYLOAD_F8E4M3,
                                          on->rows.at, on->stream, NULL),

@@ -235,7 +235,7 @@ int32_t add_or_fail(const void* in, void* inout, size_t count, int32_t, void* co
   return 0;
 }
 
-// As whoever drives an operation does: what it throws fails the group.
+// Drives an operation as its queue does: what a step throws fails the group.
 Progress drive(dsc::Operation& operation) {
   Progress progress = Progress::kFailed;
   dsc::capture([&] { progress = operation.step(); },

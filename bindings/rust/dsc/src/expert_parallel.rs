@@ -283,7 +283,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As for launch_dispatch().
+    /// The caller promises what launch_dispatch() asks for.
     pub(crate) unsafe fn launch_dispatch_backward(
         &mut self,
         row_gradients: Span,
@@ -306,7 +306,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As for launch_dispatch().
+    /// The caller promises what launch_dispatch() asks for.
     pub(crate) unsafe fn launch_combine(
         &mut self,
         rows: Span,
@@ -333,7 +333,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// As for launch_dispatch().
+    /// The caller promises what launch_dispatch() asks for.
     pub(crate) unsafe fn launch_combine_backward(
         &mut self,
         out_gradients: Span,

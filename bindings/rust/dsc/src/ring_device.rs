@@ -64,7 +64,8 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// As of [`pass_on`](Ring::pass_on); `grad` is only reached by what is on the stream behind the pass.
+    /// The caller promises what [`pass_on`](Ring::pass_on) asks for, and that only what is on the stream behind the pass
+    /// reaches `grad`.
     pub unsafe fn backward_on<D: Data, S: DataMut>(
         &mut self,
         block: &D,
@@ -93,7 +94,7 @@ impl Ring {
 
     /// # Safety
     ///
-    /// As of pass_on() and backward_on().
+    /// The caller promises what pass_on() and backward_on() ask for.
     unsafe fn begin_on(
         &mut self,
         block: Span,

@@ -301,7 +301,7 @@ impl Step {
     ///
     /// # Safety
     ///
-    /// As for every operation: the buffers must be valid until it is complete.
+    /// The buffers must be valid until the operation is complete.
     pub(crate) unsafe fn launch(
         &self,
         comm: &Comm,
