@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Tries libdsc as newcomers do: every way in is run in a bare Debian 12 root of its own, which has git and nothing else.
 
-  readme  every command and source of README.md and bindings/*/README.md in their order, output compared, `./dev test` among them;
-          then every command of `./dev help`
-  user    an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and ./dev test quick
-  others  the scripts in tests/bare/ways, each as root in an empty folder; what one leaves in $LIBDSC_SHARED is there for the next
+  readme    every command and source of README.md and bindings/*/README.md in their order, output compared, `./dev test` among them
+  commands  every command of `./dev help`, and every measurement that a page names
+  user      an ordinary user with sudo, without /etc/hosts and a resolvable host name: ./dev demo and a few tests
+  quick     the same user: ./dev test quick
+  others    the scripts in tests/bare/ways, each as root in an empty folder; what one leaves in $LIBDSC_SHARED is there for the next
 """
 
 from __future__ import annotations
@@ -24,12 +25,16 @@ import session  # noqa: E402
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((PROJECT / "tests/bare/ways").glob("*.sh"))
-WAYS = ["readme", "user", *(path.stem for path in SCRIPTS)]
-DOCUMENTS = [
-    "README.md",
-    *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md")),
-    "tests/bare/commands.md",
-]
+DOCUMENTS = {
+    "readme": ["README.md", *sorted(str(path.relative_to(PROJECT)) for path in PROJECT.glob("bindings/*/README.md"))],
+    "commands": ["tests/bare/commands.md"],
+}
+# What an ordinary user types. Start-up without a resolver, by threads, by processes and from Python, is where such roots differ.
+USER = {
+    "user": ["./dev demo", "./dev test init groups '02_hello_ranks_*' python_one_rank"],
+    "quick": ["./dev test quick"],
+}
+WAYS = [*DOCUMENTS, *USER, *(path.stem for path in SCRIPTS)]
 LIMIT_S = 45 * 60  # of one way
 SKIPPED = 77
 SHARED = "/srv/shared"
@@ -39,20 +44,19 @@ def say(text: str) -> None:
     print(f"bare: {text}", flush=True)
 
 
-def run_readme(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
+def run_documents(root: bare_root.Root, names: list[str], log: IO[str]) -> None:
     problems = []
-    for name in DOCUMENTS:
+    for name in names:
         try:
             session.run(root, name, (PROJECT / name).read_text(), bare_root.SOURCE, LIMIT_S, log, say)
         except session.Failed as failed:
             problems.append(str(failed))
-    keep_test_log(root, results)
     if problems:
         raise session.Failed("\n".join(problems))
 
 
-def run_user(root: bare_root.Root, log: IO[str], results: pathlib.Path) -> None:
-    text = "```sh\n./dev demo\n./dev test quick\n```\n"
+def run_user(root: bare_root.Root, commands: list[str], log: IO[str]) -> None:
+    text = "\n".join(["```sh", *commands, "```", ""])
     session.run(root, "ordinary user", text, bare_root.SOURCE, LIMIT_S, log, say)
 
 
@@ -80,7 +84,7 @@ def keep_test_log(root: bare_root.Root, results: pathlib.Path) -> None:
     """Copies Meson's record of the tests to where the gate adds them up."""
     inside = root.clone / "build/meson-logs/testlog.json"
     if inside.exists():
-        (results / "meson-logs").mkdir(exist_ok=True)
+        (results / "meson-logs").mkdir(parents=True, exist_ok=True)
         shutil.copy(inside, results / "meson-logs")
 
 
@@ -91,11 +95,11 @@ def run_way(way: str, base: pathlib.Path, folder: pathlib.Path, keep: bool) -> b
     root = None
     try:
         with log_path.open("w") as log:
-            root = bare_root.Root(base, folder / "run" / way, PROJECT, user="newcomer" if way == "user" else None)
-            if way == "readme":
-                run_readme(root, log, folder)
-            elif way == "user":
-                run_user(root, log, folder)
+            root = bare_root.Root(base, folder / "run" / way, PROJECT, user="newcomer" if way in USER else None)
+            if way in DOCUMENTS:
+                run_documents(root, DOCUMENTS[way], log)
+            elif way in USER:
+                run_user(root, USER[way], log)
             else:
                 run_script(root, next(path for path in SCRIPTS if path.stem == way), log, folder / "shared")
     except (session.Failed, RuntimeError, OSError) as error:
@@ -103,6 +107,8 @@ def run_way(way: str, base: pathlib.Path, folder: pathlib.Path, keep: bool) -> b
         say(f"FAILED {way} after {(time.monotonic() - start) / 60:.1f} min: {error}\n{tail}\nbare: all of it: {log_path}")
         return False
     finally:
+        if root:
+            keep_test_log(root, folder / way)
         if root and not keep:
             root.remove()
     say(f"ok {way} ({(time.monotonic() - start) / 60:.1f} min)")

@@ -41,8 +41,8 @@ exec chroot . "$@"
 
 
 def ci() -> dict[str, str]:
-    """CI=true if it is set here: compiler warnings are errors then."""
-    return {"CI": os.environ["CI"]} if os.environ.get("CI") else {}
+    """CI=true if it is set here: compiler warnings are errors then, also those of builds that do not go through ./dev."""
+    return {"CI": os.environ["CI"], "CXXFLAGS": "-Werror", "CFLAGS": "-Werror"} if os.environ.get("CI") else {}
 
 
 CRATES = """[source.crates-io]
@@ -124,6 +124,7 @@ class Root:
         environment = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY_VARIABLES)}
         environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
         environment |= {"CCACHE_DIR": CACHE, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
+        environment |= {"CCACHE_IGNOREOPTIONS": "-g -g1 -Werror"}  # in which the ways differ, and their objects do not matter
         environment |= {"HOME": f"/srv/{self.user}" if self.user else "/root", "TERM": "dumb", **variables}
         settings = [f"{name}={value}" for name, value in environment.items()]
         return subprocess.Popen(

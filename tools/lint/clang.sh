@@ -2,7 +2,7 @@
 # The second compiler. In the library clang-tidy reports clang's warnings beside its own findings, so that nothing is
 # read twice; clang compiles all the rest. It also compiles the kernels, since instruction sets are checked only where
 # code is made. Warnings need no optimizing, and no linking. What the build for asan has compiled by clang, with warnings
-# as errors, is not compiled once more.
+# as errors, is not compiled once more; and nothing is that did not change since clang read the whole tree.
 set -uo pipefail
 folder=build-clang
 log=$(mktemp)
@@ -22,5 +22,9 @@ if ((!failed)); then
   objects | xargs -r ninja --quiet -C "$folder" >>"$log" 2>&1 || failed=1
   /usr/bin/python3 tools/lint/tidy.py "$folder" >>"$log" || failed=1
 fi
-((failed)) && cat "$log" >&2
+if ((failed)); then
+  cat "$log" >&2
+elif [[ -n ${LINT_ALL-} ]]; then
+  /usr/bin/python3 tools/lint/changed.py # notes the commit
+fi
 exit "$failed"

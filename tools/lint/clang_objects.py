@@ -3,6 +3,7 @@
 
 Not those of the library, except where instruction sets are checked, since clang-tidy reports clang's warnings there; and
 not those that the other folder has, if clang made them with the same warnings as errors and they are up to date.
+changed.py says which files are read at all.
 """
 
 import json
@@ -11,17 +12,14 @@ import re
 import subprocess
 import sys
 
+import changed
+import targets
+
 WANTED = {"werror": True, "warning_level": "3"}
 
 
-def commands(folder: str) -> dict[str, str]:
-    """Object to command."""
-    with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
-        return {command["output"]: command["command"] for command in json.load(file) if looked_at(command["file"])}
-
-
-def looked_at(file: str) -> bool:
-    return file.endswith((".c", ".cpp")) and not re.match(r"\.\./(impl/(?!(?:compress|dtype)/)|capi/)", file)
+def looked_at(source: targets.Source) -> bool:
+    return not re.match("(impl|capi)/", source.path) or source.has_instruction_sets()
 
 
 def warnings(command: str) -> set[str]:
@@ -39,7 +37,7 @@ def compiled(folder: str) -> dict[str, str]:
     if not os.path.exists(os.path.join(folder, "build.ninja")) or not is_strict(folder):
         return {}
     subprocess.run(["ninja", "-C", folder, "build.ninja"], stdout=subprocess.DEVNULL, check=True)
-    made = {name: command for name, command in commands(folder).items() if os.path.exists(os.path.join(folder, name))}
+    made = {one.output: one.command for one in targets.sources(folder) if os.path.exists(os.path.join(folder, one.output))}
     if not made:
         return {}
     planned = subprocess.check_output(["ninja", "-C", folder, "-n", "-v", *made], text=True)
@@ -49,10 +47,12 @@ def compiled(folder: str) -> dict[str, str]:
 
 def main(folder: str, other: str) -> None:
     done = compiled(other)
-    for name, command in commands(folder).items():
-        same = name in done and command.split()[0] == done[name].split()[0]
-        if not same or not warnings(command) <= warnings(done[name]):
-            print(name)
+    sources = [source for source in targets.sources(folder) if looked_at(source)]
+    read = set(changed.to_read(sorted({source.path for source in sources})))
+    for source in sources:
+        same = source.output in done and source.command.split()[0] == done[source.output].split()[0]
+        if source.path in read and not (same and warnings(source.command) <= warnings(done[source.output])):
+            print(source.output)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""The functions that the library exports, the headers declare and the version map lists are the same."""
+"""The functions that the library exports, the headers declare and the version map lists are the same.
 
+The library is the one that was built last, in whatever build folder.
+"""
+
+import glob
+import os
 import re
 import subprocess
 import sys
 
 import source
 
-LIBRARY = sys.argv[1] if len(sys.argv) > 1 else "build/capi/libdsc.so"
+built = sorted(glob.glob("build*/capi/libdsc.so"), key=os.path.getmtime)
+if len(sys.argv) < 2 and not built:
+    sys.exit("exports: no library is built; ./dev build builds it")
+LIBRARY = sys.argv[1] if len(sys.argv) > 1 else built[-1]
 
 declared = set()
 for path in source.files("capi/include/dsc/*.h"):

@@ -20,16 +20,21 @@ about() {
     bindings) echo "the generated bindings match the headers" ;;
     rust) echo "rustfmt and clippy are content, where they are installed" ;;
     docs) echo "every public name is documented" ;;
-    clang) echo "clang compiles it without warnings, with -Wthread-safety; clang-tidy finds nothing in the library" ;;
+    clang) echo "clang compiles what changed without warnings, with -Wthread-safety; clang-tidy finds nothing in the library" ;;
   esac
 }
 
 if [[ ${1-} == --help ]]; then
-  echo "./dev lint [CHECK ...]"
+  echo "./dev lint [--all] [CHECK ...]"
   for check in "${checks[@]}"; do printf '  %-9s %s\n' "$check" "$(about "$check")"; done
+  echo "With --all clang reads the whole tree, not only what changed since it did so last."
   exit 0
 fi
 
+if [[ ${1-} == --all ]]; then
+  export LINT_ALL=yes
+  shift
+fi
 for check; do
   [[ " ${checks[*]} " == *" $check "* ]] || { echo "lint: no check '$check' (known: ${checks[*]})" >&2; exit 2; }
 done

@@ -6,8 +6,9 @@ failed=0
 if cargo fmt --version >/dev/null 2>&1; then
   cargo fmt --manifest-path "$manifest" --all --check || failed=1
 fi
-if cargo clippy --version >/dev/null 2>&1 && [[ -e build/capi/libdsc.so ]]; then
-  export DSC_LIB_DIR=$PWD/build/capi CARGO_TARGET_DIR=$PWD/build/cargo
+library=$(compgen -G 'build*/capi/libdsc.so' | head -n 1)
+if cargo clippy --version >/dev/null 2>&1 && [[ -n $library ]]; then
+  export DSC_LIB_DIR=$PWD/${library%/*} CARGO_TARGET_DIR=$PWD/build/cargo
   RUSTFLAGS="-D warnings" bindings/rust/cargo.sh "clippy --workspace --all-targets --features dsc/half" || failed=1
 fi
 exit $failed

@@ -1,0 +1,75 @@
+"""Which sources clang has to read again: those that changed since the commit in clang_base, where it had read the whole tree.
+
+Of a header that changed, one source that includes it is read: its own, or the smallest. `./dev lint --all` reads everything, and writes the
+commit anew.
+"""
+
+import functools
+import os
+import re
+import subprocess
+
+BASE_FILE = "tools/lint/clang_base"
+ROOTS = ("impl", "capi/include", "tools", "tests/support", "tests/unit", "tests/fault", "tests/fuzz", "bench", "examples/c")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def to_read(sources: list[str]) -> list[str]:
+    """Those of the sources that have to be read."""
+    changed = _changed()
+    if changed is None:
+        return sources
+    wanted = {source for source in sources if source in changed}
+    smallest = sorted(sources, key=os.path.getsize)
+    for header in sorted(changed - set(sources)):
+        stem = os.path.splitext(header)[0]
+        if os.path.exists(header):
+            own = [source for source in sources if os.path.splitext(source)[0] == stem]
+            wanted |= set(own or [source for source in smallest if header in _reached(source)][:1])
+    return [source for source in sources if source in wanted]
+
+
+def write_base() -> None:
+    """Notes that the tree as committed was read whole; a tree with other changes is not noted."""
+    if not _git("status", "--porcelain", "--untracked-files=no"):
+        with open(BASE_FILE, "w", encoding="utf-8") as file:
+            file.write(_git("rev-parse", "HEAD"))
+
+
+def _changed() -> set[str] | None:
+    """Files that are not as in the base; None if everything is to be read."""
+    if os.environ.get("LINT_ALL"):
+        return None
+    with open(BASE_FILE, encoding="utf-8") as file:
+        base = file.read().strip()
+    try:
+        names = _git("diff", "--name-only", base) + _git("ls-files", "--others", "--exclude-standard")
+    except subprocess.CalledProcessError:  # a clone without that commit
+        return None
+    return set(names.splitlines())
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], check=True, capture_output=True, text=True).stdout
+
+
+@functools.cache
+def _included(path: str) -> list[str]:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        names = INCLUDE.findall(file.read())
+    places = [[os.path.join(root, name) for root in (os.path.dirname(path), *ROOTS)] for name in names]
+    return [os.path.normpath(found) for tried in places for found in tried if os.path.isfile(found)]
+
+
+def _reached(source: str) -> set[str]:
+    """Every file of the project that a source includes, directly or not."""
+    seen, left = {source}, [source]
+    while left:
+        new = [path for path in _included(left.pop()) if path not in seen]
+        seen.update(new)
+        left += new
+    return seen
+
+
+if __name__ == "__main__":
+    write_base()

@@ -1,0 +1,40 @@
+"""The sources that a build folder compiles, by target, as Meson tells them."""
+
+import json
+import os
+import re
+import shlex
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """One compilation: its file, the target that it belongs to, its object, and the whole command."""
+
+    path: str
+    target: str
+    output: str
+    command: str
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What it is compiled with, without its own name and those of what comes out."""
+        words = re.sub(r" -MD| -(MQ|MF|o|c) \S+", "", self.command)
+        words = re.sub(r" -I(?!\.\.)\S+\.p\b", "", words)  # each target's own folder
+        return tuple(shlex.split(words)[1:])
+
+    def has_instruction_sets(self) -> bool:
+        """Whether Highway compiles it once for each instruction set."""
+        with open(self.path, encoding="utf-8") as file:
+            return "foreach_target.h" in file.read()
+
+
+def sources(folder: str) -> list[Source]:
+    """Every C and C++ file of the project that is compiled in a configured folder, without generated ones."""
+    with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
+        commands = json.load(file)
+    found = []
+    for command in commands:
+        path = os.path.relpath(os.path.join(folder, command["file"]))
+        if path.endswith((".c", ".cpp")) and not path.startswith((folder, "..")):
+            found.append(Source(path, os.path.dirname(command["output"]), command["output"], command["command"]))
+    return found

@@ -1,0 +1,59 @@
+"""The tests of one build folder, as Meson describes them, and those that some words name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import fnmatch
+import json
+import os
+import pathlib
+
+
+class Unknown(Exception):
+    """A word names no test; the text says which word, and what comes nearest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """One test: its name, its suites, and the files that ninja makes for it, relative to the build folder."""
+
+    name: str
+    suites: frozenset[str]
+    needs: tuple[str, ...]
+
+
+def tests(folder: pathlib.Path) -> list[Test]:
+    """Every test of a configured build folder, in Meson's order."""
+    made = {target["id"]: target["filename"] for target in _read(folder, "targets")}
+    every = {name for names in made.values() for name in names}
+    found = []
+    for test in _read(folder, "tests"):
+        files = [word for word in test["cmd"] if word in every]
+        files += [name for target in test["depends"] for name in made[target]]
+        suites = frozenset(suite.split(":")[-1] for suite in test["suite"])
+        found.append(Test(test["name"], suites, tuple(os.path.relpath(name, folder) for name in files)))
+    return found
+
+
+def chosen(known: list[Test], words: list[str]) -> list[Test]:
+    """The tests that words name: a suite, a test, or a pattern of names such as 'fault_*'. No word: all of them."""
+    wanted = set()
+    for word in words:
+        named = {test.name for test in known if word in test.suites or fnmatch.fnmatchcase(test.name, word)}
+        if not named:
+            raise Unknown(_hint(known, word))
+        wanted |= named
+    return [test for test in known if not words or test.name in wanted]
+
+
+def _hint(known: list[Test], word: str) -> str:
+    suites = sorted({suite for test in known for suite in test.suites})
+    names = [test.name for test in known]
+    near = [name for name in names if word in name][:6] or difflib.get_close_matches(word, [*suites, *names], 3, 0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"no suite or test is called '{word}'{hint}\n  suites: {' '.join(suites)}\n  tests by a pattern: '{word[:4]}*' for example"
+
+
+def _read(folder: pathlib.Path, what: str) -> list[dict]:
+    return json.loads((folder / f"meson-info/intro-{what}.json").read_text())

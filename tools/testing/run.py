@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Runs chosen tests of a build folder by `meson test`, says how far they are, and what to do about a failure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import time
+from typing import Callable
+
+import catalog
+
+# A line of `meson test` about a test that has ended, such as "12/441 libdsc:unit / dtype   OK   0.52s".
+ENDED = re.compile(r"^\s*(\d+)/(\d+) (.+?)\s+(OK|EXPECTEDFAIL|SKIP|FAIL|TIMEOUT|ERROR|INTERRUPT|UNEXPECTEDPASS)\s+([\d.]+)s")
+GOOD = {"OK", "EXPECTEDFAIL", "SKIP"}
+PROGRESS_S = 10
+SLOWEST = 20
+
+
+class Progress:
+    """How far a run is, told every ten seconds by a thread of its own."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._start = say, time.monotonic()
+        self._ended = self._total = 0
+        self.failed: list[str] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread.start()
+
+    def read(self, line: str) -> None:
+        """Takes notice of one line of `meson test`."""
+        match = ENDED.match(line)
+        if not match:
+            return
+        self._ended, self._total = int(match[1]), int(match[2])
+        if match[4] not in GOOD:
+            name = match[3].split(" / ")[-1]
+            self.failed.append(name)
+            self._say(f"{match[4]} {name} ({float(match[5]):.0f} s)")
+
+    def stop(self) -> int:
+        """Ends the thread; returns the seconds that the run took."""
+        self._over.set()
+        self._thread.join()
+        return round(time.monotonic() - self._start)
+
+    def _tick(self) -> None:
+        while not self._over.wait(PROGRESS_S):
+            bad = f", {len(self.failed)} failed" if self.failed else ""
+            seconds = time.monotonic() - self._start
+            self._say(f"testing, {self._ended} of {self._total or '?'}{bad} ({seconds:.0f} s)")
+
+
+def say(text: str) -> None:
+    print(f"dev: {text}", flush=True)
+
+
+def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str]) -> tuple[int, list[str]]:
+    """Runs them; returns the seconds that it took, and the names of those that failed."""
+    command = ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--logbase", "testlog", *meson_words]
+    command += [test.name for test in tests]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    progress = Progress(say)
+    lines = []
+    assert process.stdout
+    for line in process.stdout:
+        progress.read(line)
+        lines.append(line)
+    code = process.wait()
+    seconds = progress.stop()
+    if code and not progress.failed:  # Meson itself has a complaint
+        sys.exit(f"{''.join(lines[-40:])}dev: meson test failed (exit {code})")
+    return seconds, progress.failed
+
+
+def results(folder: pathlib.Path) -> list[dict]:
+    """What Meson recorded of the last run."""
+    log = folder / "meson-logs/testlog.json"
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def name_of(result: dict) -> str:
+    return result["name"].split(" / ")[-1]
+
+
+def show_failures(folder: pathlib.Path, failed: list[str], most_lines: int = 100) -> None:
+    for result in results(folder):
+        if name_of(result) in failed:
+            text = (result.get("stdout", "") + result.get("stderr", "")).splitlines()
+            cut = [f"... ({len(text) - most_lines} lines before)"] if len(text) > most_lines else []
+            print(f"---- {name_of(result)}: {result['result']}", *cut, *text[-most_lines:], sep="\n", flush=True)
+
+
+def show_skipped(folder: pathlib.Path) -> None:
+    for result in results(folder):
+        if result["result"] == "SKIP":
+            reason = (result.get("stdout", "") + result.get("stderr", "")).strip().splitlines()
+            say(f"skipped {name_of(result)}{': ' + reason[-1] if reason else ''}")
+
+
+def show_slowest(folder: pathlib.Path) -> int:
+    """Prints the slowest tests of the last run."""
+    last = sorted(results(folder), key=lambda result: -result["duration"])
+    if not last:
+        say(f"no test has run in {folder.name} yet; ./dev test runs them")
+        return 1
+    total = sum(result["duration"] for result in last)
+    print(f"{len(last)} tests took {total:.0f} s one after another; the slowest:")
+    for result in last[:SLOWEST]:
+        print(f"{result['duration']:7.1f} s  {name_of(result)}")
+    return 0
+
+
+def summary(folder: pathlib.Path, command: str, seconds: int, failed: list[str]) -> int:
+    kinds = [result["result"] for result in results(folder)]
+    skipped = kinds.count("SKIP")
+    show_failures(folder, failed)
+    show_skipped(folder)
+    say(f"{len(kinds) - skipped - len(failed)} passed, {len(failed)} failed, {skipped} skipped ({seconds} s)")
+    if failed:
+        log = os.path.relpath(folder / "meson-logs/testlog.txt")
+        say(f"failed: {' '.join(failed)}")
+        say(f"one by itself, with all that it prints: {command} -v {failed[0]}; what all of them printed: {log}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--command", default="./dev test", help="what a person types for these tests")
+    parser.add_argument("--without", default="", help="a suite that is left out")
+    parser.add_argument("--verbose", action="store_true", help="show what the tests print, and run one after another")
+    parser.add_argument("--slowest", action="store_true", help="only print the slowest tests of the last run")
+    parser.add_argument("words", nargs="*")
+    options = parser.parse_args()
+    if options.slowest:
+        return show_slowest(options.folder)
+    known = [test for test in catalog.tests(options.folder) if options.without not in test.suites]
+    chosen = catalog.chosen(known, options.words)
+    # Half of the tests always wait; and those with bounds of their own say more than Meson when one is passed.
+    jobs = 1 if options.verbose else len(os.sched_getaffinity(0)) + 2
+    meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", "2"]
+    if options.verbose:
+        folder = str(options.folder)
+        return subprocess.call(["meson", "test", "-C", folder, "--no-rebuild", "-v", "--logbase", "testlog", *meson_words, *[t.name for t in chosen]])
+    (options.folder / "meson-logs/testlog.json").unlink(missing_ok=True)
+    seconds, failed = run(options.folder, chosen, meson_words)
+    return summary(options.folder, options.command, seconds, failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
