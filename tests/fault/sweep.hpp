@@ -9,7 +9,7 @@
 
 namespace fault {
 
-// Whether the full counts are wanted: ./dev test fault-long.
+// Whether the full counts are wanted: ./dev test all faults.
 bool at_length();
 inline int by_length(int in_ci, int long_run) { return at_length() ? long_run : in_ci; }
 
