@@ -21,11 +21,13 @@ SOURCE = pathlib.Path(sys.argv[1])
 FILES = {
     "CMocka": ["/usr/lib/*/pkgconfig/cmocka.pc", "/usr/lib/*/cmake/cmocka/*", "/usr/include/cmocka.h"],
     "PMIx": ["/usr/lib/*/pkgconfig/pmix.pc"],
-    "Gloo": ["/usr/lib/*/libgloo.*"],
+    "Gloo": ["/usr/lib/libgloo.*", "/usr/lib/*/libgloo.*"],
 }
 PROGRAMS = {"CMake": ["cmake"], "Doxygen": ["doxygen"], "nvcc": ["nvcc"], "Python": ["python3"], "Rust": ["cargo", "rustc"]}
 SEARCHED = [*os.environ["PATH"].split(":"), "/usr/local/cuda/bin"]
 
+# Mounts of its own, which no other process sees.
+UNSHARE = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount"]
 # Meson is itself a program of Python, so it runs by a copy of the interpreter where python3 is hidden.
 HIDE = 'for file in $hidden; do mount --bind /dev/null "$file" || exit 1; done; exec "$@"'
 
@@ -70,8 +72,7 @@ def configure(words: list[str], hidden: list[str], folder: pathlib.Path, python:
     """What is wrong: the end of Meson's output if it fails, or what a plain build makes for nothing; else ""."""
     command = [str(python), str(shutil.which("meson")), "setup", str(folder), str(SOURCE), *words]
     if hidden:
-        as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
-        command = ["unshare", *as_root, "--mount", "sh", "-c", HIDE, "sh", *command]
+        command = [*UNSHARE, "sh", "-c", HIDE, "sh", *command]
     result = subprocess.run(
         command,
         env={**os.environ, "hidden": " ".join(hidden)},
@@ -96,13 +97,27 @@ def needless(folder: pathlib.Path) -> str:
     return f"meson install builds and does not install: {' '.join(made)}" if made else ""
 
 
+def why_nothing_can_be_hidden() -> str:
+    """Why this machine gives no mounts of one's own; "" if it does. A chroot whose root is no mount point gives none: its mounts cannot
+    be kept from the machine around it (`--propagation unchanged` would hide the files there as well)."""
+    try:
+        tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
+    except OSError as error:
+        return str(error)
+    return "" if tried.returncode == 0 else tried.stderr.strip() or f"unshare exited with {tried.returncode}"
+
+
 def main() -> int:
     failed = 0
+    tried, problem = machines(), why_nothing_can_be_hidden()
+    if problem:
+        print(f"skipped, because no file can be hidden here ({problem}):", ", ".join(name for name, (_, files) in tried.items() if files))
+        tried = {name: machine for name, machine in tried.items() if not machine[1]}
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(2) as pool:
         python = pathlib.Path(shutil.copy("/usr/bin/python3", scratch))
         started = {
             name: pool.submit(configure, words, hidden, pathlib.Path(scratch) / f"build{number}", python)
-            for number, (name, (words, hidden)) in enumerate(machines().items())
+            for number, (name, (words, hidden)) in enumerate(tried.items())
         }
         for name, result in started.items():
             problem = result.result()
