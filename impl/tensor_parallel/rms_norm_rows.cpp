@@ -21,6 +21,10 @@ namespace HWY_NAMESPACE {
 // belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
 constexpr size_t kPart = 64;
 
+// Loops over a part are unrolled, so that the sums stay in registers. One element at a time has too many sums for
+// that, and the compiler would take most of a minute.
+constexpr int kUnrolled = HWY_TARGET == HWY_SCALAR ? 1 : 16;
+
 // Says how vectors of the type of a computation are stored in the order in which L has their elements.
 template <class L>
 struct Order {
@@ -68,7 +72,7 @@ class Squares {
 
   HWY_INLINE Squares() {
     const auto zero = hn::Zero(typename L::Tag());
-#pragma GCC unroll 16
+#pragma GCC unroll kUnrolled
     for (size_t q = 0; q < kQuads; ++q) sums_[q] = {zero, zero, zero, zero};
   }
   HWY_INLINE void add(size_t q, const Quad<typename L::V>& x) {
@@ -76,7 +80,7 @@ class Squares {
   }
   HWY_INLINE NumberOf<L> total() const {
     NumberOf<L> sums[kPart];
-#pragma GCC unroll 16
+#pragma GCC unroll kUnrolled
     for (size_t q = 0; q < kQuads; ++q)
       Order<L>::Lanes::template store<false>(sums_[q], sums + q * kElements);
     return folded(sums);
@@ -103,7 +107,7 @@ HWY_INLINE void store_rounded(const Quad<typename L::V>& x, typename L::Element*
 template <class L, bool kAdds>
 HWY_INLINE void keep_part(const typename L::Element* sum, const typename L::Element* residual,
                           typename L::Element* kept, Squares<L>& squares) {
-#pragma GCC unroll 16
+#pragma GCC unroll kUnrolled
   for (size_t q = 0; q < Squares<L>::kQuads; ++q) {
     const size_t at = q * Squares<L>::kElements;
     auto x = L::load(sum + at);
@@ -134,7 +138,7 @@ template <class L, bool kWeighs>
 HWY_INLINE void scale_part(const typename L::Element* kept, NumberOf<L> scale,
                            const typename L::Element* weight, typename L::Element* out) {
   const auto factor = hn::Set(typename L::Tag(), scale);
-#pragma GCC unroll 16
+#pragma GCC unroll kUnrolled
   for (size_t at = 0; at < kPart; at += Squares<L>::kElements) {
     auto x = each(L::load(kept + at), {factor, factor, factor, factor}, Times());
     if constexpr (kWeighs) x = each(x, L::load(weight + at), Times());
