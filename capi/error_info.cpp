@@ -6,14 +6,14 @@
 
 #include "base/guard.hpp"
 #include "base/utf8.hpp"
-#include "comm/comm_state.hpp"
 
 namespace dsc {
 
 void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   dsc_error_info_t filled{};
   static_assert(std::size(filled.ranks) == RankList::kMost && sizeof filled.text == sizeof failure.text &&
-                sizeof filled.operation == sizeof failure.operation);
+                sizeof filled.operation == sizeof failure.operation &&
+                sizeof filled.group == sizeof failure.group_name);
   filled.comm_id = failure.group;
   filled.sequence = failure.sequence;
   filled.index = failure.index;
@@ -27,8 +27,7 @@ void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   std::ranges::copy(failure.ranks, filled.ranks);
   std::memcpy(filled.operation, failure.operation.c_str(), sizeof filled.operation);
   std::memcpy(filled.text, failure.text.c_str(), sizeof filled.text);
-  const bool is_of_group = failure.group != kWorldId || failure.sequence != 0 || !failure.ranks.empty();
-  if (is_of_group) std::memcpy(filled.group, group_name(failure.group).c_str(), sizeof filled.group);
+  std::memcpy(filled.group, failure.group_name.c_str(), sizeof filled.group);
   make_utf8(filled.text);  // the text may quote bytes of the caller
   write_sized(info, filled, "info");
 }

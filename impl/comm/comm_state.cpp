@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -15,75 +13,13 @@
 #include "comm/group_ids.hpp"
 
 namespace dsc {
-namespace {
-
-// An error record has only the id of its group: it is of fixed size, and travels between processes.
-class GroupNames {
- public:
-  void add(uint64_t id, const std::string& name) {
-    const MutexLock lock(mutex_);
-    Entry& entry = entries_[id];
-    entry.name = name;
-    ++entry.objects;
-  }
-
-  // A call that fails may destroy its group before anybody asks for the record, so that the name stays a
-  // while.
-  void end(uint64_t id) noexcept {
-    const MutexLock lock(mutex_);
-    const auto found = entries_.find(id);
-    if (found == entries_.end() || --found->second.objects > 0) return;
-    const uint64_t oldest = std::exchange(ended_[n_ended_++ % kMostEnded], id);
-    const auto forgotten = entries_.find(oldest);
-    if (oldest != id && forgotten != entries_.end() && forgotten->second.objects == 0)
-      entries_.erase(forgotten);
-  }
-
-  FixedText<32> find(uint64_t id) const noexcept {
-    const MutexLock lock(mutex_);
-    const auto found = entries_.find(id);
-    return found == entries_.end() ? FixedText<32>() : found->second.name;
-  }
-
- private:
-  struct Entry {
-    FixedText<32> name;
-    int objects = 0;  // ranks that are threads of one process have one each
-  };
-  static constexpr size_t kMostEnded = 64;
-
-  mutable Mutex mutex_;
-  std::map<uint64_t, Entry> entries_ DSC_GUARDED_BY(mutex_);
-  std::array<uint64_t, kMostEnded> ended_ DSC_GUARDED_BY(mutex_){};
-  size_t n_ended_ DSC_GUARDED_BY(mutex_) = 0;
-};
-
-// Never destroyed, because communicators may end until the process does.
-GroupNames& group_names() {
-  static GroupNames* const instance = new GroupNames;
-  return *instance;
-}
-
-}  // namespace
-
-// In a forked child the lock may be held by a thread that does not exist there.
-FixedText<32> group_name(uint64_t id) noexcept {
-  return is_forked_child() ? FixedText<32>() : group_names().find(id);
-}
-
-CommState::~CommState() {
-  if (!is_forked_child()) group_names().end(id());
-}
-
 CommState::CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
                      int timeout_ms)
     : identity_(std::move(identity)),
       local_(std::move(local)),
       world_(local_.group ? &local_.group->world() : nullptr),
       info_(std::move(info)),
-      timeout_ms_(timeout_ms) {
-  group_names().add(id(), name());
-}
+      timeout_ms_(timeout_ms) {}
 
 int CommState::group_rank(int global_rank) const noexcept {
   const auto found = std::ranges::find(identity_.global_ranks, global_rank);
@@ -117,7 +53,7 @@ Failure CommState::refusal(const Failure& cause) const noexcept {
     if (!cause.operation.empty()) refusal.text.add("%s: ", cause.operation.c_str());
     refusal.text += cause.text;
   }
-  refusal.group = id();
+  refusal.set_group(id(), name());
   return refusal;
 }
 
@@ -126,7 +62,7 @@ Failure CommState::caused_here(const char* operation, const char* what) const no
   cause.code = DSC_ERR_REVOKED;
   cause.ranks = {rank()};
   cause.has_user_ranks = true;
-  cause.group = id();
+  cause.set_group(id(), name());
   cause.operation = operation;
   cause.text.add("%s%s", describe_self().c_str(), what);
   return cause;
@@ -151,7 +87,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
     where.add("%s number %" PRIu64 " failed: ", failure.operation.c_str(), failure.sequence);
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
-  failure.group = id();
+  failure.set_group(id(), name());
   failure.operation = operation;
   failure.sequence = number;
 }

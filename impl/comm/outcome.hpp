@@ -23,7 +23,7 @@ void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note
   capture(step, [&](const Error& error) { mine = error.failure(); });
   auto failure = first_failure(gather_all(group, kind, tag, mine, note));
   if (!failure) return;
-  failure->group = group.id();
+  failure->set_group(group.id(), group.name());
   throw Error(*failure);
 }
 

@@ -57,7 +57,10 @@ fn errors_tell_of_the_failure_in_their_text() {
         if world.rank() == 0 {
             world.set_timeout(Duration::from_millis(50)).unwrap();
             let error = world.recv(&mut 0u8, 2).unwrap_err();
-            assert_eq!((error.code, &*error.ranks, error.group.as_deref()), (ErrorCode::Timeout, &[2][..], Some("world")));
+            assert_eq!(
+                (error.code, &*error.ranks, error.group.as_deref()),
+                (ErrorCode::Timeout, &[2][..], Some("world"))
+            );
         }
         while world.failure().unwrap().is_none() {
             thread::yield_now();
@@ -68,7 +71,8 @@ fn errors_tell_of_the_failure_in_their_text() {
         for _ in 0..2 {
             let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
             let number = error.message.split("all_reduce number ").nth(1).and_then(|rest| rest.split(' ').next());
-            assert_eq!((error.code, &*error.ranks), (ErrorCode::Revoked, &[2][..]));
+            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // the first one may tell the cause
+            assert_eq!((&*error.ranks, error.group.as_deref()), (&[2][..], Some("world")), "{}", error);
             assert_eq!(number.map(str::parse), error.sequence.map(Ok), "{}", error);
         }
         let mut gradient = vec![1f32; 10];
