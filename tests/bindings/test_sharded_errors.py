@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import sharded_model as model  # noqa: E402
 
 SECONDS = 120
+AT_ONCE_S = 15  # what waits for nobody has come by then, on a busy machine as well
 
 
 def start():
@@ -219,7 +220,7 @@ def missing_in_a_copy(rank):
                 if rank != 3 or i != 2:
                     sharded.mark_ready(i, np.ones(model.SIZES[i], np.float32))
             sharded.finish()
-        assert "w1 (index 2)" in str(raised.value) and time.monotonic() - begin < 15, raised.value
+        assert "w1 (index 2)" in str(raised.value) and time.monotonic() - begin < AT_ONCE_S, raised.value
         assert isinstance(raised.value, dsc.StateError if rank == 3 else dsc.MismatchError), raised.value
     world.all_reduce(np.ones(1))
     dsc.finalize()
@@ -229,23 +230,25 @@ def test_all_copies_learn_what_one_has_found():
     dsc.spawn(missing_in_a_copy, 4, timeout=SECONDS)
 
 
-def late(rank):
-    world = dsc.init_distributed(init_timeout=60, timeout=2)
+def late(rank, told):
+    world = dsc.init_distributed(init_timeout=60, timeout=4)
     sharded = dsc.Sharded(world, model.initial(), model.NAMES, units=model.UNITS)
     if rank == 1:
-        time.sleep(4)
+        while not told.exists():
+            time.sleep(0.01)
         return
     sharded.begin()
     begin = time.monotonic()
-    with pytest.raises(dsc.TimeoutError, match="rank 1 .* did not come within 2.0 s"):
+    with pytest.raises(dsc.TimeoutError, match=r"rank 1 .* did not come within (\d\d|[4-9])\.\d s"):
         for i in range(6):
             sharded.mark_unused(i)
         sharded.finish()
-    assert 1.9 < time.monotonic() - begin < 10
+    assert 3.9 < time.monotonic() - begin < 4 + AT_ONCE_S
+    told.touch()
 
 
-def test_a_rank_that_does_not_come_is_named_in_time():
-    dsc.spawn(late, 2, timeout=SECONDS)
+def test_a_rank_that_does_not_come_is_named_in_time(tmp_path):
+    dsc.spawn(late, 2, (tmp_path / "told",), timeout=SECONDS)
 
 
 def other_order(rank):

@@ -159,9 +159,11 @@ static int clip_stuck_body(rank_t* self) {
   CHECK(self, late != NULL);
   CHECK_OK(self, dsc_comm_split(self->world, 0, self->rank, NULL, &other));
   CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, NULL, NULL));
-  CHECK_OK(self, dsc_comm_set_timeout(self->world, 1500));
+  CHECK_OK(self, dsc_comm_set_timeout(self->world, SHORT_TIMEOUT_MS));
+  PASS_ON(ranks_meet(self));
   PASS_ON(make(self, &settings, 1, &model));
   PASS_ON(iterate(self, &settings, &model, 0));
+  PASS_ON(ranks_meet(self));
   if (self->rank == 1)
     CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, model.stream, NULL));
   const dsc_result_t failed = dsc_bucket_reducer_clip(model.reducer, NULL, &norm);

@@ -186,7 +186,7 @@ static void hooks_in_a_graph(void** state) {
 }
 
 /* Rank 1's gradients come behind a broadcast that rank 0 does not call in time. Rank 0 waits longer, so that
- * rank 1 is the one that notices, whichever begins first. */
+ * rank 1 is the one that notices, whichever begins first. Rank 0 has begun when rank 1's time begins to run. */
 static int stuck_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "topk"};
   dsc_comm_t* other = NULL;
@@ -195,13 +195,15 @@ static int stuck_body(rank_t* self) {
   CHECK(self, late != NULL);
   CHECK_OK(self, dsc_comm_split(self->world, 0, self->rank, NULL, &other));
   CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, NULL, NULL));
-  CHECK_OK(self, dsc_comm_set_timeout(self->world, self->rank == 0 ? 30000 : 1500));
+  if (self->rank == 1) CHECK_OK(self, dsc_comm_set_timeout(self->world, SHORT_TIMEOUT_MS));
+  PASS_ON(ranks_meet(self));
   PASS_ON(make(self, &settings, 1, &model));
   CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, model.stream));
   for (int p = 0; p < PARAMS; ++p) {
     char values[MOST * sizeof(float)] = {0};
     PASS_ON(put(self, &model, model.grads[p], values, count_of(p) * sizeof(float)));
   }
+  PASS_ON(ranks_meet(self));
   if (self->rank == 1)
     CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, model.stream, NULL));
   dsc_result_t failed = DSC_OK;

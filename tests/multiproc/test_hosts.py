@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -228,6 +229,12 @@ while told < 2:
     assert first[:2] == ["PeerDeadError", 1] and second[:2] == ["RevokedError", 1], (first, second)
 
 
+def waited_s(text, what):
+    """How long a time-out says that it waited for rank 1: on one host all of it, which is longer than the limit on a busy machine."""
+    found = re.search(rf"rank 1 .*{what} within (\d+\.\d) s; ", text)
+    return float(found[1]) if found else 0
+
+
 @pytest.mark.parametrize("placement", ["00", "01"])
 def test_a_time_out_before_the_first_call_names_no_call(placement):
     code = BEGIN + """
@@ -240,7 +247,7 @@ if r == 0:
 meet("told", n)
 """
     text = Job(code, [int(host) for host in placement]).finish()[0]
-    assert "rank 1" in text and "did not come within 1.0 s; " in text and "no call before" in text and "bind" not in text and "ready" not in text, text
+    assert waited_s(text, "did not come") >= 1 and "no call before" in text and "bind" not in text and "ready" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["00", "01"])
@@ -265,7 +272,7 @@ else:
     text = job.ranks[0].stdout.readline()
     os.kill(job.ranks[1].pid, signal.SIGCONT)
     job.finish()
-    assert "rank 1" in text and "came, but did not finish within 3.0 s; " in text and "did not come" not in text, text
+    assert waited_s(text, "came, but did not finish") >= 3 and "did not come" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["000", "001", "012"])
