@@ -45,14 +45,9 @@ struct CommIdentity {
   std::vector<int32_t> global_ranks;  // by rank
 };
 
-// Returns the name of a communicator of this process, or of one that ended recently; empty if it is not
-// known. Any thread, also after fork().
-FixedText<32> group_name(uint64_t id) noexcept;
-
 class CommState {
  public:
   CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info, int timeout_ms);
-  ~CommState();
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
 
