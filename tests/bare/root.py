@@ -124,7 +124,7 @@ class Root:
         environment = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY_VARIABLES)}
         environment |= {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
         environment |= {"CCACHE_DIR": CACHE, "CCACHE_UMASK": "000", "CCACHE_NOHASHDIR": "1"}
-        environment |= {"CCACHE_IGNOREOPTIONS": "-g -g1 -Werror"}  # in which the ways differ, and their objects do not matter
+        environment |= {"CCACHE_IGNOREOPTIONS": "-g -g1 -Werror"}  # in which ./dev and a plain Meson differ
         environment |= {"HOME": f"/srv/{self.user}" if self.user else "/root", "TERM": "dumb", **variables}
         settings = [f"{name}={value}" for name, value in environment.items()]
         return subprocess.Popen(
