@@ -254,16 +254,21 @@ meet("told", n)
 def test_a_time_out_with_a_message_on_its_way_says_that_the_other_end_came(placement):
     code = BEGIN + """
 import signal
-world.set_timeout(3)
-large = np.full(40_000_000, r, np.float64)
+large = np.full(40_000_000, 2 + r, np.float64)
+meet("ready", n)
 if r == 0:
+    world.set_timeout(3)
     try:
-        world.send(2 + large, 1)
+        while True: world.send(large, 1)
     except dsc.TimeoutError as error:
         print(error, flush=True)
 else:
-    world.recv(large, 0, async_op=True)
-    while large[0] == r and large[-1] == r: time.sleep(0.001)
+    while True:
+        large[0] = large[-1] = r
+        work = world.recv(large, 0, async_op=True)
+        while large[0] == r: time.sleep(0.001)
+        if large[-1] == r: break  # else it has all come before this rank, on a busy machine, could look
+        work.wait()
     print("stops", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 """
