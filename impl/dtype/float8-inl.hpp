@@ -28,7 +28,7 @@ struct Float8 {
   static constexpr size_t kMaxElements = 4 * hn::MaxLanes(Tag());
   static HWY_INLINE size_t elements() { return 4 * hn::Lanes(Tag()); }
 
-  static HWY_INLINE Quad<V> load(const uint8_t* p) {
+  static DSC_CONVERSION Quad<V> load(const uint8_t* p) {
     const Packed packed;
     const size_t n = hn::Lanes(packed);
     return {Format::widen(load_any(packed, p)), Format::widen(load_any(packed, p + n)),
@@ -62,7 +62,7 @@ struct Float8 {
   }
 
 #if HWY_TARGET == HWY_SCALAR
-  static HWY_INLINE Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
+  static DSC_CONVERSION Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
     return {narrow(q.a), narrow(q.b), narrow(q.c), narrow(q.d)};
   }
 

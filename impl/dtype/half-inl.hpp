@@ -67,7 +67,7 @@ struct F16 : Half {
   static HWY_INLINE hn::Vec<Packed> narrow(V v) { return hn::BitCast(Packed(), hn::DemoteTo(Half16(), v)); }
 #endif
 
-  static HWY_INLINE Quad<V> load(const uint16_t* p) {
+  static DSC_CONVERSION Quad<V> load(const uint16_t* p) {
     const Packed packed;
     const size_t n = hn::Lanes(packed);
     return {widen(load_any(packed, p)), widen(load_any(packed, p + n)), widen(load_any(packed, p + 2 * n)),
@@ -75,7 +75,7 @@ struct F16 : Half {
   }
 
   // Half vectors are stored one by one, because combining two would use the execution ports that convert.
-  static HWY_INLINE Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
+  static DSC_CONVERSION Quad<hn::Vec<Packed>> pack(const Quad<V>& q) {
     return {narrow(q.a), narrow(q.b), narrow(q.c), narrow(q.d)};
   }
 

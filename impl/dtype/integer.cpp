@@ -84,24 +84,37 @@ HWY_INLINE void reduce_truth(const KernelArgs& args) {
   }
 }
 
+// Out of line, since several types share it.
+template <typename U, class Op>
+HWY_NOINLINE void reduce_unsigned(const KernelArgs& args) {
+  reduce_all<Plain<U>, Op, false>(args);
+}
+
+// A bitwise operation on elements of T is one on their bytes.
+template <typename T, class Op>
+HWY_INLINE void reduce_bits(KernelArgs args) {
+  args.count *= sizeof(T);
+  reduce_unsigned<uint8_t, Op>(args);
+}
+
 template <typename T>
 HWY_INLINE void reduce_integer(const KernelArgs& args) {
   using U = std::make_unsigned_t<T>;
   switch (args.op) {
     case DSC_OP_SUM:
-      return reduce_all<Plain<U>, Add, false>(args);
+      return reduce_unsigned<U, Add>(args);
     case DSC_OP_PROD:
-      return reduce_all<Plain<U>, WrapMul, false>(args);
+      return reduce_unsigned<U, WrapMul>(args);
     case DSC_OP_MAX:
       return reduce_all<Plain<T>, Max, false>(args);
     case DSC_OP_MIN:
       return reduce_all<Plain<T>, Min, false>(args);
     case DSC_OP_BAND:
-      return reduce_all<Plain<U>, BitAnd, false>(args);
+      return reduce_bits<T, BitAnd>(args);
     case DSC_OP_BOR:
-      return reduce_all<Plain<U>, BitOr, false>(args);
+      return reduce_bits<T, BitOr>(args);
     case DSC_OP_BXOR:
-      return reduce_all<Plain<U>, BitXor, false>(args);
+      return reduce_bits<T, BitXor>(args);
   }
 }
 

@@ -24,6 +24,15 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// For conversions that are a few instructions on vectors. One element at a time they are long, and every loop
+// would have copies of them.
+#undef DSC_CONVERSION
+#if HWY_TARGET == HWY_SCALAR
+#define DSC_CONVERSION HWY_NOINLINE
+#else
+#define DSC_CONVERSION HWY_INLINE
+#endif
+
 // Four vectors of the accumulation type.
 template <class V>
 struct Quad {

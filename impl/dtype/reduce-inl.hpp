@@ -220,37 +220,29 @@ HWY_INLINE void reduce_all(const KernelArgs args) {
   if (args.non_temporal) hwy::FlushStream();
 }
 
-// The result of max or min may be finite although an input is infinite; then the inputs have to be probed as
-// well.
-template <class L, class Op, bool kScaled>
-HWY_INLINE void reduce_reporting(const KernelArgs& args) {
-  if constexpr (!Op::kKeepsNonFinite) {
-    if (args.report != nullptr) return reduce_all<L, Op, kScaled, true>(args);
-  }
-  reduce_all<L, Op, kScaled>(args);
+// Two loops, since each takes long to compile: one for plain operations, and one for factors, a divisor and
+// reports. The result of max or min may be finite although an input is infinite; then the inputs have to be
+// probed as well.
+template <class L, class Op>
+HWY_INLINE void reduce_float_by(const KernelArgs& args, bool scaled) {
+  constexpr bool kProbeInputs = !Op::kKeepsNonFinite;
+  if (scaled || (kProbeInputs && args.report != nullptr)) return reduce_all<L, Op, true, kProbeInputs>(args);
+  reduce_all<L, Op, false>(args);
 }
 
 // The operations of the floating-point types.
-template <class L, bool kScaled>
-HWY_INLINE void reduce_float_by(const KernelArgs& args) {
-  switch (args.op) {
-    case DSC_OP_SUM:
-      return reduce_reporting<L, Add, kScaled>(args);
-    case DSC_OP_PROD:
-      return reduce_reporting<L, Mul, kScaled>(args);
-    case DSC_OP_MAX:
-      return reduce_reporting<L, Max, kScaled>(args);
-    case DSC_OP_MIN:
-      return reduce_reporting<L, Min, kScaled>(args);
-  }
-}
-
 template <class L>
 HWY_INLINE void reduce_float(const KernelArgs& args) {
-  if (args.prescale == 1.0 && args.postscale == 1.0 && args.divisor == 1.0) {
-    reduce_float_by<L, false>(args);
-  } else {
-    reduce_float_by<L, true>(args);
+  const bool scaled = args.prescale != 1.0 || args.postscale != 1.0 || args.divisor != 1.0;
+  switch (args.op) {
+    case DSC_OP_SUM:
+      return reduce_float_by<L, Add>(args, scaled);
+    case DSC_OP_PROD:
+      return reduce_float_by<L, Mul>(args, scaled);
+    case DSC_OP_MAX:
+      return reduce_float_by<L, Max>(args, scaled);
+    case DSC_OP_MIN:
+      return reduce_float_by<L, Min>(args, scaled);
   }
 }
 

@@ -21,8 +21,8 @@ namespace HWY_NAMESPACE {
 // belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
 constexpr size_t kPart = 64;
 
-// Loops over a part are unrolled, so that the sums stay in registers. One element at a time has too many sums for
-// that, and the compiler would take most of a minute.
+// Loops over a part are unrolled, so that the sums stay in registers. One element at a time has too many sums
+// for that, and the compiler would take most of a minute.
 constexpr int kUnrolled = HWY_TARGET == HWY_SCALAR ? 1 : 16;
 
 // Says how vectors of the type of a computation are stored in the order in which L has their elements.
