@@ -466,7 +466,6 @@ static void mem_retain(void) {
   EXPECT(memory == NULL);
   WALK_INVALID(dsc_mem_retain(data, &memory));
   WALK_INVALID(dsc_mem_retain((void*)UINTPTR_MAX, &memory));
-  WALK_INVALID(dsc_mem_retain((char*)walk_world.memory + 4096, &memory));
   WALK_INVALID(dsc_mem_retain(walk_world.memory, NULL));
   WALK(DSC_OK, dsc_mem_retain((char*)walk_world.memory + 4095, &memory));
   EXPECT(memory == walk_world.memory);

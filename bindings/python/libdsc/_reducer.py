@@ -13,7 +13,7 @@ from libdsc._arguments import INT64_MOST, SIZE, Seconds, boolean, expect_communi
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator
-from libdsc._iteration import Iteration, Written
+from libdsc._iteration import Iteration
 from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
 from libdsc._reducer_features import ReducerFeatures
@@ -189,7 +189,7 @@ class BucketReducer(ReducerFeatures):
         self._names = None if names is None else list(names)
         self._synced, self._carries, self._rebuilds = True, False, 0
         self._hook_entry: Any = None
-        self._buffers: list[tuple[Written, str]] = []
+        self._buffers: list[tuple[str, Any, _buffers.Buffer]] = []
 
     def __repr__(self) -> str:
         place = f"{len(self._expected)} parameters on {self._world.name!r}"
@@ -285,8 +285,10 @@ class BucketReducer(ReducerFeatures):
             code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
             if code < 0:
                 self._fail(code, last_message(), "mark_ready")
-            written = None if address is None else Written(grad, address, self._expected[i][0], self._dtype, owner)
-            iteration.mark(i, written)
+            iteration.pending.discard(i)
+            iteration.collected.discard(i)
+            if address is not None:
+                iteration.marked.append((grad, address, self._expected[i][0], owner))
         except Exception as error:
             raise shown(error)
 

@@ -13,7 +13,7 @@ from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import expect_communicator, real, string
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._hooks import Hook, HookEntry, save
-from libdsc._iteration import Iteration, Written
+from libdsc._iteration import Iteration, in_place
 from libdsc._library import check, lib, list_of, text_of
 from libdsc._memory import array_over, numpy_module
 from libdsc._tensors import Tensors
@@ -41,7 +41,7 @@ class ReducerFeatures:
     _synced: bool
     _rebuilds: int
     _hook_entry: Optional[HookEntry]
-    _buffers: list[tuple[Written, str]]
+    _buffers: list[tuple[str, Any, _buffers.Buffer]]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -144,10 +144,7 @@ class ReducerFeatures:
         arrays, paths = [x for _, x in leaves], [path for path, _ in leaves]
         tensors = Tensors(self._world, arrays, "buffers", self._dtype, True, paths, paths)
         self._call(lib.dsc_bucket_reducer_set_buffers, "set_buffers", tensors.array, tensors.length)
-        self._buffers = [
-            (Written(x, found.address, found.count, self._dtype, found.owner), path)
-            for x, found, path in zip(arrays, tensors.buffers, paths)
-        ]
+        self._buffers = list(zip(paths, arrays, tensors.buffers))
 
     def sync_buffers(self, how: Any = "broadcast") -> None:
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
@@ -162,9 +159,10 @@ class ReducerFeatures:
 
     def _hold_buffers(self, op: str) -> list[Any]:
         """What keeps the arrays of set_buffers() alive and where they were; StateError names one that is elsewhere."""
-        held = [(buffer.hold(), path) for buffer, path in self._buffers]
-        for kept, path in held:
-            if kept is None:
+        held = []
+        for path, array, found in self._buffers:
+            held.append(in_place(array, found.address, found.count, self._dtype))
+            if held[-1] is None:
                 raise errors.StateError(
                     f"{op}: {path} has other memory than in set_buffers(); expected set_buffers() with the new arrays",
                     op=f"bucket_reducer_{op}",
@@ -194,7 +192,7 @@ class ReducerFeatures:
         """
         options = _raw.ClipOptions()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
-        held = self._iteration.hold()  # during the call
+        held = self._iteration.hold(self._dtype)  # during the call
         options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
         options.norm = _dtypes.norm_code(norm)
         if shards is not None:
