@@ -11,15 +11,15 @@
 namespace dsc {
 namespace {
 
-struct KeptMemory {
-  struct Block {
-    size_t bytes;
-    std::shared_ptr<void> owner;
-  };
+struct KeptBlock {
+  size_t bytes;
+  std::shared_ptr<void> owner;
+};
 
+struct KeptMemory {
   Mutex mutex;
-  std::map<void*, Block> blocks DSC_GUARDED_BY(mutex);
-  std::multimap<void*, std::shared_ptr<void>> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
+  std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
+  std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
 };
 
 // The registry is never destroyed, because calls may come until the process ends.
@@ -43,39 +43,38 @@ bool release_retained(void* memory) {
   const MutexLock lock(kept().mutex);
   const auto found = kept().retained.find(memory);
   if (found == kept().retained.end()) return false;
-  released = std::move(found->second);
+  released = std::move(found->second.owner);
   kept().retained.erase(found);
   return true;
 }
 
-struct Retained {
-  void* start = nullptr;
-  std::shared_ptr<void> owner;
-};
-
-Retained find_kept(const void* address) {
-  const auto* const wanted = static_cast<const std::byte*>(address);
-  const MutexLock lock(kept().mutex);
-  auto next = kept().blocks.upper_bound(const_cast<void*>(address));
-  if (next == kept().blocks.begin()) return {};
+// Returns the block that contains an address; an empty one if there is none.
+template <typename Blocks>
+std::pair<void*, KeptBlock> find_in(const Blocks& blocks, const void* address) {
+  auto next = blocks.upper_bound(const_cast<void*>(address));
+  if (next == blocks.begin()) return {};
   const auto& [start, block] = *--next;
-  if (wanted >= static_cast<const std::byte*>(start) + block.bytes) return {};
-  return {start, block.owner};
+  const bool contains =
+      static_cast<const std::byte*>(address) < static_cast<const std::byte*>(start) + block.bytes;
+  return contains ? std::pair<void*, KeptBlock>(start, block) : std::pair<void*, KeptBlock>();
 }
 
-Retained find_any(const void* address) {
+std::pair<void*, KeptBlock> find_any(const void* address) {
   if (auto allocation = MemoryRegistry::find_holder(address)) {
     void* const start = allocation->own_base();
-    return {start, std::move(allocation)};
+    const size_t bytes = allocation->bytes;
+    return {start, {bytes, std::move(allocation)}};
   }
-  return find_kept(address);
+  const MutexLock lock(kept().mutex);
+  const auto found = find_in(kept().blocks, address);
+  return found.first ? found : find_in(kept().retained, address);
 }
 
 }  // namespace
 
 void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner) {
   const MutexLock lock(kept().mutex);
-  kept().blocks.emplace(memory, KeptMemory::Block{bytes, std::move(owner)});
+  kept().blocks.emplace(memory, KeptBlock{bytes, std::move(owner)});
 }
 
 void release_memory(void* memory) {
@@ -84,12 +83,12 @@ void release_memory(void* memory) {
 }
 
 void* retain_memory(const void* address) {
-  Retained found = find_any(address);
-  if (!found.owner)
+  auto found = find_any(address);
+  if (!found.first)
     fail(DSC_ERR_INVALID_ARG, "address is not in memory that the library has allocated for a communicator");
   const MutexLock lock(kept().mutex);
-  kept().retained.emplace(found.start, std::move(found.owner));
-  return found.start;
+  kept().retained.insert(found);
+  return found.first;
 }
 
 void drop_memory(void* memory) {

@@ -249,6 +249,7 @@ def memory_is_retained(world):
     for start in starts:
         assert retain(place + shared.nbytes - 1, ctypes.byref(start)) == 0 and start.value == place
     del shared
+    assert retain(place, ctypes.byref(starts[0])) == 0 and free(place) == 0  # what somebody else still keeps
     assert free(place) == 0
     assert (np.frombuffer((ctypes.c_float * MANY).from_address(place), np.float32) == world.rank).all()
     assert free(place) == 0
