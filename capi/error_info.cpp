@@ -12,7 +12,8 @@ namespace dsc {
 void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   dsc_error_info_t filled{};
   static_assert(std::size(filled.ranks) == RankList::kMost && sizeof filled.text == sizeof failure.text &&
-                sizeof filled.operation == sizeof failure.operation);
+                sizeof filled.operation == sizeof failure.operation &&
+                sizeof filled.group == sizeof failure.group_name);
   filled.comm_id = failure.group;
   filled.sequence = failure.sequence;
   filled.index = failure.index;
@@ -26,6 +27,7 @@ void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   std::ranges::copy(failure.ranks, filled.ranks);
   std::memcpy(filled.operation, failure.operation.c_str(), sizeof filled.operation);
   std::memcpy(filled.text, failure.text.c_str(), sizeof filled.text);
+  std::memcpy(filled.group, failure.group_name.c_str(), sizeof filled.group);
   make_utf8(filled.text);  // the text may quote bytes of the caller
   write_sized(info, filled, "info");
 }

@@ -21,6 +21,15 @@ dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind, void** 
 
 dsc_result_t dsc_mem_free(void* memory) {
   return dsc::guard(__func__, [&] {
-    if (memory) dsc::release_memory(memory);
+    if (memory) dsc::drop_memory(memory);
+  });
+}
+
+dsc_result_t dsc_mem_retain(const void* address, void** memory) {
+  return dsc::guard(__func__, [&] {
+    if (memory) *memory = nullptr;
+    dsc::require(memory, "memory");
+    if (!address) dsc::fail(DSC_ERR_INVALID_ARG, "address is NULL");
+    *memory = dsc::retain_memory(address);
   });
 }

@@ -60,6 +60,17 @@ void fail(dsc_result_t code, const char* format, ...) {
   throw Error(failure);
 }
 
+void fail_because_of(const Failure& cause, dsc_result_t code, const char* format, ...) {
+  Failure failure = cause;
+  failure.code = code;
+  failure.text = {};
+  va_list args;
+  va_start(args, format);
+  failure.text.add_list(format, args);
+  va_end(args);
+  throw Error(failure);
+}
+
 void fail_errno(int error, const char* format, ...) {
   Failure failure;
   failure.code = DSC_ERR_SYSTEM;

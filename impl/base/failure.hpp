@@ -72,6 +72,7 @@ struct Failure {
   int32_t native_code = 0;   // error code of a backend
   RankList ranks;            // ranks at fault
   FixedText<32> operation;
+  FixedText<32> group_name;
   FixedText<512> text;
   bool revoked = false;  // the group no longer works
   // The ranks are those of the communicator of the program, not those of the part of it, or of the
@@ -79,6 +80,11 @@ struct Failure {
   bool has_user_ranks = false;
   bool is_published = false;  // the communicator of the program has failed, and all its hosts learn of it
   char unused[5] = {};        // no hidden bytes: the record is sent as it is in memory
+
+  void set_group(uint64_t id, std::string_view name) noexcept {
+    group = id;
+    group_name = name;
+  }
 
   // The first rank at fault.
   int32_t rank() const noexcept { return ranks.empty() ? kNoRank : *ranks.begin(); }
@@ -93,6 +99,7 @@ struct Failure {
     }
     ranks.bound();
     operation.bound();
+    group_name.bound();
     text.bound();
   }
 };

@@ -13,7 +13,6 @@
 #include "comm/group_ids.hpp"
 
 namespace dsc {
-
 CommState::CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
                      int timeout_ms)
     : identity_(std::move(identity)),
@@ -54,7 +53,7 @@ Failure CommState::refusal(const Failure& cause) const noexcept {
     if (!cause.operation.empty()) refusal.text.add("%s: ", cause.operation.c_str());
     refusal.text += cause.text;
   }
-  refusal.group = id();
+  refusal.set_group(id(), name());
   return refusal;
 }
 
@@ -63,7 +62,7 @@ Failure CommState::caused_here(const char* operation, const char* what) const no
   cause.code = DSC_ERR_REVOKED;
   cause.ranks = {rank()};
   cause.has_user_ranks = true;
-  cause.group = id();
+  cause.set_group(id(), name());
   cause.operation = operation;
   cause.text.add("%s%s", describe_self().c_str(), what);
   return cause;
@@ -88,6 +87,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
     where.add("%s number %" PRIu64 " failed: ", failure.operation.c_str(), failure.sequence);
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
+  failure.set_group(id(), name());
   failure.operation = operation;
   failure.sequence = number;
 }

@@ -1,6 +1,8 @@
 #include "comm/memory.hpp"
 
+#include <cstddef>
 #include <map>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/mutex.hpp"
@@ -9,9 +11,15 @@
 namespace dsc {
 namespace {
 
+struct KeptBlock {
+  size_t bytes;
+  std::shared_ptr<void> owner;
+};
+
 struct KeptMemory {
   Mutex mutex;
-  std::map<void*, std::shared_ptr<void>> owners DSC_GUARDED_BY(mutex);
+  std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
+  std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
 };
 
 // The registry is never destroyed, because calls may come until the process ends.
@@ -23,23 +31,68 @@ KeptMemory& kept() {
 bool release_kept(void* memory) {
   std::shared_ptr<void> released;  // destroyed after the lock is given back
   const MutexLock lock(kept().mutex);
-  const auto found = kept().owners.find(memory);
-  if (found == kept().owners.end()) return false;
-  released = std::move(found->second);
-  kept().owners.erase(found);
+  const auto found = kept().blocks.find(memory);
+  if (found == kept().blocks.end()) return false;
+  released = std::move(found->second.owner);
+  kept().blocks.erase(found);
   return true;
+}
+
+bool release_retained(void* memory) {
+  std::shared_ptr<void> released;  // as above
+  const MutexLock lock(kept().mutex);
+  const auto found = kept().retained.find(memory);
+  if (found == kept().retained.end()) return false;
+  released = std::move(found->second.owner);
+  kept().retained.erase(found);
+  return true;
+}
+
+// Returns the block that contains an address; an empty one if there is none.
+template <typename Blocks>
+std::pair<void*, KeptBlock> find_in(const Blocks& blocks, const void* address) {
+  auto next = blocks.upper_bound(const_cast<void*>(address));
+  if (next == blocks.begin()) return {};
+  const auto& [start, block] = *--next;
+  const bool contains =
+      static_cast<const std::byte*>(address) < static_cast<const std::byte*>(start) + block.bytes;
+  return contains ? std::pair<void*, KeptBlock>(start, block) : std::pair<void*, KeptBlock>();
+}
+
+std::pair<void*, KeptBlock> find_any(const void* address) {
+  if (auto allocation = MemoryRegistry::find_holder(address)) {
+    void* const start = allocation->own_base();
+    const size_t bytes = allocation->bytes;
+    return {start, {bytes, std::move(allocation)}};
+  }
+  const MutexLock lock(kept().mutex);
+  const auto found = find_in(kept().blocks, address);
+  return found.first ? found : find_in(kept().retained, address);
 }
 
 }  // namespace
 
-void keep_memory(void* memory, std::shared_ptr<void> owner) {
+void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner) {
   const MutexLock lock(kept().mutex);
-  kept().owners.emplace(memory, std::move(owner));
+  kept().blocks.emplace(memory, KeptBlock{bytes, std::move(owner)});
 }
 
 void release_memory(void* memory) {
   if (!MemoryRegistry::release(memory) && !release_kept(memory))
     fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
+}
+
+void* retain_memory(const void* address) {
+  auto found = find_any(address);
+  if (!found.first)
+    fail(DSC_ERR_INVALID_ARG, "address is not in memory that the library has allocated for a communicator");
+  const MutexLock lock(kept().mutex);
+  kept().retained.insert(found);
+  return found.first;
+}
+
+void drop_memory(void* memory) {
+  if (!release_retained(memory)) release_memory(memory);
 }
 
 }  // namespace dsc

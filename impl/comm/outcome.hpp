@@ -21,7 +21,10 @@ template <typename Group, typename Step>
 void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note, const Step& step) {
   Failure mine;
   capture(step, [&](const Error& error) { mine = error.failure(); });
-  if (const auto failure = first_failure(gather_all(group, kind, tag, mine, note))) throw Error(*failure);
+  auto failure = first_failure(gather_all(group, kind, tag, mine, note));
+  if (!failure) return;
+  failure->set_group(group.id(), group.name());
+  throw Error(*failure);
 }
 
 }  // namespace dsc

@@ -223,7 +223,7 @@ void Group::revoke(const Failure& cause) noexcept {
   Failure& cell = failure_cell(rank_).cause;
   cell = cause;
   cell.revoked = true;
-  cell.group = id_;
+  cell.set_group(id_, name_);
   if (!cause.has_user_ranks)
     for (int32_t& rank : cell.ranks) rank = shown_rank(rank);
   cell.has_user_ranks = is_part();
@@ -260,7 +260,7 @@ Failure Group::first_cause() const {
     cause.has_user_ranks = true;
   }
   if (!is_part()) cause.ranks.bound_to(size_);
-  cause.group = id_;
+  cause.set_group(id_, name_);
   cause.revoked = word != 0;
   cause.code = first_code();
   if (word != 0 && !is_error(cause.code)) cause.code = DSC_ERR_PROTOCOL;

@@ -17,7 +17,7 @@ namespace dsc {
 
 inline constexpr uint64_t kPageMagic = 0x6567615063736400u;
 inline constexpr uint64_t kMemberMagic = 0x626d654d63736400u;
-inline constexpr uint32_t kLayoutVersion = 5;
+inline constexpr uint32_t kLayoutVersion = 6;
 inline constexpr size_t kLine = 128;  // two lines of 64 bytes, because processors prefetch them in pairs
 
 enum class ProcessState : uint32_t { kRunning = 0, kLeft = 1 };

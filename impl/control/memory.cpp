@@ -99,4 +99,15 @@ bool MemoryRegistry::release(void* memory) {
   return true;
 }
 
+std::shared_ptr<Allocation> MemoryRegistry::find_holder(const void* data) noexcept {
+  std::shared_ptr<MemoryRegistry> registry;
+  {
+    MutexLock lock(owners().mutex);
+    auto next = owners().by_address.upper_bound(data);
+    if (next == owners().by_address.begin()) return nullptr;
+    registry = (--next)->second;
+  }
+  return registry->holder(data);
+}
+
 }  // namespace dsc

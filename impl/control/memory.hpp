@@ -49,6 +49,8 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
 
   // Forgets the allocation that starts at this address, for any rank of this process; false if there is none.
   static bool release(void* memory);
+  // Returns the allocation of any rank of this process that contains an address; null if there is none.
+  static std::shared_ptr<Allocation> find_holder(const void* data) noexcept;
 
  private:
   std::shared_ptr<Allocation> take(const void* memory) noexcept;

@@ -35,7 +35,7 @@ Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& err
   const bool is_of_message = step == op_kind_name(OpKind::kSend) || step == op_kind_name(OpKind::kRecv);
   const bool is_known = !host.revoked() || (host.failed_here() && is_of_message == is_message(call.kind)) ||
                         (cause.code != DSC_ERR_TIMEOUT && cause.code != DSC_ERR_MISMATCH);
-  cause.group = id();
+  cause.set_group(id(), name());
   cause.sequence = is_known ? number : 0;
   cause.operation = is_known ? op_kind_name(call.kind) : "";
   cause.revoked = true;
@@ -49,7 +49,7 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
   if (!group.revoked()) return std::nullopt;
   Failure cause = group.first_cause();
   if (!cause.is_published) return std::nullopt;
-  cause.group = id();
+  cause.set_group(id(), name());
   cause.is_published = false;
   return cause;
 }
@@ -101,7 +101,7 @@ Failure HierEngine::failure() const {
   }
   Failure report = local_->failure();
   if (report.code == DSC_OK) return unresponsive_hosts();
-  report.group = id();
+  report.set_group(id(), name());
   report.sequence = 0;  // that of a step on this host
   report.operation = {};
   return report;
@@ -114,7 +114,7 @@ Failure HierEngine::unresponsive_hosts() const noexcept {
     const auto unresponsive_ns = world_->unresponsive_ns(layout_.global_ranks()[static_cast<size_t>(rank)]);
     if (!unresponsive_ns) continue;
     report.code = DSC_ERR_PEER_STALLED;
-    report.group = id();
+    report.set_group(id(), name());
     report.elapsed_ns = std::max(report.elapsed_ns, *unresponsive_ns);
     report.ranks.push_back(rank);
   }
@@ -132,7 +132,7 @@ void HierEngine::publish_failure_of_host() noexcept {
   if (revoked_.load() || !local_->group().revoked()) return;
   if (const auto told = told_here()) return learn_of(*told);
   Failure cause = in_group(local_->group().first_cause());
-  cause.group = id();
+  cause.set_group(id(), name());
   cause.sequence = 0;  // that of a step on this host
   cause.operation = {};
   revoke(cause);

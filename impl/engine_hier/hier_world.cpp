@@ -188,7 +188,7 @@ void HierWorld::on_failure(uint64_t group, const Failure& cause) {
 Failure HierWorld::failure_of(const HierEngine& engine, int32_t rank, const Gone& gone) {
   Failure cause;
   cause.code = gone.code;
-  cause.group = engine.id();
+  cause.set_group(engine.id(), engine.name());
   cause.revoked = true;
   cause.ranks = {engine.state.group_rank(rank)};
   if (cause.rank() != rank) cause.text.add("rank %d of the group is gone: in the world, ", cause.rank());

@@ -150,7 +150,7 @@ void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, F
   record.end(end, failure.code);
   failure.ranks = {group_->shown_rank(0)};
   failure.has_user_ranks = group_->is_part();
-  failure.group = id();
+  failure.set_group(id(), name());
   failure.operation = op_kind_name(call.kind);
   failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
@@ -264,7 +264,7 @@ bool HostEngine::progress(Deadline deadline) { return make_progress({&world()}, 
 Failure HostEngine::failure() const {
   if (group_->revoked()) return group_->first_cause();
   Failure report;
-  report.group = id();
+  report.set_group(id(), name());
   report.ranks = group_->silent_members(report.elapsed_ns);
   if (report.ranks.empty()) return report;
   report.code = DSC_ERR_PEER_STALLED;

@@ -12,7 +12,8 @@ namespace dsc {
 void HostEngine::check_parent() const {
   if (group_->revoked()) {
     const Failure cause = group_->first_cause();
-    fail(cause.code, "the parent group \"%s\" failed: %s", name().c_str(), cause.text.c_str());
+    fail_because_of(cause, cause.code, "the parent group \"%s\" failed: %s", name().c_str(),
+                    cause.text.c_str());
   }
   for (int member = 0; member < size(); ++member)
     if (group_->has_left(member))

@@ -77,7 +77,7 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   failure.code = decision.outcome;
   const std::vector<int32_t> named = decision.named.list(group.size());
   failure.ranks = named;
-  failure.group = group.id();
+  failure.set_group(group.id(), group.name());
   failure.sequence = decision.number;
   failure.elapsed_ns = decision.elapsed_ns;
   failure.operation = operation;

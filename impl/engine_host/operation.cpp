@@ -70,7 +70,7 @@ Failure Operation::failure() const noexcept {
     failure.code = DSC_ERR_NONFINITE;
     failure.sequence = sequence_;
     failure.operation = op_kind_name(call_.kind);
-    failure.group = group_.id();
+    failure.set_group(group_.id(), group_.name());
     failure.index = found_.index;
     failure.ranks = {found_.source};
     failure.text = describe_found(found_);

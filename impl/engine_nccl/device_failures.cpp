@@ -137,7 +137,7 @@ void DeviceFailures::fail_group(const NcclCommunicator& communicator, NcclResult
   cause.code = DSC_ERR_BACKEND;
   cause.native_code = static_cast<int32_t>(error);
   cause.ranks = {rank};
-  cause.group = group_.host->id();
+  cause.set_group(group_.host->id(), group_.host->name());
   cause.revoked = true;
   cause.text.add("NCCL on rank %d reports: %s", rank, communicator.words(error).c_str());
   fail_group({{}, cause});

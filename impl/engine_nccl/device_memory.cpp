@@ -85,7 +85,7 @@ void* NcclEngine::allocate(size_t bytes) {
   run_on_all(*group_.host, OpKind::kMemAlloc, mix_id(kRegisteredTag, bytes), "",
              [&] { made->register_window(group_.communicator, ending_.wait_limits(0)); });
   void* const data = made->data();
-  keep_memory(data, std::move(made));
+  keep_memory(data, bytes, std::move(made));
   return data;
 }
 

@@ -38,7 +38,7 @@ struct NcclGroup {
   Failure failure(dsc_result_t code, OpKind kind, uint64_t number, std::string_view what) const noexcept {
     Failure cause;
     cause.code = code;
-    cause.group = host->id();
+    cause.set_group(host->id(), host->name());
     cause.revoked = true;
     cause.text = what;
     host->state.name_operation(cause, op_kind_name(kind), number);

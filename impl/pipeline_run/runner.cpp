@@ -80,7 +80,7 @@ Failure failure_here(const Comm& comm, dsc_result_t code, const std::string& tex
   Failure cause;
   cause.code = code;
   cause.ranks = {comm.rank()};
-  cause.group = comm.id();
+  cause.set_group(comm.id(), comm.name());
   cause.operation = "pipe_run";
   cause.text.add("rank %d: %s", comm.rank(), text.c_str());
   return cause;

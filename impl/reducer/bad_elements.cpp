@@ -115,7 +115,7 @@ std::optional<BadBucket> BadElements::find(DeviceStream* stream, const InputOf& 
   result.failure.index = sum.index;
   result.failure.sequence = first.number;
   result.failure.operation = op_kind_name(OpKind::kAllReduce);
-  result.failure.group = group_.id();
+  result.failure.set_group(group_.id(), group_.name());
   return result;
 }
 

@@ -30,10 +30,9 @@ Failure end_alike(Comm& group, size_t launched, const std::string& first_missing
         wait_ignoring_failure(*work, Deadline::never());
         failure = work->failure();
       },
-      [&](dsc_result_t code, const char* text) {  // on devices, calls are compared before they start
-        failure.code = code;
-        failure.text = text;
-      });
+      [&](const Error& error) {
+        failure = error.failure();
+      });  // on devices, calls are compared before they start
   return failure;
 }
 
@@ -42,10 +41,11 @@ void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> 
   const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
   const std::string outcome =
       failure.code == DSC_OK ? reduced_text(launched) : "the reducer is revoked: " + failure.text.str();
-  fail(own_fault ? DSC_ERR_STATE : failure.code,
-       "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
-       "%d: %s; %s",
-       absent.size(), params.size(), rank, params.name_list(absent).c_str(), outcome.c_str());
+  fail_because_of(
+      own_fault ? Failure{} : failure, own_fault ? DSC_ERR_STATE : failure.code,
+      "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
+      "%d: %s; %s",
+      absent.size(), params.size(), rank, params.name_list(absent).c_str(), outcome.c_str());
 }
 
 void locate_nonfinite(const BucketSet& set, const ParamList& params, size_t bucket, Failure& failure) {

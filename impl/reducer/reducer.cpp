@@ -330,7 +330,7 @@ void Reducer::check_alive() const {
   const Failure failure = group_->failure();
   const bool is_shared = is_on_device() || is_group_fatal(failure.code);
   if (is_shared && !reported_.exchange(true)) throw Error(failure);
-  fail(DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
+  fail_because_of(failure, DSC_ERR_REVOKED, "the reducer was revoked: %s", failure.text.c_str());
 }
 
 void Reducer::check_index(size_t index) const {

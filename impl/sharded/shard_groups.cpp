@@ -40,7 +40,8 @@ void ShardGroups::check_alive() const {
     const Failure failure = translated(*group, group->failure());
     spread(failure);
     if (is_group_fatal(failure.code) && !reported_.exchange(true)) throw Error(failure);
-    fail(DSC_ERR_REVOKED, "the sharded parameters were revoked: %s", failure.text.c_str());
+    fail_because_of(failure, DSC_ERR_REVOKED, "the sharded parameters were revoked: %s",
+                    failure.text.c_str());
   }
 }
 
@@ -50,6 +51,9 @@ Failure ShardGroups::translated(const Comm& group, Failure failure) const {
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
   failure.ranks = ranks;
+  failure.set_group(all_->id(),
+                    all_->name());  // whose numbers the ranks have now; the operation has none there
+  failure.sequence = 0;
   if (!ranks.empty() && !std::strstr(failure.text.c_str(), kOfAll))
     failure.text.add(" (rank %d%s)", failure.rank(), kOfAll);
   return failure;
@@ -62,6 +66,7 @@ void ShardGroups::spread(const Failure& cause) const noexcept {
   for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()}) {
     if (!group || group->revoked()) continue;
     Failure own = cause;
+    own.sequence = 0;  // that of the group of the cause
     if (!has_all_ranks(*group)) {
       own.ranks = {};
       for (const int32_t rank : cause.ranks) {

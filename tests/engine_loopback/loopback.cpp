@@ -53,7 +53,7 @@ class LoopbackEngine final : public GroupEngine {
     void* const memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
     if (!memory) fail(DSC_ERR_NOMEM, "no memory for %zu bytes", bytes);
     std::memset(memory, 0, bytes);
-    keep_memory(memory, std::shared_ptr<void>(memory, std::free));
+    keep_memory(memory, bytes, std::shared_ptr<void>(memory, std::free));
     return memory;
   }
 

@@ -460,6 +460,18 @@ static void mem_alloc(void) {
   EXPECT(memory == NULL);
 }
 
+static void mem_retain(void) {
+  void* memory = data;
+  WALK_INVALID(dsc_mem_retain(NULL, &memory));
+  EXPECT(memory == NULL);
+  WALK_INVALID(dsc_mem_retain(data, &memory));
+  WALK_INVALID(dsc_mem_retain((void*)UINTPTR_MAX, &memory));
+  WALK_INVALID(dsc_mem_retain(walk_world.memory, NULL));
+  WALK(DSC_OK, dsc_mem_retain((char*)walk_world.memory + 4095, &memory));
+  EXPECT(memory == walk_world.memory);
+  WALK(DSC_OK, dsc_mem_free(memory));
+}
+
 static void mem_free(void) {
   WALK(DSC_OK, dsc_mem_free(NULL));
   WALK_INVALID(dsc_mem_free(data));
@@ -503,6 +515,7 @@ const walk_step_t walk_operations[] = {
     {"dsc_work_destroy", work_destroy},
     {"dsc_mem_alloc", mem_alloc},
     {"dsc_progress", progress},
+    {"dsc_mem_retain", mem_retain},
     {"dsc_mem_free", mem_free},
     {NULL, NULL},
 };

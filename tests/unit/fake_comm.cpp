@@ -168,7 +168,7 @@ class FakeEngine final : public dsc::GroupEngine {
     void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::memset(memory, 0, bytes);
     ++blocks;
-    dsc::keep_memory(memory, std::shared_ptr<void>(memory, [](void* released) {
+    dsc::keep_memory(memory, bytes, std::shared_ptr<void>(memory, [](void* released) {
                        std::free(released);
                        --blocks;
                      }));

@@ -30,6 +30,7 @@ void assert_bounded(const Failure& failure) {
   assert_true(failure.ranks.size() <= dsc::RankList::kMost);
   assert_true(failure.text.str().size() < 512);
   assert_true(failure.operation.str().size() < 32);
+  assert_true(failure.group_name.str().size() < 32);
 }
 
 void any_bytes_are_bounded(void**) {

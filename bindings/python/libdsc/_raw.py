@@ -311,11 +311,12 @@ class ErrorInfo(ctypes.Structure):
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
     native_code: int  # error of a backend on the rank at fault; 0: none
-    rank: int  # first rank at fault in this communicator; -1: not known
+    rank: int  # first rank at fault in that communicator; -1: not known
     n_ranks: int  # number of valid entries in ranks, 0 to 64
     ranks: Any  # ranks at fault
     operation: Bytes  # such as "all_reduce"; empty: none
     text: Bytes  # what happened, UTF-8, ended by a zero
+    group: Bytes  # name of the communicator that sequence and ranks belong to, such as "world", or "reducer" for the group of a reducer; empty: none, or not known
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -332,6 +333,7 @@ class ErrorInfo(ctypes.Structure):
         ("ranks", ctypes.c_int32 * 64),
         ("operation", ctypes.c_char * 32),
         ("text", ctypes.c_char * 512),
+        ("group", ctypes.c_char * 32),
     ]
 
 
@@ -575,8 +577,10 @@ class MoePlanInfo(ctypes.Structure):
 
 
 class Bucket(ctypes.Structure):
-    """A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer until
-    dsc_bucket_reducer_finish() has returned."""
+    """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
+    valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
+    dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. What is in it is the hook's until the work
+    of its last step is done."""
 
     struct_size: int  # size of this struct as the library compiled it
     comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
@@ -2270,6 +2274,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mem_retain": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_mem_free": (

@@ -24,11 +24,13 @@ typedef struct dsc_error_info {
   int32_t revoked;      /**< 1: the communicator no longer works */
   int32_t system_error; /**< errno; 0: none */
   int32_t native_code;  /**< error of a backend on the rank at fault; 0: none */
-  int32_t rank;         /**< first rank at fault in this communicator; -1: not known */
+  int32_t rank;         /**< first rank at fault in that communicator; -1: not known */
   int32_t n_ranks;      /**< number of valid entries in ranks, 0 to 64 */
   int32_t ranks[64];    /**< ranks at fault */
   char operation[32];   /**< such as "all_reduce"; empty: none */
   char text[512];       /**< what happened, UTF-8, ended by a zero */
+  char group[32];       /**< name of the communicator that sequence and ranks belong to, such as "world", or
+                           "reducer" for the group of a reducer; empty: none, or not known */
 } dsc_error_info_t;
 
 /**

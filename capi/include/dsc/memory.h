@@ -29,7 +29,22 @@ extern "C" {
 DSC_API dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, dsc_memory_kind_t kind, void** memory);
 
 /**
- * @brief Frees memory of dsc_mem_alloc(). Other ranks keep theirs.
+ * @brief Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient view, beyond
+ * the object that it belongs to.
+ * @param[in] address in memory that was allocated for a communicator: that of dsc_mem_alloc(), the buckets of
+ * a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+ * @param[out] memory start of that memory, for dsc_mem_free(); NULL on failure
+ *
+ * The library goes on using the memory as before: this call says only until when it is valid. Each call needs
+ * one dsc_mem_free(). Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
+ * belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own; DSC_ERR_FORKED
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_mem_retain(const void* address, void** memory);
+
+/**
+ * @brief Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
  * @param[in] memory start of the memory; NULL does nothing
  *
  * No operation of this rank may be using it; on a device, also none that stands on a stream. Collective: no.

@@ -578,7 +578,7 @@ pub struct dsc_error_info_t {
     pub system_error: i32,
     /// error of a backend on the rank at fault; 0: none
     pub native_code: i32,
-    /// first rank at fault in this communicator; -1: not known
+    /// first rank at fault in that communicator; -1: not known
     pub rank: i32,
     /// number of valid entries in ranks, 0 to 64
     pub n_ranks: i32,
@@ -588,6 +588,9 @@ pub struct dsc_error_info_t {
     pub operation: [c_char; 32],
     /// what happened, UTF-8, ended by a zero
     pub text: [c_char; 512],
+    /// name of the communicator that sequence and ranks belong to, such as "world", or "reducer"
+    /// for the group of a reducer; empty: none, or not known
+    pub group: [c_char; 32],
 }
 
 /// Options of dsc_comm_split() and dsc_comm_create_group().
@@ -828,8 +831,10 @@ pub struct dsc_moe_plan_info_t {
     pub dropped: usize,
 }
 
-/// A complete bucket, as a hook sees it. Everything is valid during the call; the memory of buffer
-/// until dsc_bucket_reducer_finish() has returned.
+/// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
+/// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
+/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. What is in it is the hook's
+/// until the work of its last step is done.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_bucket_t {
@@ -4349,7 +4354,24 @@ extern "C" {
         memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Frees memory of dsc_mem_alloc(). Other ranks keep theirs.
+    /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
+    /// view, beyond the object that it belongs to.
+    ///
+    /// - `address` (in): in memory that was allocated for a communicator: that of dsc_mem_alloc(),
+    ///   the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+    /// - `memory` (out): start of that memory, for dsc_mem_free(); NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
+    /// belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mem_retain(
+        address: *const c_void,
+        memory: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
     ///
     /// - `memory` (in): start of the memory; NULL does nothing
     ///

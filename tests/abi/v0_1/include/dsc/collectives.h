@@ -318,8 +318,8 @@ DSC_API dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** wo
 DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms);
 
 /**
- * @brief Sends count elements to one rank. It completes when the receiver has them (rendezvous), whatever the
- * size.
+ * @brief Sends count elements to one rank. It completes when the receiver has come with the matching call and
+ * send may be written again (rendezvous), whatever the size.
  * @param[in] comm communicator
  * @param[in] send count elements
  * @param[in] count elements, 0 or more

@@ -11,7 +11,8 @@
  *     out = combine(rows, weights)      out[t] = sum over k of weights[t][k] * row of slot (t, k)
  *
  * A **plan** is made from the router's choice once per layer and step; forward and backward use it. It holds
- * counts and permutations, and the memory through which rows travel.
+ * counts and permutations. The memory through which rows travel is the communicator's, which keeps it for
+ * later calls and plans until it is destroyed.
  *
  * | call | direction of the rows | is the gradient of |
  * |---|---|---|
@@ -44,7 +45,8 @@
  * f64. Results have the same bits on every processor and for every number of ranks.
  *
  * **Devices.** All buffers of a call that exchanges rows are memory of the host, or all are memory of the
- * communicator's device (both kinds in one call are DSC_ERR_INVALID_ARG); a plan may be used for either. On a
+ * communicator's device (both kinds in one call are DSC_ERR_INVALID_ARG; where all of them are empty a stream
+ * that is not NULL says that it is the device); a plan may be used for either. On a
  * device a call puts kernels and the exchange on its stream and waits for none of them, as collectives.h
  * says, also of works; any number of calls on a plan may be in progress. Results have the bits of the host,
  * but for NaNs. DSC_MOE_PAYLOAD_F8E4M3 is DSC_ERR_UNSUPPORTED there, and so are all calls if libdsc was built
@@ -80,12 +82,13 @@ typedef struct dsc_moe_plan dsc_moe_plan_t;
 
 /** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
 typedef struct dsc_moe_options {
-  size_t struct_size;  /**< size of this struct as the caller compiled it */
-  size_t experts;      /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
-  size_t top_k;        /**< slots of each token, 1 (default) to 64 */
-  size_t capacity;     /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
-  dsc_moe_drop_t drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default) */
-  int32_t padded;      /**< 1: each pair of expert and source rank has exactly capacity rows; 0 (default) */
+  size_t struct_size; /**< size of this struct as the caller compiled it */
+  size_t experts;     /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
+  size_t top_k;       /**< slots of each token, 1 (default) to 64 */
+  size_t capacity;    /**< most rows of each pair of expert and source rank; 0 (default): all are kept */
+  dsc_moe_drop_t
+      drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity */
+  int32_t padded; /**< 1: each pair of expert and source rank has exactly capacity rows; 0 (default) */
 } dsc_moe_options_t;
 
 /** @brief What a plan knows of this rank. */
@@ -123,8 +126,8 @@ DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t str
  * @param[in] expert_ids tokens x top_k numbers of experts in memory of the host, -1 for a slot that goes
  * nowhere; may name an expert twice for a token
  * @param[in] tokens of this rank, 0 or more; may differ between ranks
- * @param[in] weights tokens x top_k router weights in memory of the host, for DSC_MOE_DROP_LIGHTEST with a
- * capacity; otherwise not read, may be NULL
+ * @param[in] weights tokens x top_k router weights in memory of the host, for DSC_MOE_DROP_LIGHTEST;
+ * otherwise not read, may be NULL
  * @param[out] plan the new plan; NULL after a failure
  *
  * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to

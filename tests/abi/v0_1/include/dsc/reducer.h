@@ -91,11 +91,12 @@ DSC_API dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t
  * Tensors on a device are read and written behind the work that is on its default stream.
  *
  * @param[in] comm communicator
- * @param[in] tensors same counts and types on all ranks; data is written on the other ranks
- * @param[in] n_tensors number of tensors, 0 or more
+ * @param[in] tensors same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory before any is
+ * written; data is written on the other ranks
+ * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
  * @param[in] root rank whose tensors are copied
  * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
- * PyTorch
+ * PyTorch. Equal on all ranks
  *
  * Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept. Threads: one at a time
  * per communicator.
@@ -111,15 +112,16 @@ DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_
  * As dsc_all_reduce() of each tensor in fewer operations, with the same bits in memory of the host: for what
  * a model has left to sum after its backward pass, such as gradients of layer norms under sequence
  * parallelism and of tied embeddings. Tensors on a device are read and written behind the work that is on its
- * default stream.
+ * default stream. Lists that differ in length, types, counts or packing are DSC_ERR_MISMATCH, with lengths
+ * and first counts, in host memory before anything is written; dsc_comm_verify_params() names the tensor.
  *
  * @param[in] comm communicator
  * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the
  * result. Their memory must not overlap
- * @param[in] n_tensors number of tensors, 0 or more
+ * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
  * @param[in] op reduction, see dsc_all_reduce(); it must exist for the type of each tensor
  * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
- * PyTorch
+ * PyTorch. Equal on all ranks
  *
  * Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads: one at a time
  * per communicator.
