@@ -1,6 +1,7 @@
 """What training does on a GPU: start-up's record, arrays of unknown size, reducers and pipelines. By the drivers of test_device.py."""
 
 import ctypes
+import gc
 import os
 import threading
 
@@ -85,6 +86,39 @@ def clips(world):
 def test_hooks_and_clipping():
     first, second = ranks(clips)
     assert first == second and first[0] == pytest.approx(5, rel=0.02) and first[1] == pytest.approx([1.2, -1.6], rel=0.02)
+
+
+def keeps_buckets(world):
+    """A hook keeps its array; the reducer goes, and the memory with the array."""
+    lib, kept = dsc._library.lib, []
+
+    def is_there(address):
+        start = ctypes.c_void_p()
+        code = lib.dsc_mem_retain(address, ctypes.byref(start))
+        return code == 0 and lib.dsc_mem_free(start.value) == 0
+
+    def hook(bucket):
+        kept.append(bucket.buffer)
+        return bucket.comm.all_reduce(bucket.buffer, "avg", async_op=True, stream=bucket.stream)
+
+    grad = Interface(values(world.rank, 5))
+    reducer = dsc.BucketReducer(world, [grad], hook=hook, sync=False)
+    reducer.begin()
+    reducer.mark_ready(0, grad)
+    reducer.finish()
+    reducer.synchronize(30)
+    reducer.close()
+    del reducer
+    gc.collect()
+    shown, address = View(kept[0]).read()[:5].tolist(), kept[0].__cuda_array_interface__["data"][0]
+    before = is_there(address)
+    kept.clear()
+    gc.collect()
+    return shown, before, is_there(address)
+
+
+def test_a_hook_keeps_its_array():
+    assert ranks(keeps_buckets) == [(((values(0, 5) + values(1, 5)) / 2).tolist(), True, False)] * 2
 
 
 def has_groups(world):

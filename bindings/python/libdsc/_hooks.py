@@ -7,7 +7,7 @@ from ctypes import byref, c_char, c_size_t, c_void_p, memmove
 from typing import Any, Callable, Generator, Optional, Union
 
 from libdsc import _dtypes, _raw
-from libdsc._communicator import Communicator
+from libdsc._communicator import Communicator, SharedMemory
 from libdsc._library import check, lib, text_of
 from libdsc._memory import DeviceArray, array_over
 from libdsc._work import Work
@@ -41,7 +41,10 @@ class Bucket:
     Attributes:
         comm: the reducer's group, for the hook's operations.
         buffer: the gradients one after another, undivided, as an array of one dimension. The hook leaves the mean
-            over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers.
+            over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that a program
+            keeps stays valid, also after the buckets were rebuilt or the reducer was closed: the memory of replaced
+            buckets is freed with the last array over it. From the end of finish() on what stands there is not the
+            hook's: the next iteration writes it, or nobody does; bucket.buffer.copy() keeps what it was.
         divisor: the ranks that take part; the mean is the sum over it.
         dtype: the element type, for operations, such as "f32".
         index: number of the bucket in launch order.
@@ -56,8 +59,11 @@ class Bucket:
         n = raw.n_params
         element = _dtypes.NUMPY[_raw.Dtype(raw.dtype)]
         place = (raw.buffer or 0, (raw.count,), element)
+        memory = c_void_p()
+        check(lib.dsc_mem_retain(raw.buffer, byref(memory)))
+        owner = SharedMemory(memory.value or 0)
         self.comm = comm
-        self._buffer: Any = array_over(*place, None) if not raw.stream else DeviceArray(*place, comm._device, None)
+        self._buffer: Any = array_over(*place, owner) if not raw.stream else DeviceArray(*place, comm._device, owner)
         self.divisor: int = raw.divisor
         self.dtype: str = _raw.Dtype(raw.dtype).name.lower()
         self.index: int = raw.index

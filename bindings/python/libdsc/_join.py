@@ -72,8 +72,10 @@ class Join:
         try:
             last = c_int32()
             described = self._tensors()
+            held = [reducer._hold_buffers("join_finish") for reducer in self._reducers]  # others may still make them equal
             tensors, count = (None, 0) if described is None else (described.array, described.length)
             code = _interrupt.call(self._stop, lib.dsc_join_finish, self._handle, tensors, count, byref(last))
+            del held
             if code < 0:
                 self._fail(code, last_message())
             for reducer in self._reducers:

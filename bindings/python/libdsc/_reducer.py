@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import threading
 from ctypes import byref, c_size_t, c_void_p
-from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Iterable, Mapping, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, SIZE, Seconds, boolean, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
 from libdsc._communicator import Communicator
+from libdsc._iteration import Iteration
 from libdsc._memory import DeviceArray, array_over, numpy_module
 from libdsc._plan import bucket_lists
-from libdsc._reducer_features import ReducerFeatures, weak
+from libdsc._reducer_features import ReducerFeatures
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
 from libdsc._streams import of_call, place_of
 from libdsc._write_mark import STALE, WriteMark
-
 
 class _Handle:
     """Owns the library's reducer; the views hold it too, so their memory outlives close()."""
@@ -89,10 +90,8 @@ class BucketReducer(ReducerFeatures):
         "_paths",
         "_elements",
         "_views",
-        "_grads",
         "_marks",
-        "_pending",
-        "_collected",
+        "_finishing",
         "_names",
         "_memory",
         "_device",
@@ -184,15 +183,13 @@ class BucketReducer(ReducerFeatures):
         self._memory = tensors.memory  # whose library knows a current stream; None: the host's
         self._device = world._device
         self._views: dict[int, Any] = {}
-        self._grads: list[tuple[Any, Any]] = []
-        self._written: list[Callable[[], Any]] = []
         self._marks: dict[int, WriteMark] = {}  # of the views that were handed out
-        self._pending: set[int] = set()  # parameters of this iteration that no call has spoken of
-        self._collected: set[int] = set()  # those that have been accumulated and not been marked
+        self._iteration = Iteration(0)
+        self._finishing = threading.RLock()  # held inside finish()
         self._names = None if names is None else list(names)
         self._synced, self._carries, self._rebuilds = True, False, 0
         self._hook_entry: Any = None
-        self._buffers: Any = None
+        self._buffers: list[tuple[str, Any, _buffers.Buffer]] = []
 
     def __repr__(self) -> str:
         place = f"{len(self._expected)} parameters on {self._world.name!r}"
@@ -241,10 +238,9 @@ class BucketReducer(ReducerFeatures):
             place = self._stream(None, stream)
             self._check(_interrupt.call(self._stop, lib.dsc_bucket_reducer_begin, self._handle, place), "begin")
             self._forget_moved_views()
-            self._grads.clear()
-            self._written.clear()
-            self._collected.clear()
-            self._pending = set(range(len(self._expected)))
+            if self._iteration.open:  # it has ended without a result
+                self._carries = False
+            self._iteration = Iteration(len(self._expected))
             if self._carries:  # views hold sums, to which more may be added
                 return
             for mark in self._marks.values():
@@ -255,13 +251,12 @@ class BucketReducer(ReducerFeatures):
     def accumulate(self, i: int, grad: Any, *, stream: Any = None) -> None:
         """Adds a gradient to what this rank has collected for parameter i, without marking it ready."""
         try:
-            i = self._index(i)
+            i, iteration = self._index(i), self._iteration
             self._require_world("accumulate")
             address, owner = self._gradient(i, grad, "grad", False)
             place = self._stream(owner, stream)
             self._check(lib.dsc_bucket_reducer_accumulate(self._handle, i, address, place), "accumulate")
-            self._pending.discard(i)
-            self._collected.add(i)
+            iteration.collect(i)
         except Exception as error:
             raise shown(error)
 
@@ -276,7 +271,7 @@ class BucketReducer(ReducerFeatures):
             stream: on which the gradient will be there.
         """
         try:
-            i = self._index(i)
+            i, iteration = self._index(i), self._iteration  # which keeps the other arrays alive during the call, too
             self._require_world("mark_ready")
             if grad is None:
                 self._require_written(i)
@@ -290,19 +285,20 @@ class BucketReducer(ReducerFeatures):
             code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
             if code < 0:
                 self._fail(code, last_message(), "mark_ready")
-            self._pending.discard(i)
-            self._collected.discard(i)
-            self._grads.append((grad, owner))
+            iteration.pending.discard(i)
+            iteration.collected.discard(i)
+            if address is not None:
+                iteration.marked.append((grad, address, self._expected[i][0], owner))
         except Exception as error:
             raise shown(error)
 
     def mark_unused(self, i: int) -> None:
         """Says that this rank has no gradient for parameter i; it contributes zeros."""
         try:
-            i = self._index(i)
+            i, iteration = self._index(i), self._iteration
             self._require_world("mark_unused")
             self._check(lib.dsc_bucket_reducer_mark_unused(self._handle, i), "mark_unused")
-            self._collected.discard(i)
+            iteration.collected.discard(i)
         except Exception as error:
             raise shown(error)
 
@@ -361,15 +357,25 @@ class BucketReducer(ReducerFeatures):
         try:
             self._require_world("finish")
             place = self._stream(None, stream)
-            code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
-            self._written = [weak(grad) for grad, _ in self._grads if grad is not None]
-            self._grads.clear()
-            self._pending.clear()
-            self._carries = code >= 0 and not self._synced
-            if code < 0:
-                self._fail(code, last_message() + self._collected_only(code), "finish")
+            if not self._finishing.acquire(blocking=False):
+                text = "bucket_reducer_finish: finish is running in another thread"
+                raise errors.StateError(text, op="bucket_reducer_finish", group=self._world.name)
+            try:
+                self._finish(place)
+            finally:
+                self._finishing.release()
         except Exception as error:
             raise shown(error)
+
+    def _finish(self, place: Optional[int]) -> None:
+        """Ends the iteration, if that succeeds. After a failure nobody here knows whether it is over, and the library may
+        write its arrays in a later call: begin() tells."""
+        iteration = self._iteration  # keeps its arrays alive during the call, even if another thread closes the reducer
+        code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
+        if code < 0:
+            self._fail(code, last_message() + _collected_only(code, map(self._name, sorted(iteration.collected))), "finish")
+        iteration.end()
+        self._carries = not self._synced
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
@@ -398,8 +404,7 @@ class BucketReducer(ReducerFeatures):
         lib.dsc_bucket_reducer_close(self._handle)
         self._views.clear()
         self._marks.clear()
-        self._pending.clear()
-        self._grads.clear()
+        self._iteration = Iteration(0)
         self._handle, self._owner = 0, None
 
     def __enter__(self) -> BucketReducer:
@@ -413,13 +418,6 @@ class BucketReducer(ReducerFeatures):
         if self._world._is_world and not self._world._handle and self._handle:
             raise errors.StateError(f"{op}: the world was finalized, and this reducer with it", op=f"bucket_reducer_{op}")
 
-    def _collected_only(self, code: int) -> str:
-        """What finish() adds where gradients were accumulated, but never marked."""
-        if code != _raw.Result.ERR_STATE or not self._collected:
-            return ""
-        names = ", ".join(map(self._name, sorted(self._collected)))
-        return f"\n  accumulated, but not marked ready: {names}; call mark_ready() after the last accumulate()"
-
     def _name(self, i: int) -> str:
         return f"parameter {i}" if self._names is None else f"{self._names[i]} (index {i})"
 
@@ -429,12 +427,12 @@ class BucketReducer(ReducerFeatures):
         if view.size == 0 or dtype not in STALE:
             return
         mark = self._marks[i] = WriteMark(view, dtype, address)
-        if i in self._pending and not self._carries:
+        if i in self._iteration.pending and not self._carries:
             mark.put()
 
     def _require_written(self, i: int) -> None:
         """Raises where mark_ready(i) would reduce what nobody has written."""
-        if i not in self._pending or self._expected[i][0] == 0 or self._carries:
+        if i not in self._iteration.pending or self._expected[i][0] == 0 or self._carries:
             return
         name = self._name(i)
         if i not in self._views:
@@ -489,6 +487,14 @@ class BucketReducer(ReducerFeatures):
         if code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the reducer was closed"
         self._world._fail(code, text, f"bucket_reducer_{op}")
+
+
+def _collected_only(code: int, names: Iterable[str]) -> str:
+    """What finish() adds where gradients were accumulated, but never marked."""
+    listed = ", ".join(names)
+    if code != _raw.Result.ERR_STATE or not listed:
+        return ""
+    return f"\n  accumulated, but not marked ready: {listed}; call mark_ready() after the last accumulate()"
 
 
 def _options(**values: int) -> _raw.BucketReducerOptions:

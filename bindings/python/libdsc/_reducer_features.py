@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import json
 import math
-import weakref
 from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_uint64, c_void_p, cast
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Union
 
@@ -14,6 +13,7 @@ from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import expect_communicator, real, string
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._hooks import Hook, HookEntry, save
+from libdsc._iteration import Iteration, in_place
 from libdsc._library import check, lib, list_of, text_of
 from libdsc._memory import array_over, numpy_module
 from libdsc._tensors import Tensors
@@ -24,36 +24,24 @@ if TYPE_CHECKING:
     from libdsc._write_mark import WriteMark
 
 
-def weak(array: Any) -> Callable[[], Any]:
-    """Returns a function that gives an array for as long as its owner keeps it, or always if that is not known."""
-    owner = array  # a slice may be gone while the array that it is of lives
-    while getattr(owner, "base", None) is not None:
-        owner = owner.base
-    try:
-        return weakref.ref(owner)
-    except TypeError:
-        return lambda: owner
-
-
 class ReducerFeatures:
     """The part of BucketReducer that is not about marking gradients."""
 
-    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers", "_written")
+    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers", "_iteration")
 
     _world: Communicator
     _dtype: Any
     _handle: int
     _expected: list[tuple[int, int]]
     _shapes: list[tuple[int, ...]]
-    _pending: set[int]
+    _iteration: Iteration
     _names: Optional[list[str]]
     _views: dict[int, Any]
     _marks: dict[int, WriteMark]
     _synced: bool
     _rebuilds: int
     _hook_entry: Optional[HookEntry]
-    _buffers: Any
-    _written: list[Callable[[], Any]]  # the arrays that finish() has written, which clip() writes again
+    _buffers: list[tuple[str, Any, _buffers.Buffer]]
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -115,7 +103,7 @@ class ReducerFeatures:
                 raise TypeError(f"indices has elements of {rows.dtype}; expected whole numbers")
             rows = numpy.ascontiguousarray(rows, numpy.int64).reshape(-1)
             place, count, code, owner = _buffers.locate(values, "values", self._dtype, False)
-            i = self._index(i)
+            i, iteration = self._index(i), self._iteration
             row = math.prod(self._shapes[i][1:])
             expected = (len(rows) * row, self._expected[i][1])
             if (count, code) != expected:
@@ -125,7 +113,7 @@ class ReducerFeatures:
             address = rows.ctypes.data_as(POINTER(c_int64))
             code = lib.dsc_bucket_reducer_mark_sparse(self._handle, i, address, place, len(rows))
             self._check(code, "mark_sparse")
-            self._pending.discard(i)
+            iteration.pending.discard(i)
             del owner
         except Exception as error:
             raise shown(error)
@@ -149,13 +137,14 @@ class ReducerFeatures:
     def set_buffers(self, buffers: Any) -> None:
         """Names the arrays that sync_buffers() makes equal, on the host, on the GPU, or some of both. Collective.
 
-        They must stay where they are as long as the reducer is used.
+        They must stay where they are as long as the reducer is used; one that has other memory is a StateError of
+        sync_buffers().
         """
         leaves = flatten(buffers, "buffers")
         arrays, paths = [x for _, x in leaves], [path for path, _ in leaves]
         tensors = Tensors(self._world, arrays, "buffers", self._dtype, True, paths, paths)
         self._call(lib.dsc_bucket_reducer_set_buffers, "set_buffers", tensors.array, tensors.length)
-        self._buffers = arrays  # keeps them alive
+        self._buffers = list(zip(paths, arrays, tensors.buffers))
 
     def sync_buffers(self, how: Any = "broadcast") -> None:
         """Makes the buffers equal on all ranks, before a forward pass. Collective.
@@ -164,7 +153,21 @@ class ReducerFeatures:
             how: "broadcast", those of rank 0, or "mean", of floats; integers, such as counters, are rank 0's then too.
                 Under a Join only ranks that have batches count.
         """
+        held = self._hold_buffers("sync_buffers")  # during the call
         self._call(lib.dsc_bucket_reducer_sync_buffers, "sync_buffers", _dtypes.buffer_sync_code(how))
+        del held
+
+    def _hold_buffers(self, op: str) -> list[Any]:
+        """What keeps the arrays of set_buffers() alive and where they were; StateError names one that is elsewhere."""
+        held = []
+        for path, array, found in self._buffers:
+            held.append(in_place(array, found.address, found.count, self._dtype))
+            if held[-1] is None:
+                raise errors.StateError(
+                    f"{op}: {path} has other memory than in set_buffers(); expected set_buffers() with the new arrays",
+                    op=f"bucket_reducer_{op}",
+                )
+        return held
 
     def clip(
         self,
@@ -189,12 +192,7 @@ class ReducerFeatures:
         """
         options = _raw.ClipOptions()
         check(lib.dsc_clip_options_init(byref(options), ctypes.sizeof(options)))
-        arrays = [array() for array in self._written]  # keeps them alive during the call
-        if any(array is None for array in arrays):
-            raise errors.StateError(
-                "clip: arrays that were marked ready no longer exist; expected them to be kept until clip()",
-                op="bucket_reducer_clip",
-            )
+        held = self._iteration.hold(self._dtype)  # during the call
         options.max_norm, options.scale = real("max_norm", max_norm), real("scale", scale)
         options.norm = _dtypes.norm_code(norm)
         if shards is not None:
@@ -206,6 +204,7 @@ class ReducerFeatures:
             options.counted = (c_uint8 * len(counted))(*(int(bool(each)) for each in counted))
         found = c_double()
         self._call(lib.dsc_bucket_reducer_clip, "clip", byref(options), byref(found))
+        del held
         return found.value
 
     def set_hook(self, hook: Union[str, Hook, None]) -> None:

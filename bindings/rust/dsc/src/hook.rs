@@ -91,6 +91,18 @@ impl<'b> Bucket<'b> {
     }
 
     /// The gradients one after another, undivided. The hook leaves the mean over all ranks here.
+    ///
+    /// The memory may be freed when the reducer rebuilds its buckets, so a hook cannot keep the slice:
+    ///
+    /// ```compile_fail,E0521
+    /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
+    /// let mut kept: Vec<&'static mut [f32]> = Vec::new();
+    /// reducer.set_hook("keeps", move |bucket| {
+    ///     kept.push(bucket.buffer_mut::<f32>()?);
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     pub fn buffer_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         self.expect_type::<T>()?;
         self.expect_on_host()?;

@@ -1,0 +1,271 @@
+"""Arrays of the program that a reducer writes, and arrays over its memory that the program keeps."""
+
+import array
+import ctypes
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from reducer_ranks import everywhere, iterate, same
+
+MANY = 1 << 18  # elements, so that memory that was freed is not mapped any more
+
+
+def ones(n=1000):
+    return np.ones(n, np.float32)
+
+
+def finish_once_too_often(world):
+    """The error is caught. clip() must not write where a gradient was, and has to write one that still exists."""
+    for keep in (False, True):
+        with dsc.BucketReducer(world, [ones()]) as reducer:
+            reducer.begin()
+            gradient = ones() * 100
+            gone = weakref.ref(gradient)
+            reducer.mark_ready(0, gradient)
+            if not keep:
+                del gradient
+            reducer.finish()
+            with pytest.raises(dsc.StateError, match="no iteration runs"):
+                reducer.finish()
+            assert keep or gone() is None  # finish() has written it, and nobody else had it
+            if not keep:
+                with pytest.raises(dsc.StateError, match="no longer exist"):
+                    reducer.clip(1.0)
+                continue
+            reducer.clip(1.0)
+            assert np.linalg.norm(gradient) == pytest.approx(1.0, rel=1e-3)
+
+
+def sums_survive_a_finish_too_many(world):
+    """What views have collected without communication is not marked as void."""
+    with dsc.BucketReducer(world, [ones()]) as reducer:
+        with reducer.no_sync():
+            reducer.begin()
+            reducer.grad_view(0)[...] = 3
+            reducer.mark_ready(0)
+            reducer.finish()
+            with pytest.raises(dsc.StateError, match="no iteration runs"):
+                reducer.finish()
+        reducer.begin()
+        same([reducer.grad_view(0)], [3 * ones()])
+        reducer.accumulate(0, ones())
+        reducer.mark_ready(0)
+        reducer.finish()
+        same([reducer.grad_view(0)], [4 * ones()])
+
+
+def without_its_results(world):
+    """An iteration that ends because a gradient is missing leaves no sums behind."""
+    with dsc.BucketReducer(world, [ones()]) as reducer:
+        with reducer.no_sync():
+            iterate(reducer, [ones()])
+        view = reducer.grad_view(0)
+        reducer.begin()
+        with pytest.raises(dsc.StateError, match="did not receive a gradient"):
+            reducer.finish()
+        reducer.begin()
+        with pytest.raises(dsc.StateError, match="nothing was written"):
+            reducer.mark_ready(0)
+        view[...] = 2
+        reducer.mark_ready(0)
+        reducer.finish()
+        same([view], [2 * ones()])
+
+
+def inside_finish(world, act):
+    """Calls act(reducer) on another thread while finish() runs; returns how finish() and act() ended, if it came so far.
+
+    The gradients are the reducer's alone, and finish() is going to write them.
+    """
+    ended, alive = [], []
+
+    def on_thread(reducer):
+        try:
+            act(reducer)
+            ended.append(None)
+        except dsc.DscError as error:
+            ended.append(error)
+
+    def hook(bucket):
+        bucket.buffer /= bucket.divisor
+        yield bucket.comm.all_reduce(bucket.buffer, async_op=True)
+        if bucket.index == 0:  # in finish(), because no later bucket is launched
+            thread = threading.Thread(target=on_thread, args=(reducer,))
+            thread.start()
+            thread.join()
+            alive.extend(gradient() is not None for gradient in given)
+
+    reducer = dsc.BucketReducer(world, [ones()], hook=hook)
+    reducer.begin()
+    gradient = ones()
+    given = [weakref.ref(gradient)]
+    reducer.mark_ready(0, gradient)
+    del gradient
+    try:
+        reducer.finish()
+        ended.append(None)
+    except dsc.DscError as error:
+        ended.append(error)
+    reducer.close()
+    assert all(alive)
+    return ended
+
+
+def threads_that_finish_at_once(world):
+    refused, ended = inside_finish(world, lambda reducer: reducer.finish())
+    assert isinstance(refused, dsc.StateError) and "running in another thread" in str(refused), refused
+    assert ended is None, ended
+
+
+def a_thread_that_closes_during_finish(world):
+    *closed, ended = inside_finish(world, lambda reducer: reducer.close())
+    assert closed in ([None], []), closed  # another rank that closes may end it earlier
+    assert ended is None or isinstance(ended, dsc.DscError), ended  # it may have had everything that it waits for
+
+
+def a_finish_that_is_refused_in_a_pass(world):
+    """A pipeline does not reduce in the middle; the gradients are still to be written then."""
+    own = world.split(world.rank)
+    reducer = dsc.BucketReducer(own, [ones()])
+    alive = []
+
+    def backward(*_):
+        reducer.begin()
+        gradient = ones()
+        given.append(weakref.ref(gradient))
+        reducer.mark_ready(0, gradient)
+        with pytest.raises(dsc.StateError, match="once per step"):
+            reducer.finish()
+
+    def reduce_grads(_):
+        alive.append(given[0]() is not None)
+        reducer.finish()
+
+    given = []
+    schedule = dsc.PipeSchedule("1f1b", stages=1, stage=0, micro_batches=1)
+    own.pipe_run(
+        schedule, forward=lambda *_: 0.0, backward=backward, reduce_grads=reduce_grads, load_micro_batch=lambda *_: None
+    )
+    assert alive == [True]
+    same([reducer.grad_view(0)], [ones()])
+
+
+class Moving:
+    """An array whose owner may give it other memory, as x.data = y does in PyTorch."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def __array_interface__(self):
+        return self.values.__array_interface__
+
+
+def arrays_that_move(world):
+    """clip() and sync_buffers() write where the arrays were, and must see that these are elsewhere."""
+    with dsc.BucketReducer(world, [ones()], dtype="f32") as reducer:
+        for make, move in {
+            lambda: array.array("f", [1.0] * 1000): lambda x: x.extend([0.0] * MANY),
+            lambda: Moving(ones()): lambda x: setattr(x, "values", ones()),
+            lambda: memoryview(ones()): lambda x: x.release(),
+        }.items():
+            gradient = make()
+            iterate(reducer, [gradient])
+            reducer.clip(1.0)
+            move(gradient)
+            with pytest.raises(dsc.StateError, match="have other memory"):
+                reducer.clip(1.0)
+        numbers, moving = array.array("f", [1.0] * 10), Moving(ones(10))
+        reducer.set_buffers({"numbers": numbers, "moving": moving})
+        with pytest.raises(BufferError):
+            numbers.extend([0.0] * MANY)
+        reducer.sync_buffers()
+        moving.values = ones(10)
+        with pytest.raises(dsc.StateError, match=r"buffers\['moving'\] has other memory"):
+            reducer.sync_buffers()
+        world.barrier()
+        reducer.set_buffers([moving])
+        numbers.extend([0.0] * MANY)
+        reducer.sync_buffers()
+
+
+def is_mapped(address):
+    with open("/proc/self/maps") as maps:
+        ranges = [line.split(" ", 1)[0].split("-") for line in maps]
+    return any(int(start, 16) <= address < int(end, 16) for start, end in ranges)
+
+
+def address_of(kept):
+    return kept.__array_interface__["data"][0]
+
+
+def hooks_keep_their_arrays(world):
+    """Over buckets that were rebuilt, and after the end of the reducer; the memory goes with the last array."""
+    kept, buckets = [], []
+
+    def hook(bucket):
+        buckets.append(bucket)
+        kept.append(bucket.buffer if bucket.index else bucket.gradients()[0])
+        bucket.buffer /= bucket.divisor
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    params = [np.zeros(MANY, np.float32) for _ in range(4)]
+    reducer = dsc.BucketReducer(world, params, bucket_bytes=2 * params[0].nbytes, first_bucket_bytes=1000, hook=hook)
+    for step in range(3):
+        iterate(reducer, [np.full(MANY, 1 + step, np.float32) for _ in params], (0, 2, 1, 3))
+        if step == 0:
+            first, places = list(kept), [address_of(x) for x in kept]
+    assert reducer.rebuilds == 1
+    assert not set(places) & {address_of(x) for x in kept[len(places) :]}  # the buckets are others now
+    for array_of_first in first:
+        assert (array_of_first[:: MANY // 2] == 1).all()  # what the library left there
+        array_of_first[...] = 7
+    if world.size > 1:
+        assert all(is_mapped(place) for place in places)
+    del first, array_of_first, kept[: len(places)], buckets[: len(places)]
+    if world.size > 1:
+        assert not any(is_mapped(place) for place in places)
+    reducer.close()
+    del reducer
+    gc.collect()
+    for at_the_end in kept:
+        assert at_the_end[5] in (3, 9)  # of the last step, or written here by way of another array
+        at_the_end[5] = 9
+    with pytest.raises(dsc.DscError):
+        buckets[0].comm.all_reduce(ones())
+
+
+def memory_is_retained(world):
+    """By hand, as a hook in C does it; each retain needs one free, and memory of others is refused."""
+    free, retain = dsc._library.lib.dsc_mem_free, dsc._library.lib.dsc_mem_retain
+    shared = world.empty(MANY)
+    shared[...] = world.rank
+    place, starts = address_of(shared), [ctypes.c_void_p(), ctypes.c_void_p()]
+    for start in starts:
+        assert retain(place + shared.nbytes - 1, ctypes.byref(start)) == 0 and start.value == place
+    del shared
+    assert retain(place, ctypes.byref(starts[0])) == 0 and free(place) == 0  # what somebody else still keeps
+    assert free(place) == 0
+    assert (np.frombuffer((ctypes.c_float * MANY).from_address(place), np.float32) == world.rank).all()
+    assert free(place) == 0
+    assert free(place) == dsc.Result.ERR_INVALID_ARG
+    own = ones()
+    for address in (address_of(own), place, None):
+        assert retain(address, ctypes.byref(starts[0])) == dsc.Result.ERR_INVALID_ARG and not starts[0].value
+    assert retain(address_of(own), None) == dsc.Result.ERR_INVALID_ARG
+
+
+test_finish_once_too_often = everywhere(finish_once_too_often)
+test_sums_survive_a_finish_too_many = everywhere(sums_survive_a_finish_too_many)
+test_an_iteration_without_its_results = everywhere(without_its_results)
+test_threads_that_finish_at_once = everywhere(threads_that_finish_at_once)
+test_a_thread_that_closes_during_finish = everywhere(a_thread_that_closes_during_finish)
+test_a_finish_that_is_refused_in_a_pass = everywhere(a_finish_that_is_refused_in_a_pass)
+test_arrays_that_move = everywhere(arrays_that_move)
+test_hooks_keep_their_arrays = everywhere(hooks_keep_their_arrays)
+test_memory_is_retained = everywhere(memory_is_retained)
