@@ -19,7 +19,7 @@ from libdsc._work import AtEnd, Work, error_of, reap, start
 if TYPE_CHECKING:
     from libdsc._batch import Batch
 
-# Failures that the communicator itself remembers with the ranks at fault.
+# Failures that may end the communicator, which remembers them.
 REMEMBERED = {
     Result.ERR_TIMEOUT,
     Result.ERR_PEER_DEAD,
@@ -139,27 +139,29 @@ class Calls:
         """How many operations of this communicator have completed."""
         raise NotImplementedError
 
+    def _details(self, code: int, text: str) -> dict[str, Any]:
+        """What is known of a call that has just failed with a text of its own, or with that of the library and more.
+
+        The failure may be that of another group than this, such as a reducer's, and of a later operation than the first
+        one that failed here: the record of the call says so, not that of the communicator.
+        """
+        info, said = last_info(), last_message()
+        if info.code != code or not said or not text.startswith(said):
+            return {"group": self._name}
+        known = error_of(info, self)
+        return {name: getattr(known, name) for name in ("rank", "ranks", "group", "sequence", "index")}
+
     def _fail(self, code: int, text: str, op: str, owner: Any = None) -> NoReturn:
-        """Raises the exception of a call that failed, with what the communicator knows of the cause."""
+        """Raises the exception of a call that failed, with what the library knows of the cause."""
         if not self._handle and code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the communicator was closed or finalized"
+        details = self._details(code, text) | {"op": op}
         if text.endswith("aborted the communicator"):
             _interrupt.let_own_signal_come()
-        details: dict[str, Any] = {"op": op, "group": self._name}
         if code == Result.ERR_MISMATCH and self._refused is not None and self._refused[0] == self._completed():
             text += f"; before it, this rank refused a call that others may have made: {self._refused[1]}"
         if code in REMEMBERED and self._handle:
-            info = self._error_info()
-            self._failure_told = self._failure_told or bool(info.revoked)
-            if info.code < 0:
-                known = error_of(info, self)
-                details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
-            elif last_info().code == code:  # the group is another one than this, such as a reducer's of the same ranks
-                known = error_of(last_info(), self)
-                details |= {"rank": known.rank, "ranks": known.ranks, "sequence": known.sequence}
-        if code == Result.ERR_NONFINITE:  # which ends no communicator, so that this call alone knows
-            known = error_of(last_info(), self)
-            details |= {name: getattr(known, name) for name in ("rank", "ranks", "sequence", "index")}
+            self._failure_told = self._failure_told or bool(self._error_info().revoked)
         cause = raised_in(owner) if code == Result.ERR_CALLBACK else None
         if cause is not None and not isinstance(cause, Exception):
             raise cause  # KeyboardInterrupt, in a function of user_op()

@@ -440,15 +440,15 @@ class Communicator(SequenceHeads, Experts):
         return ranks
 
     def _recover(self, function: Any, *arguments: Any) -> None:
-        """Makes a call whose failure is not the communicator's first one: who is to blame is in missing."""
+        """Makes a call whose failure is not the communicator's first one, and does not tell that one."""
         code = _interrupt.call(self._stop, function, self._handle, *arguments)
         if code >= 0:
             return
-        text, blamed = last_message(), tuple(self.missing) if self._handle else ()
+        text = last_message()
+        details = self._details(code, text) | {"op": op_name(function)}
         if text.endswith("aborted the communicator"):
             _interrupt.let_own_signal_come()
-        rank = blamed[0] if blamed else None
-        raise errors.from_code(code, text, op=op_name(function), group=self._name, rank=rank, ranks=blamed)
+        raise errors.from_code(code, text, **details)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:
         """Returns a zeroed numpy array in memory that operations of this communicator move without copying.
@@ -537,7 +537,7 @@ class Communicator(SequenceHeads, Experts):
             pass
 
 class SharedMemory:
-    """Owns memory of dsc_mem_alloc()."""
+    """Owns memory of dsc_mem_alloc(), or one dsc_mem_retain()."""
 
     __slots__ = ("_address", "__weakref__")
 

@@ -259,7 +259,7 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
         info.text.decode(errors="replace"),
         rank=info.rank if info.rank >= 0 else None,
         ranks=ranks,
-        group=comm.name,
+        group=info.group.decode(errors="replace") or comm.name,
         op=info.operation.decode() or None,
         sequence=info.sequence or None,
         index=info.index if info.code == _raw.Result.ERR_NONFINITE else None,

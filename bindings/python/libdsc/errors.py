@@ -15,11 +15,12 @@ class DscError(Exception):
     Attributes:
         code: the code, a ``Result`` such as ``Result.ERR_TIMEOUT``.
         message: what was expected and what came.
-        rank: the first rank at fault, in the communicator's numbers; None if not known or not one of them.
+        rank: the first rank at fault, in the numbers of group; None if not known or not one of them.
         ranks: all ranks at fault.
-        group: the communicator's name, or None.
+        group: the name of the communicator that failed, or None. Reducers, sharded parameters and the like have
+            groups of their own, such as "reducer".
         op: the operation that failed, such as "all_reduce", or None.
-        sequence: its number in the communicator, from 1, or None.
+        sequence: its number in group, from 1, or None.
         index: with NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that
             the message names; else None.
     """

@@ -283,23 +283,8 @@ impl Comm {
         if result >= 0 {
             return Ok(());
         }
-        let error = Error::last(result).in_op(op).in_group(self.name());
-        Err(if remembered(error.code) { self.with_ranks(error) } else { error })
+        Err(Error::last(result).in_op(op).in_group(self.name()))
     }
-
-    /// Adds who is at fault, which the communicator remembers.
-    fn with_ranks(&self, error: Error) -> Error {
-        match self.failure() {
-            Ok(Some(cause)) => Error { rank: cause.rank, ranks: cause.ranks, sequence: cause.sequence, ..error },
-            _ => error,
-        }
-    }
-}
-
-/// Says whether a failure of this kind revokes the communicator.
-fn remembered(code: ErrorCode) -> bool {
-    use ErrorCode::*;
-    matches!(code, Timeout | PeerDead | PeerStalled | PeerLeft | Mismatch | Revoked | Callback)
 }
 
 impl fmt::Debug for Comm {

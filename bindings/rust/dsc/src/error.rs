@@ -31,11 +31,12 @@ pub struct Error {
     pub rank: Option<usize>,
     /// All ranks at fault; at most 64 are told.
     pub ranks: Box<[usize]>,
-    /// Name of the communicator.
+    /// Name of the communicator that failed, whose numbers the ranks have. Reducers, sharded parameters and the like have
+    /// groups of their own, such as "reducer".
     pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
     pub op: Option<Box<str>>,
-    /// Number of the operation in its communicator, from 1.
+    /// Number of the operation in that communicator, from 1.
     pub sequence: Option<u64>,
     /// index() + 1: so the whole stays small enough to be returned by value.
     pub(crate) element: Option<NonZeroU64>,
@@ -79,15 +80,16 @@ impl Error {
             message: text(&info.text),
             rank: usize::try_from(info.rank).ok(),
             ranks: info.ranks[..known].iter().filter_map(|rank| usize::try_from(*rank).ok()).collect(),
-            group: None,
+            group: Some(text(&info.group)).filter(|group| !group.is_empty()).map(String::into_boxed_str),
             op: Some(text(&info.operation)).filter(|op| !op.is_empty()).map(String::into_boxed_str),
             sequence: Some(info.sequence).filter(|sequence| *sequence > 0),
             element: NonZeroU64::new(info.index + 1).filter(|_| info.code == sys::DSC_ERR_NONFINITE),
         }
     }
 
+    /// Names the communicator of the call, unless the failure is known to be that of another group.
     pub(crate) fn in_group(mut self, name: &str) -> Self {
-        self.group = Some(name.into());
+        self.group = self.group.or_else(|| Some(name.into()));
         self
     }
 
@@ -196,6 +198,8 @@ mod tests {
         let error = Error::from_info(&info).in_op("other").in_group("g");
         assert_eq!((error.rank, &*error.ranks), (Some(2), &[2, 5][..]));
         assert_eq!((error.sequence, error.op.as_deref(), error.group.as_deref()), (Some(7), Some("x"), Some("g")));
+        info.group[0] = b'r' as c_char;
+        assert_eq!(Error::from_info(&info).in_group("g").group.as_deref(), Some("r"));
         assert_eq!(Error::invalid("no".into()).to_string(), "DSC_ERR_INVALID_ARG: no");
     }
 }

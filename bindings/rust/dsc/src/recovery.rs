@@ -19,7 +19,7 @@ impl Comm {
         let mut agreed = 0;
         // SAFETY: the library checks the handle, and agreed outlives the call.
         let result = unsafe { sys::dsc_comm_agree(self.raw(), flags, &mut agreed) };
-        self.check_recovery(result, "agree")?;
+        self.check(result, "agree")?;
         Ok(agreed)
     }
 
@@ -48,7 +48,7 @@ impl Comm {
             // SAFETY: the options outlive the call, which keeps nothing; shrunk outlives it too.
             unsafe { sys::dsc_comm_shrink(self.raw(), raw, &mut shrunk) }
         })?;
-        self.check_recovery(result, "shrink")?;
+        self.check(result, "shrink")?;
         Comm::from_group(shrunk)?
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no group and no error".into()))
     }
@@ -60,15 +60,5 @@ impl Comm {
             unsafe { sys::dsc_comm_missing(self.raw(), ranks, capacity, n_ranks) }
         })?;
         Ok(ranks.into_iter().map(natural).collect())
-    }
-
-    /// Who is to blame is in missing(): the communicator remembers its first failure, which may be another.
-    fn check_recovery(&self, result: sys::dsc_result_t, op: &str) -> Result<()> {
-        if result >= 0 {
-            return Ok(());
-        }
-        let error = Error::last(result).in_op(op).in_group(self.name());
-        let ranks = self.missing()?;
-        Err(Error { rank: ranks.first().copied(), ranks: ranks.into(), ..error })
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use dsc::{request, ErrorCode, Op};
+use dsc::{request, BucketReducer, ErrorCode, Op, ReducerOptions, Tensor};
 
 use crate::ranks;
 
@@ -44,6 +44,45 @@ fn a_time_out_names_the_missing_rank() {
             }
             assert!(world.barrier().is_err());
         }
+    });
+}
+
+/// A world that misses rank 2, and a reducer of the same ranks that rank 1 leaves later.
+#[test]
+fn errors_tell_of_the_failure_in_their_text() {
+    ranks(3, |world| {
+        let mut param = vec![0f32; 10];
+        let mut tensors = [Tensor::new(&mut param)];
+        let mut reducer = BucketReducer::new(&world, &mut tensors, &ReducerOptions::new()).unwrap();
+        if world.rank() == 0 {
+            world.set_timeout(Duration::from_millis(50)).unwrap();
+            let error = world.recv(&mut 0u8, 2).unwrap_err();
+            assert_eq!(
+                (error.code, &*error.ranks, error.group.as_deref()),
+                (ErrorCode::Timeout, &[2][..], Some("world"))
+            );
+        }
+        while world.failure().unwrap().is_none() {
+            thread::yield_now();
+        }
+        if world.rank() == 1 {
+            return;
+        }
+        for _ in 0..2 {
+            let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
+            let number = error.message.split("all_reduce number ").nth(1).and_then(|rest| rest.split(' ').next());
+            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // the first one may tell the cause
+            assert_eq!((&*error.ranks, error.group.as_deref()), (&[2][..], Some("world")), "{}", error);
+            assert_eq!(number.map(str::parse), error.sequence.map(Ok), "{}", error);
+        }
+        let mut gradient = vec![1f32; 10];
+        let error = reducer.begin().and_then(|iteration| {
+            iteration.mark_ready(0, &mut gradient)?;
+            iteration.finish()
+        });
+        let error = error.unwrap_err();
+        assert_eq!((error.code, error.rank, &*error.ranks), (ErrorCode::PeerLeft, Some(1), &[1][..]), "{}", error);
+        assert_eq!(error.group.as_deref(), Some("reducer"));
     });
 }
 

@@ -1,0 +1,107 @@
+"""What exceptions say beside their text belongs to the failure that the text speaks of."""
+
+import re
+import time
+
+import numpy as np
+import pytest
+
+import libdsc as dsc
+from reducer_ranks import everywhere
+
+FIRST, LATER = 2, 1  # who is missing at first, and who leaves later
+
+
+def ones(n=100):
+    return np.ones(n, np.float32)
+
+
+def expect(error, ranks, group):
+    """The parts of an exception, and its text, name the same ranks and the same group."""
+    assert (error.rank, error.ranks) == (ranks[0], tuple(ranks)), (error.rank, error.ranks, str(error))
+    assert error.group == group, (error.group, str(error))
+    if group == "sharded":  # it may have heard of the end of its part from another rank, in that rank's words
+        return
+    said = re.search(r'\w+ number (\d+) of group "(.*?)"', str(error))
+    if said:
+        assert (int(said[1]), said[2]) == (error.sequence, group), (error.sequence, str(error))
+
+
+def fail(comm):
+    """Rank 0 waits in vain for the first one, and all know."""
+    comm.barrier()
+    comm.timeout = 0.2
+    if comm.rank == 0:
+        with pytest.raises(dsc.TimeoutError) as told:
+            comm.recv(ones(), FIRST)
+        expect(told.value, [FIRST], comm.name)
+    while comm.error() is None:
+        time.sleep(0.01)
+    expect(comm.error(), [FIRST], comm.name)
+
+
+def objects_of_a_world_that_failed(world):
+    """They have groups of their own, in which another rank is missing later."""
+    if world.size == 1:
+        return
+    reducer = dsc.BucketReducer(world, [ones()])
+    sharded = dsc.Sharded(world, [ones()], stage=3)
+    tied = dsc.TiedLayers(world, {"a": list(range(world.size))}, {"a": ones()})
+    fail(world)
+    if world.rank == LATER:
+        for each in (reducer, sharded, tied):
+            each.close()
+        return
+
+    def iterate():
+        reducer.begin()
+        reducer.mark_ready(0, ones())
+        reducer.finish()
+
+    def gather():
+        sharded.unshard(0)
+        sharded.wait(0)
+
+    with pytest.raises(dsc.PeerLeftError) as told:
+        iterate()
+    expect(told.value, [LATER], "reducer")
+    with pytest.raises(dsc.PeerLeftError) as told:
+        gather()
+    expect(told.value, [LATER], "sharded" if told.value.sequence is None else "sharded.params")
+    with pytest.raises(dsc.PeerLeftError) as told:
+        tied.reduce({"a": ones()})
+    expect(told.value, [LATER], "tied/a")
+    with pytest.raises(dsc.RevokedError) as told:  # which has the cause in its text
+        reducer.begin()
+    expect(told.value, [LATER], "reducer")
+    with pytest.raises(dsc.RevokedError) as told:
+        gather()
+    assert told.value.ranks == (LATER,), str(told.value)
+
+
+def later_operations_of_a_communicator(world):
+    """Their numbers are their own, and not that of the operation that failed first."""
+    if world.size == 1:
+        return
+    group = world.split(0, world.rank, name="group")
+    group.all_reduce(ones())
+    fail(group)
+    for _ in range(2):
+        with pytest.raises((dsc.RevokedError, dsc.TimeoutError)) as told:  # the first call may tell the cause
+            group.all_reduce(ones())
+        expect(told.value, [FIRST], "group")
+    work = group.all_reduce(ones(), async_op=True)
+    with pytest.raises(dsc.RevokedError) as told:
+        work.wait()
+    expect(told.value, [FIRST], "group")
+    with pytest.raises(dsc.InvalidArgError) as told:  # of nobody, and of no operation
+        group.broadcast(ones(), world.size)
+    assert (told.value.rank, told.value.ranks, told.value.group, told.value.sequence) == (None, (), "group", None)
+    world.barrier()
+    with pytest.raises(dsc.StateError) as told:
+        dsc.BucketReducer(world, [ones()]).clip()
+    assert (told.value.rank, told.value.ranks, told.value.group, told.value.sequence) == (None, (), "world", None)
+
+
+test_objects_of_a_world_that_failed = everywhere(objects_of_a_world_that_failed)
+test_later_operations_of_a_communicator = everywhere(later_operations_of_a_communicator)
