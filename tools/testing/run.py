@@ -146,7 +146,8 @@ def main() -> int:
     chosen = catalog.chosen(known, options.words)
     # Half of the tests always wait; and those with bounds of their own say more than Meson when one is passed.
     jobs = 1 if options.verbose else len(os.sched_getaffinity(0)) + 2
-    meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", "2"]
+    times = max(1, int(os.environ.get("DSC_TEST_REPETITIONS") or 100) // 100)
+    meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", str(2 * times)]
     if options.verbose:
         folder = str(options.folder)
         return subprocess.call(["meson", "test", "-C", folder, "--no-rebuild", "-v", "--logbase", "testlog", *meson_words, *[t.name for t in chosen]])
