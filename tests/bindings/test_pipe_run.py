@@ -9,9 +9,13 @@ import time
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from test_ranks import SECONDS, ranks
 
 import libdsc as dsc
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from repetitions import repetitions  # noqa: E402
 
 MICRO_BATCHES = 4
 NUMBER = [((3,), "float64")]
@@ -363,10 +367,10 @@ def is_interrupted_often(rank):
     world = dsc.init_distributed(timeout=30)
     unraisable = []
     sys.unraisablehook = unraisable.append
-    for attempt in range(20):
+    for attempt in range(repetitions(20, least=5)):
         group = world.split(0)
         stage = Stage(group, micro_batches=500)
-        timer = threading.Timer(0.01 + attempt / 1000, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(0.01 + attempt % 20 / 1000, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             timer.start()
             while True:

@@ -7,13 +7,17 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from killed_rank import kill_self, others_of, telling
 
 import libdsc as dsc
 
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from repetitions import repetitions  # noqa: E402
+
 RANKS, VICTIM = 4, 2
 SIZES = [(40, 30), (30,), (7, 5), (900,)]
-POINTS = ("join", "shadow", "hook", "rebuild", "finish", "clip", "buffers", "sparse", "at any time")
+POINTS = ("join", "shadow", "hook", "rebuild", "finish", "clip", "buffers", "sparse")
 
 
 def gradients(rank, step):
@@ -91,7 +95,7 @@ def child(point):
         work(world, victim)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [*POINTS, *["at any time"] * repetitions(1, least=1)])
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_the_others_name_the_killed_rank(point, hosts):
     for name, found, text in others_of(VICTIM, __file__, RANKS, hosts, point):

@@ -16,6 +16,7 @@ from reducer_ranks import everywhere
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import sharded_model as model  # noqa: E402
+from repetitions import repetitions  # noqa: E402
 
 SECONDS = 120
 
@@ -181,7 +182,7 @@ def test_checkpoints_that_do_not_fit_are_named(tmp_path):
 
 def test_copies_cover_every_element_once():
     rng = np.random.default_rng(5)
-    for _ in range(60):
+    for _ in range(repetitions(60, least=10)):
         numels = [int(numel) for numel in rng.integers(0, 60, rng.integers(1, 9))]
         types = [str(rng.choice(["f32", "bf16"])) for _ in numels]
         pick = lambda: {"layout": str(rng.choice(["unit", "megatron", "deepspeed", "partitioned"])),  # noqa: E731

@@ -13,10 +13,14 @@ import weakref
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
 import libdsc as dsc
 from libdsc import _work
 from test_ranks import ranks
+
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from repetitions import repetitions  # noqa: E402
 
 DSCRUN = os.environ.get("DSCRUN")
 
@@ -41,7 +45,7 @@ def ones(n=4):
 def of_threads(rank, failures):
     try:
         world = dsc.init_distributed(rank=rank, world_size=2, rank_per_thread=True, job_id="works", timeout=30)
-        for _ in range(500):
+        for _ in range(repetitions(500, least=50)):
             for _ in range(3):
                 world.all_reduce(np.ones(3000), async_op=True)
         world.barrier()
@@ -89,7 +93,7 @@ def test_a_batch_is_over_when_its_failure_is_told():
 def drops_within_a_drop(world):
     """What a dropped operation kept alive drops another one when it goes."""
     out = []
-    for _ in range(20):
+    for _ in range(repetitions(20, least=5)):
         if world.rank == 0:
             first = ones()
             first.inner = world.irecv(np.zeros(1), 1)

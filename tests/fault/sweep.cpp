@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "crew.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -21,15 +22,15 @@ constexpr int64_t kSayEveryMs = 10'000;
 
 }  // namespace
 
-bool at_length() { return setting("DSC_FAULT_LONG", 0) != 0; }
+bool at_length() { return test_repetitions_percent() >= 1000; }
 
-Sweep::Sweep(const char* what, int in_ci, int long_run)
+Sweep::Sweep(const char* what, int usual, Bounds bounds)
     : what_(what),
       seed_(static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000))),
       first_(static_cast<int>(setting("DSC_TEST_TRIAL", -1))),
       said_ms_(now_ms()) {
-  const int usual = slowdown() == 1 ? by_length(in_ci, long_run) : std::max(1, in_ci / 10);
-  trials_ = static_cast<int>(first_ < 0 ? setting("DSC_TEST_TRIALS", usual) : setting("DSC_TEST_REPEAT", 1));
+  const int wanted = test_repetitions(slowdown() == 1 ? usual : usual / 10, bounds.least);
+  trials_ = first_ < 0 ? std::min(wanted, bounds.most) : static_cast<int>(setting("DSC_TEST_REPEAT", 1));
   std::printf("%s: DSC_TEST_SEED=%llu\n", what_, static_cast<unsigned long long>(seed_));
   std::fflush(stdout);
 }

@@ -1,6 +1,7 @@
 // Many trials of one kind, each from a seed of its own: how many, which one failed, what they took.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <map>
 #include <random>
@@ -9,15 +10,20 @@
 
 namespace fault {
 
-// Whether the full counts are wanted: ./dev test fault-long.
+// Whether everything is tried of which otherwise some is drawn, with larger data and with progress: at ten
+// times the usual repetitions and more, as in ./dev test fault-long.
 bool at_length();
-inline int by_length(int in_ci, int long_run) { return at_length() ? long_run : in_ci; }
 
-// DSC_TEST_SEED repeats a sweep, DSC_TEST_TRIAL one trial of it, DSC_TEST_REPEAT that trial so many times,
-// and DSC_TEST_TRIALS makes another number of trials.
+// DSC_TEST_REPETITIONS scales the number of trials. DSC_TEST_SEED repeats a sweep, DSC_TEST_TRIAL one trial
+// of it, and DSC_TEST_REPEAT that trial so many times.
 class Sweep {
  public:
-  Sweep(const char* what, int in_ci, int long_run);
+  // The trials with which a sweep still says something, and those after which it has tried all there is.
+  struct Bounds {
+    int least = 1;
+    int most = INT_MAX;
+  };
+  Sweep(const char* what, int usual, Bounds bounds);
 
   // Goes to the next trial; false when all are done. A long sweep says now and then how far it is.
   bool next();

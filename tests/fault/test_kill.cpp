@@ -146,19 +146,19 @@ void kill_ranks(Sweep& sweep, bool live_child) {
 }
 
 void test_killed_rank_is_named(void**) {
-  Sweep sweep("kills", 1000, 20'000);
+  Sweep sweep("kills", 1000, {.least = 20});
   kill_ranks(sweep, false);
 }
 
 void test_killed_rank_with_a_live_child_is_named(void**) {
-  Sweep sweep("kills with a live child", 200, 2000);
+  Sweep sweep("kills with a live child", 200, {.least = 5});
   kill_ranks(sweep, true);
 }
 
 // Every other time before the ranks are ready.
 void test_all_killed_at_once_leave_nothing(void**) {
   const Traces traces;
-  Sweep sweep("kills of all ranks at once", 150, 1000);
+  Sweep sweep("kills of all ranks at once", 150, {.least = 4});
   while (sweep.next()) {
     const Trial trial = make_trial(sweep.random(), false);
     Crew crew(trial.size, [&trial](Rank& rank) { return work_until_failure(rank, trial); });

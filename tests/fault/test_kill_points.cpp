@@ -339,7 +339,7 @@ void test_killed_at_every_statement(void**) {
       std::count_if(points.begin(), points.end(), [](const Point& p) { return p.scene == 0; });
   print_message("%zu scenes, %zu statements known; %d kills, %td of them during init\n", scenes.size(),
                 places.size(), count, during_init);
-  Sweep sweep("kills at statements", count, count);
+  Sweep sweep("kills at statements", count, {.most = count});
   kill_at(scenes, points, sweep);
   const std::string left = traces.left();
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
@@ -361,7 +361,8 @@ void test_killed_at_every_instruction_of_a_barrier(void**) {
   print_message("%lld instructions\n", (long long)*steps);
   const int64_t most = std::min<int64_t>(*steps, 3000);
   assert_true(most > 200);
-  Sweep sweep("kills at instructions of a barrier", 150, static_cast<int>(most));
+  Sweep sweep("kills at instructions of a barrier", at_length() ? static_cast<int>(most) : 150,
+              {.least = 10, .most = static_cast<int>(most)});
   while (sweep.next()) {
     const int64_t step = at_length()
                              ? 1 + sweep.trial()

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "crew.hpp"
+#include "repetitions.h"
 #include "traces.hpp"
 
 // Last, since it defines macros such as fail().
@@ -132,11 +133,12 @@ std::string run_trial(const Trial& trial) {
   return problem.empty() ? problem : problem + crew.describe();
 }
 
-void end_stages(int trials, End end) {
+void end_stages(int usual, End end) {
   const auto seed = static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000));
   print_message("DSC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
   const Traces traces;
-  for (int i = 0; i < std::max(2, trials / slowdown()); ++i) {
+  const int trials = test_repetitions(usual / slowdown(), 2);
+  for (int i = 0; i < trials; ++i) {
     const Trial trial = make_trial(seed + static_cast<uint64_t>(i), end);
     const std::string problem = run_trial(trial);
     if (!problem.empty())
@@ -148,11 +150,9 @@ void end_stages(int trials, End end) {
   if (!left.empty()) fail_msg("left behind:%s", left.c_str());
 }
 
-int trials() { return static_cast<int>(setting("DSC_TEST_KILLS", 30)); }
-
-void test_stage_is_killed(void**) { end_stages(trials(), End::kKill); }
-void test_stage_exits_in_a_callback(void**) { end_stages(trials() / 3, End::kExit); }
-void test_run_is_aborted_from_another_thread(void**) { end_stages(trials() / 3, End::kAbort); }
+void test_stage_is_killed(void**) { end_stages(30, End::kKill); }
+void test_stage_exits_in_a_callback(void**) { end_stages(10, End::kExit); }
+void test_run_is_aborted_from_another_thread(void**) { end_stages(10, End::kAbort); }
 
 }  // namespace
 

@@ -405,7 +405,7 @@ Plan make_plan(std::mt19937_64& random, int size, bool until_ordered, std::vecto
 // Up to all but one rank are killed from outside, at any moments.
 void test_killed_at_any_moment(void**) {
   const Traces traces;
-  Sweep sweep("recoveries from kills at any moment", 60, 3000);
+  Sweep sweep("recoveries from kills at any moment", 60, {.least = 4});
   while (sweep.next()) {
     std::mt19937_64 random = sweep.random();
     std::vector<int> victims;
@@ -449,7 +449,7 @@ Death in_call(std::mt19937_64& random, int rank, int generation) {
 
 // One rank dies, and one or two of the others while they recover from that.
 void test_killed_at_any_instruction(void**) {
-  Sweep sweep("recoveries from deaths in agree and shrink", 80, 4000);
+  Sweep sweep("recoveries from deaths in agree and shrink", 80, {.least = 8});
   while (sweep.next()) {
     std::mt19937_64 random = sweep.random();
     std::vector<int> victims;
@@ -464,7 +464,7 @@ void test_killed_at_any_instruction(void**) {
 
 // From eight ranks to one, in every generation one or two more.
 void test_killed_one_after_another(void**) {
-  Sweep sweep("eight ranks die one after another", 10, 300);
+  Sweep sweep("eight ranks die one after another", 10, {.least = 2});
   while (sweep.next()) {
     std::mt19937_64 random = sweep.random();
     std::vector<int> victims;

@@ -17,6 +17,7 @@
 
 #include "crew.hpp"
 #include "refuse.h"
+#include "repetitions.h"
 #include "sweep.hpp"
 #include "traces.hpp"
 
@@ -465,8 +466,7 @@ struct Tally {
 
 // The n-th call, for n = 1, 2, ... until there is none. In CI some of them.
 void sweep_calls(int culprit, int kind, bool lasting, const Trial& usual, Tally& tally) {
-  const int64_t most =
-      setting("DSC_TEST_TRIALS", lasting ? by_length(1, 1'000'000) : by_length(3, 1'000'000));
+  const int64_t most = at_length() ? 1'000'000 : test_repetitions(lasting ? 1 : 3, 1);
   const int64_t only = setting("DSC_TEST_TRIAL", 0);
   const int64_t usual_calls = usual.calls[static_cast<size_t>(kind)];
   const int64_t stride = std::max<int64_t>(1, (usual_calls + most - 1) / most);

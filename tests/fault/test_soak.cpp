@@ -13,6 +13,7 @@
 #include "crew.hpp"
 #include "pauses.hpp"
 #include "random_work.hpp"
+#include "repetitions.h"
 #include "sweep.hpp"
 #include "traces.hpp"
 
@@ -79,7 +80,7 @@ int work_watched(Rank& rank) {
 }
 
 void test_nobody_is_accused(void**) {
-  const int seconds = static_cast<int>(setting("DSC_TEST_SECONDS", by_length(15, 600)));
+  const int seconds = test_repetitions(15, 5);
   keep_to(kProcessors);
   Crew hogs(
       kProcessors,

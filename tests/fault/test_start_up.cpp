@@ -12,6 +12,7 @@
 #include <random>
 
 #include "crew.hpp"
+#include "repetitions.h"
 #include "traces.hpp"
 
 // Last, since it defines macros such as fail().
@@ -123,7 +124,7 @@ std::string judge(const Trial& trial, int (&failed_at)[kSteps]) {
 void test_rank_killed_during_start_up(void**) {
   const uint64_t seed = static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000));
   print_message("DSC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  const int kills = static_cast<int>(setting("DSC_TEST_KILLS", slowdown() == 1 ? 80 : 8));
+  const int kills = test_repetitions(slowdown() == 1 ? 80 : 8, kAtOnce);
   const Traces traces;
   int failed_at[kSteps] = {};
   for (int done = 0; done < kills; done += kAtOnce) {

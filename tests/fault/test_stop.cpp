@@ -17,6 +17,7 @@
 
 #include "crew.hpp"
 #include "pauses.hpp"
+#include "repetitions.h"
 #include "sweep.hpp"
 #include "traces.hpp"
 
@@ -192,9 +193,7 @@ void await_reports(const Crew& crew, int victim) {
 
 void test_stop_is_reported_and_waited_for(void**) {
   constexpr int kSize = 3;
-  const int rounds = static_cast<int>(
-      setting("DSC_TEST_STOPS", slowdown() == 1 ? 6 : 20));  // of which a sweep takes a tenth
-  Sweep sweep("stops, and when they are reported", rounds, rounds);
+  Sweep sweep("stops, and when they are reported", 6, {.least = 2});
   while (sweep.next()) {
     const int victim = sweep.trial() % kSize;
     const NotedPauses noted(kSize);
@@ -281,10 +280,10 @@ std::string judge(const Stop& stop, int& hits) {
 void test_stopped_rank_never_writes_into_reused_memory(void**) {
   const uint64_t seed = static_cast<uint64_t>(setting("DSC_TEST_SEED", now_us() % 1'000'000'000));
   print_message("DSC_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  const int wanted = static_cast<int>(setting("DSC_TEST_STOPS_IN_CHUNK", slowdown() == 1 ? 6 : 1));
+  const int wanted = slowdown() == 1 ? test_repetitions(6, 1) : 1;
   int hits = 0;
   int stops = 0;
-  for (int batch = 0; batch < 5 && hits < wanted; ++batch) {
+  for (int batch = 0; batch < std::max(5, wanted) && hits < wanted; ++batch) {
     std::vector<Stop> all;
     for (int i = 0; i < kAtOnce; ++i) all.push_back(stop_one(seed + static_cast<uint64_t>(stops++)));
     std::string problem;
@@ -336,7 +335,7 @@ std::string stop_and_go(std::mt19937_64 random, Sweep& sweep) {
 }
 
 void test_stops_at_random_moments_change_nothing(void**) {
-  Sweep sweep("stops at random moments, eight each", 8, 200);
+  Sweep sweep("stops at random moments, eight each", 8, {});
   while (sweep.next()) {
     const std::string problem = stop_and_go(sweep.random(), sweep);
     if (!problem.empty()) fail_msg("%s%s", sweep.replay().c_str(), problem.c_str());

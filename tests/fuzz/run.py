@@ -11,6 +11,9 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "support"))
+from repetitions import repetitions  # noqa: E402
+
 SKIPPED = 77
 # One input may take long on a busy machine, but not for ever; and no input may cost much memory.
 LIMITS = ["-timeout=60", "-rss_limit_mb=1024", "-malloc_limit_mb=64", "-len_control=0", "-error_exitcode=1"]
@@ -29,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--probe", metavar="CLANG", help="only say whether this clang has libFuzzer")
     parser.add_argument("--program", nargs="?", help="dsc_fuzz")
     parser.add_argument("--work", type=pathlib.Path, help="folder for inputs that were found")
-    parser.add_argument("--seconds", type=int, default=0, help="0: until the runs are made")
+    parser.add_argument("--seconds", type=int, default=0, help="scaled by DSC_TEST_REPETITIONS; 0: until the runs are made")
     parser.add_argument("--runs", type=int, default=-1)
     parser.add_argument("--keep", action="store_true", help="add what was found to the committed corpus, minimised")
     parser.add_argument("--max-len", type=int, default=1024, help="bytes of an input; short ones make more runs")
@@ -60,7 +63,8 @@ class Corpus:
 def fuzz(options: argparse.Namespace, command: list[str], found: pathlib.Path, corpus: Corpus) -> int:
     dictionary = HERE / "corpus" / f"{options.target}.dict"
     extra = [f"-dict={dictionary}"] if dictionary.exists() else []
-    extra += [f"-max_total_time={options.seconds}", f"-runs={options.runs}", "-print_final_stats=1"]
+    seconds = repetitions(options.seconds, least=min(options.seconds, 1))
+    extra += [f"-max_total_time={seconds}", f"-runs={options.runs}", "-print_final_stats=1"]
     with tempfile.TemporaryDirectory() as folder:
         corpus.unpack(pathlib.Path(folder))
         return subprocess.run([*command, *extra, found, folder]).returncode

@@ -7,10 +7,15 @@ import random
 import re
 import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 import launch
 import pytest
 from test_dscctl import dscctl, own_environment
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from repetitions import repetitions  # noqa: E402
 
 if not os.environ.get("SANITIZED"):  # a sanitized library needs a sanitized interpreter
     import libdsc as dsc
@@ -183,7 +188,7 @@ def options_of(devices, batch, args):
 
 
 @pytest.mark.skipif("SANITIZED" in os.environ, reason="libdsc cannot be imported")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repetitions(6, least=2)))
 def test_brute_force_finds_the_same(tmp_path, seed):
     layers, devices, batch, args = random_case(seed)
     expected = brute_force(layers, devices, batch, args)
@@ -215,7 +220,7 @@ def every_cut(layers, parts):
 
 
 @pytest.mark.skipif("SANITIZED" in os.environ, reason="libdsc cannot be imported")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(repetitions(6, least=2)))
 def test_no_cut_is_better(tmp_path, seed):
     """All cuts of few layers: none takes less time, in as much memory, and none needs less."""
     layers, _, _, args = random_case(seed)
@@ -278,7 +283,7 @@ def test_the_table_says_what_json_says(tmp_path):
     assert answer["recommendation"] in result.stdout and answer["remarks"] in result.stdout
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repetitions(3, least=1)))
 def test_the_command_prices_the_same(tmp_path, seed):
     layers, devices, batch, args = random_case(seed)
     for row in answer_of(written(tmp_path, layers), *options_of(devices, batch, args)[:-1], "auto,1f1b,zb_v")["rows"]:

@@ -1,6 +1,6 @@
 """One rank of several hosts is killed or stopped while all reduce; the others end in order as soon as they know. Each
-of them must blame the rank that was struck, and nobody may blame one that left because of it. DSC_BLAME_ROUNDS is the
-number of trials of each kind, DSC_TEST_SEED repeats them."""
+of them must blame the rank that was struck, and nobody may blame one that left because of it. DSC_TEST_REPETITIONS
+scales the number of trials of each kind, DSC_TEST_SEED repeats them."""
 
 import concurrent.futures
 import os
@@ -15,8 +15,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import jobs  # noqa: E402
+from repetitions import repetitions  # noqa: E402
 
-ROUNDS = int(os.environ.get("DSC_BLAME_ROUNDS", "8"))
+ROUNDS = repetitions(8, least=2)
 SEED = int(os.environ.get("DSC_TEST_SEED", time.time_ns() % 1_000_000))
 AT_ONCE = 4  # jobs; they wait most of the time
 EXPECTED = {signal.SIGKILL: "DSC_ERR_PEER_DEAD", signal.SIGSTOP: "DSC_ERR_PEER_STALLED"}

@@ -16,6 +16,9 @@ import time
 import launch
 from store_peer import Peer
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+from repetitions import repetitions  # noqa: E402
+
 RANKS = 8
 SILENT = 4096
 MOST_GROWTH_BYTES = 8 << 20
@@ -179,7 +182,7 @@ def test_ranks_join_in_a_crowd():
     count = allow_descriptors()
     assert count >= 1000, "the limit of descriptors leaves no room for a crowd"
     with Job() as one:
-        report("undisturbed", [s for _ in range(20) for s in one.join()])
+        report("undisturbed", [s for _ in range(repetitions(20, least=3)) for s in one.join()])
         joins, silent = [], []
         cpu, start = cpu_s(one.server.process), time.monotonic()
         with meanwhile(crowd(one.port, count, silent)), meanwhile(flood(one.port, 1000)):

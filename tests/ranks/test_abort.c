@@ -5,9 +5,10 @@
 
 #include "cmocka_c.h"
 #include "reference.h"
+#include "repetitions.h"
 #include "traffic.h"
 
-enum { COUNT = 16 * 1024, ROUNDS = 200 };
+enum { COUNT = 16 * 1024 };
 
 typedef struct {
   dsc_comm_t* group;
@@ -56,7 +57,8 @@ static int abort_body(rank_t* self) {
   float* plain = malloc(COUNT * sizeof *plain);
   CHECK(self, plain != NULL);
   int succeeded = 0;
-  for (int round = 0; round < ROUNDS; ++round)
+  const int rounds = test_repetitions(200, 20);
+  for (int round = 0; round < rounds; ++round)
     PASS_ON(abort_round(self, round % 2 == 0 ? shared : plain,
                         round % 50 == 0 ? 20000000L : (round * 997L) % 150000, &succeeded));
   CHECK(self, succeeded > 0);

@@ -270,7 +270,7 @@ static void* lane_thread(void* opaque) {
   lane_t* lane = opaque;
   int32_t device = -1;
   lane->failed = dsc_comm_device(lane->arena.comm, &device) != DSC_OK || (device >= 0 && !gpu_bind(device));
-  const uint64_t repeats = 200 / (test_scale() < 8 ? test_scale() : 8);
+  const uint64_t repeats = (uint64_t)scaled_repetitions(200, 8, 20);
   for (uint64_t i = 0; i < repeats && lane->failed == 0; ++i) {
     const operation_t operation = {.kind = (kind_t)(i % SEND),
                                    .dtype = DSC_DTYPE_F32,

@@ -239,7 +239,8 @@ static int row_body(rank_t* self) {
   census_t before, after;
   for (int i = 0; i < 5; ++i) PASS_ON(one_group(self));
   PASS_ON(census_between_barriers(self, &before));
-  for (size_t i = 0; i < 100 / (test_scale() < 4 ? test_scale() : 4); ++i) PASS_ON(one_group(self));
+  const int more_groups = scaled_repetitions(100, 4, 10);
+  for (int i = 0; i < more_groups; ++i) PASS_ON(one_group(self));
   /* The last group's remains may still be with the threads of the library. */
   for (int i = 0; i < 100; ++i) {
     PASS_ON(census_between_barriers(self, &after));

@@ -108,11 +108,11 @@ static void ping_pong(void** state) {
 static int stream_body(rank_t* self) {
   static const size_t lengths[] = {4,        104, 105, 0,       8 * KIB - 1,   8 * KIB, 1000,
                                    64 * KIB, 4,   4,   3 * KIB, 128 * KIB + 1, 105,     104};
-  enum { MESSAGES = 1400 };
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, 136 * KIB));
   uint64_t random = 7;
-  for (uint64_t i = 0; i < MESSAGES / test_scale(); ++i) {
+  const uint64_t messages = (uint64_t)scaled_repetitions(1400, 16, 80);
+  for (uint64_t i = 0; i < messages; ++i) {
     const size_t bytes = lengths[next_random(&random) % LENGTH(lengths)];
     const exchange_t it = prepare_exchange(&arena, bytes, PLAIN, i, 1, 0);
     if (self->rank == 0) {

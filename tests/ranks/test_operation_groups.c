@@ -7,6 +7,7 @@
 
 #include "cmocka_c.h"
 #include "ranks.h"
+#include "repetitions.h"
 
 enum { COUNT = 20000 };
 
@@ -45,7 +46,8 @@ static int check_ring(rank_t* self, const ring_t* ring) {
 
 static int ring_body(rank_t* self) {
   ring_t ring;
-  for (int turn = 0; turn < 20; ++turn) {
+  const int turns = test_repetitions(20, 4);
+  for (int turn = 0; turn < turns; ++turn) {
     fill(&ring, self);
     PASS_ON(note_all(self, &ring));
     dsc_work_t* work = NULL;

@@ -4,6 +4,7 @@
 
 #include "cmocka_c.h"
 #include "ranks.h"
+#include "repetitions.h"
 
 enum { STAGES = 8, MICRO_BATCHES = 16 };
 
@@ -112,7 +113,7 @@ static void every_schedule(void** state) {
  * other. */
 static int one_thread_at_a_time_body(rank_t* self) {
   static dsc_pipe_schedule_t* shared;
-  enum { ROUNDS = 20000 };
+  const int rounds = test_repetitions(20000, 1000);
   if (self->rank == 0) {
     dsc_pipe_schedule_options_t options;
     CHECK_OK(self, dsc_pipe_schedule_options_init(&options, sizeof options));
@@ -123,7 +124,7 @@ static int one_thread_at_a_time_body(rank_t* self) {
   }
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
   dsc_pipe_instruction_t it = {.struct_size = sizeof it};
-  for (int i = 0; i < ROUNDS; ++i) {
+  for (int i = 0; i < rounds; ++i) {
     const dsc_result_t result =
         i % 64 == 0 ? dsc_pipe_schedule_reset(shared) : dsc_pipe_schedule_next(shared, &it);
     if (result != DSC_ERR_BUSY) CHECK_RESULT(self, DSC_OK, result);

@@ -7,6 +7,7 @@
 #include "census.h"
 #include "cmocka_c.h"
 #include "gpu.h"
+#include "repetitions.h"
 #include "traffic.h"
 
 enum { KIB = 1024, PATIENCE_MS = 20000 };
@@ -60,7 +61,8 @@ static int works(rank_t* self, dsc_comm_t* comm, const int32_t* members, int32_t
 
 static int agree_body(rank_t* self) {
   uint64_t random = 5;
-  for (int round = 0; round < 300; ++round) {
+  const int rounds = test_repetitions(300, 30);
+  for (int round = 0; round < rounds; ++round) {
     int32_t mine = 0, expected = -1, agreed = 0;
     for (int32_t rank = 0; rank < self->size; ++rank) {
       const int32_t flags = (int32_t)(next_random(&random) | next_random(&random));
@@ -515,7 +517,8 @@ static int census_body(rank_t* self) {
   CHECK_OK(self, barrier(self->world));
   before = take_census();
   CHECK_OK(self, barrier(self->world));
-  for (size_t i = 0; i < 50 / (test_scale() < 4 ? test_scale() : 4); ++i) PASS_ON(one_shrink(self));
+  const int more_shrinks = scaled_repetitions(50, 4, 10);
+  for (int i = 0; i < more_shrinks; ++i) PASS_ON(one_shrink(self));
   for (int i = 0; i < 100; ++i) { /* a leak stays; other ranks are about to let go */
     CHECK_OK(self, barrier(self->world));
     after = take_census();

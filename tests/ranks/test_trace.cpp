@@ -461,14 +461,14 @@ int run_a_round(rank_t* self, int32_t enough, int32_t& all_enough) {
 
 // The ranks go on until all readers have had their share.
 int load_body(rank_t* self) {
-  const size_t rounds = 2000 / test_scale();
+  const int rounds = scaled_repetitions(2000, 16, 100);
   std::atomic<bool> stop{false};
   std::atomic<int> traces{0};
   std::string wrong;
   std::thread reader([&] { read_traces(self->world, stop, wrong, traces); });
   int32_t all_enough = 0;
   int failed = 0;
-  for (size_t i = 0; failed == 0 && (i < rounds || all_enough == 0); ++i)
+  for (int i = 0; failed == 0 && (i < rounds || all_enough == 0); ++i)
     failed = run_a_round(self, traces.load() >= kEnough ? 1 : 0, all_enough);
   stop.store(true);
   reader.join();

@@ -7,7 +7,7 @@
 #include "reference.h"
 #include "traffic.h"
 
-enum { MOST_BYTES = 96 * 1024, DRAWS = 60 };
+enum { MOST_BYTES = 96 * 1024 };
 
 static const char* const extremes[] = {
     "",
@@ -41,7 +41,8 @@ static int operations_body(rank_t* self) {
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, MOST_BYTES));
   uint64_t random = 7;
-  for (size_t i = 0; i < DRAWS / (test_scale() < 4 ? test_scale() : 4); ++i) {
+  const int draws = scaled_repetitions(60, 4, 10);
+  for (int i = 0; i < draws; ++i) {
     operation_t it = {.op = DSC_OP_SUM};
     it.kind = (kind_t)(next_random(&random) % SEND);
     it.dtype = dtypes[next_random(&random) % 4];

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "gpu.h"
+#include "repetitions.h"
 
 enum { FAILURE_BYTES = 1024, PATIENCE_MS = 120000, MEETING_MS = 60000, SKIPPED = 77 };
 
@@ -62,6 +63,11 @@ size_t test_scale(void) {
 #endif
 #endif
   return 1;
+}
+
+int scaled_repetitions(int usual, int most_scale, int least) {
+  const int scale = (int)test_scale();
+  return test_repetitions(usual / (scale < most_scale ? scale : most_scale), least);
 }
 
 int64_t now_ms(void) {

@@ -41,6 +41,9 @@ bool ranks_are_on_several_hosts(void); /* DSC_TEST_HOSTS, told apart by DSC_HOST
 /* Larger under sanitizers: repetitions and bytes are divided by it. DSC_TEST_SCALE=N overrides. */
 size_t test_scale(void);
 
+/* The usual count, divided by the scale or `most_scale`, and then as test_repetitions() has it. */
+int scaled_repetitions(int usual, int most_scale, int least);
+
 /* Runs `body` on every rank of a new world and ends the world. DSC_TEST_SIZE overrides the size. Gives the
  * number of ranks that failed. */
 int run_ranks(int32_t size, rank_body_t body, const void* arg);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "dtype_support.hpp"
+#include "repetitions.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -27,7 +28,7 @@ extern "C" {
 
 namespace support {
 
-inline constexpr int kCases = 1000;
+inline int cases() { return test_repetitions(1000, 100); }
 
 using Floats = std::vector<float>;
 using Bytes = std::vector<uint8_t>;

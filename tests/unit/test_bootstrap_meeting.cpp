@@ -13,6 +13,7 @@
 #include "bootstrap/meeting_wire.hpp"
 #include "bootstrap/unix_socket.hpp"
 #include "bootstrap_support.hpp"
+#include "repetitions.h"
 #include "stopped.hpp"
 
 // Last, since it defines macros such as fail().
@@ -499,11 +500,12 @@ void test_early_comer_waits_while_the_old_world_ends(void**) {
   assert_memory_not_equal(reports[2].nonce.data(), reports[0].nonce.data(), sizeof(Nonce));
 }
 
-void test_hundred_meetings_leave_nothing(void**) {
+void test_many_meetings_leave_nothing(void**) {
   int before = 0;
-  for (int round = 0; round < 100; ++round) {
+  const int rounds = test_repetitions(100, 10);
+  for (int round = 0; round < rounds; ++round) {
     Reports reports;
-    run_threads({"hundred", 3, 3}, reports);
+    run_threads({"many", 3, 3}, reports);
     assert_same_world(reports, 3);
     if (round == 0) before = open_descriptors();
   }
@@ -540,7 +542,7 @@ int main() {
       cmocka_unit_test(test_stopped_host_is_named),
       cmocka_unit_test(test_late_comer_is_told_who_holds_the_name),
       cmocka_unit_test(test_early_comer_waits_while_the_old_world_ends),
-      cmocka_unit_test(test_hundred_meetings_leave_nothing),
+      cmocka_unit_test(test_many_meetings_leave_nothing),
       cmocka_unit_test(test_log_names_who_is_missing),  // last: starts the log's thread
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

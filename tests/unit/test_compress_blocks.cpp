@@ -77,7 +77,7 @@ void check(int bits, size_t block, const Floats& values, const Floats& before) {
 
 void quantises_like_plain_arithmetic(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t count = random() % 300, block = 2 + random() % 70 * 2;
     const Kind kinds[] = {support::kFinite[random() % std::size(support::kFinite)], Kind::kSpecial};
     for (const int bits : {8, 4})

@@ -10,7 +10,7 @@ using support::Kind;
 // A helper reads and writes in single vectors, so lengths around them matter.
 void keeps_what_was_not_sent(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t count = random() % 70;
     const Kind kind = i % 2 == 0 ? Kind::kNormal : Kind::kSpecial;
     const Floats wanted = support::random_floats(count, kind, random);

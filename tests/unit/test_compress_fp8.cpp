@@ -60,7 +60,7 @@ void check_from(int32_t dtype, const Bytes& codes, float scale, const Floats& be
 
 void converts_like_plain_arithmetic(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t count = random() % 200;
     Bytes codes(count);
     for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
@@ -111,7 +111,7 @@ void saturates_and_keeps_nan(void**) {
 
 void finds_the_largest_magnitude(void**) {
   std::mt19937_64 random(2);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const Kind kind = i % 6 == 5 ? Kind::kSpecial : support::kFinite[i % 6];
     const Floats values = support::random_floats(random() % 300, kind, random);
     float expected = 0, most = 0;

@@ -123,7 +123,7 @@ void check_compress(const Floats& values, const Floats& error) {
 
 void compresses_like_plain_arithmetic(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t padded = random() % 50 * 8, count = padded == 0 ? 0 : random() % (padded + 1);
     for (const Kind kind : {Kind::kNormal, Kind::kTiny, Kind::kFew, Kind::kZeros, Kind::kSpecial}) {
       const Kind error_kind = kind == Kind::kSpecial ? Kind::kNormal : kind;
@@ -135,7 +135,7 @@ void compresses_like_plain_arithmetic(void**) {
 
 void spreads_like_plain_arithmetic(void**) {
   std::mt19937_64 random(2);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     Bytes signs(random() % 50);
     for (uint8_t& byte : signs) byte = static_cast<uint8_t>(random());
     const size_t count = signs.empty() ? 0 : signs.size() * 8 - random() % 8;

@@ -66,7 +66,7 @@ void check_products(const Shape& shape, Kind kind, std::mt19937_64& random) {
 
 void multiplies_like_plain_arithmetic(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const Shape shape{random() % 30, random() % 80, random() % 10};
     const Kind kinds[] = {Kind::kNormal, Kind::kFew, Kind::kTiny};
     check_products(shape, kinds[i % 3], random);
@@ -139,7 +139,7 @@ std::vector<double> plain_orthogonal(const Floats& matrix, size_t rows, size_t c
 // With four times as many rows as columns, so that no column is nearly a sum of the others.
 void orthogonalises_like_plain_arithmetic(void**) {
   std::mt19937_64 random(3);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t columns = 1 + random() % 8, rows = 8 + columns * (4 + random() % 8);
     const Floats matrix = support::random_floats(rows * columns, Kind::kNormal, random);
     const float epsilon = i % 2 == 0 ? 0 : 1e-3f;

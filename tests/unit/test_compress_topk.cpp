@@ -37,7 +37,7 @@ void check(const Floats& values, size_t k) {
 
 void selects_like_sorting(void**) {
   std::mt19937_64 random(1);
-  for (int i = 0; i < support::kCases; ++i) {
+  for (int i = 0; i < support::cases(); ++i) {
     const size_t count = random() % 400, k = random() % (count + 1);
     for (const Kind kind : support::kFinite) check(support::random_floats(count, kind, random), k);
     check(support::random_floats(count, Kind::kSpecial, random), k);

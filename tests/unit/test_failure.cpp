@@ -10,6 +10,7 @@
 
 #include "comm/outcome.hpp"
 #include "control/job_event.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -43,7 +44,8 @@ void any_bytes_are_bounded(void**) {
 
 void random_bytes_are_bounded(void**) {
   std::mt19937 random(20261125);
-  for (int turn = 0; turn < 2000; ++turn) {
+  const int turns = test_repetitions(2000, 200);
+  for (int turn = 0; turn < turns; ++turn) {
     std::string bytes(sizeof(Failure), '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     Failure failure;

@@ -9,6 +9,7 @@
 
 #include "base/wait.hpp"
 #include "job_support.hpp"
+#include "repetitions.h"
 #include "stopped.hpp"
 
 namespace {
@@ -69,7 +70,8 @@ void cut_and_changed_records_are_refused(void**) {
     assert_true(some.events.size() < 5 && some.refused <= 1);
   }
   std::mt19937 random(1);
-  for (int i = 0; i < 200'000; ++i) {
+  const int cases = test_repetitions(200'000, 10'000);
+  for (int i = 0; i < cases; ++i) {
     std::string bad = good.substr(0, random() % (good.size() + 1));
     for (size_t n = random() % 4; n > 0 && !bad.empty(); --n)
       bad[random() % bad.size()] = static_cast<char>(random());
@@ -120,7 +122,8 @@ void who_leaves_a_group_says_so(void**) {
 
 // Its store ends with it, but not before the others know.
 void rank_0_that_leaves_is_not_dead(void**) {
-  for (int i = 0; i < 50; ++i) {
+  const int rounds = test_repetitions(50, 5);
+  for (int i = 0; i < rounds; ++i) {
     auto ranks = make_job(4);
     ranks[3].reset();  // nobody waits for it
     ranks[0]->control->leave();
@@ -305,7 +308,8 @@ void nothing_stays_behind(void**) {
   };
   const size_t fds = entries_of("/proc/self/fd");
   const size_t threads = entries_of("/proc/self/task");
-  for (int i = 0; i < 200; ++i) once(i);
+  const int rounds = test_repetitions(200, 20);
+  for (int i = 0; i < rounds; ++i) once(i);
   assert_int_equal(entries_of("/proc/self/task"), threads);
   assert_int_equal(settled(fds), fds);
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "mesh_support.hpp"
+#include "repetitions.h"
 
 namespace {
 
@@ -127,7 +128,8 @@ void check_ring(const TestMesh& mesh, const Made& made, std::mt19937& random) {
 void meshes_count_as_plain_counting_does(void** state) {
   (void)state;
   std::mt19937 random(20);
-  for (int round = 0; round < 400; ++round) {
+  const int rounds = test_repetitions(400, 40);
+  for (int round = 0; round < rounds; ++round) {
     const Made made = any_mesh(random);
     const TestMesh mesh(made.axes, made.text.empty() ? nullptr : made.text.c_str(), made.size,
                         made.first_rank);

@@ -20,6 +20,7 @@
 
 #include "dsc/dsc.h"
 #include "json.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -229,7 +230,8 @@ void check_against_all(const Weights& weights, size_t parts, const Limits& limit
 
 void the_bottleneck_method_is_exact(void**) {
   Random random;
-  for (int round = 0; round < 6000; ++round) {
+  const int rounds = test_repetitions(6000, 300);
+  for (int round = 0; round < rounds; ++round) {
     const size_t n = 1 + random.below(11);
     const size_t parts = 1 + random.below(n);
     check_against_all(random.weights(n, 1 + random.below(9)), parts, {});
@@ -238,7 +240,8 @@ void the_bottleneck_method_is_exact(void**) {
 
 void it_is_exact_within_limits(void**) {
   Random random;
-  for (int round = 0; round < 6000; ++round) {
+  const int rounds = test_repetitions(6000, 300);
+  for (int round = 0; round < rounds; ++round) {
     const size_t n = 1 + random.below(9);
     const size_t parts = 1 + random.below(n);
     const size_t most = 1 + random.below(12);
@@ -274,7 +277,8 @@ Limits loose_limits(size_t layers, size_t parts) {
 
 void large_lists_are_cut_well(void**) {
   Random random;
-  for (int round = 0; round < 300; ++round) {
+  const int rounds = test_repetitions(300, 30);
+  for (int round = 0; round < rounds; ++round) {
     const size_t n = 20 + random.below(180);
     const size_t parts = 1 + random.below(20);
     const Weights weights = random.weights(n, 1 + random.below(30));
@@ -291,7 +295,8 @@ void large_lists_are_cut_well(void**) {
 
 void is_never_heavier_than_deepspeed(void**) {
   Random random;
-  for (int round = 0; round < 300; ++round) {
+  const int rounds = test_repetitions(300, 30);
+  for (int round = 0; round < rounds; ++round) {
     const size_t n = 10 + random.below(60);
     const Weights weights = random.weights(n, 40);
     const size_t parts = 1 + random.below(9);
@@ -370,7 +375,8 @@ void says_which_part_cannot_hold_its_layers(void**) {
 void stages_of_keys_are_found(void**) {
   Random random;
   static const char* const names[] = {"norm", "embed", "Embed", "a", "zz"};
-  for (int round = 0; round < 300; ++round) {
+  const int rounds = test_repetitions(300, 30);
+  for (int round = 0; round < rounds; ++round) {
     const size_t n = 1 + random.below(30);
     const size_t parts = 1 + random.below(8);  // more than layers, too
     const Boundaries cut = boundaries("deepspeed_balanced", random.weights(n, 5), parts);

@@ -13,6 +13,7 @@
 #include "pipeline/best_plan.hpp"
 #include "pipeline/catalog.hpp"
 #include "pipeline/imported.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -50,7 +51,8 @@ void never_worse_than_a_name(void**) {
     return least + static_cast<int32_t>(random() % static_cast<uint32_t>(most - least + 1));
   };
   int better = 0;
-  for (int i = 0; i < 60; ++i) {
+  const int cases = test_repetitions(60, 10);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = draw(1, 5), m = draw(1, 10), v = draw(1, 2);
     PipelineCosts costs = costs_of(1, 1, 1, draw(0, 2));
     for (auto* list : {&costs.forward, &costs.backward_input, &costs.backward_weight}) {
@@ -74,12 +76,13 @@ void never_worse_than_a_name(void**) {
     better += found.report.makespan < found.best_named_makespan;
     dsc::expect_runs(*found.plan);
   }
-  assert_true(better > 20);
+  assert_true(better > cases / 3);
 }
 
 void limits_are_kept(void**) {
   std::mt19937 random(4);
-  for (int i = 0; i < 40; ++i) {
+  const int cases = test_repetitions(40, 8);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = 2 + static_cast<int32_t>(random() % 4), m = p + static_cast<int32_t>(random() % 8);
     const auto limit = static_cast<int64_t>(1 + random() % static_cast<uint32_t>(2 * p));
     const auto found = best(p, m, 1, costs_of(2, 2, 1), {.activations = limit});
@@ -124,7 +127,8 @@ void a_met_bound_is_the_answer(void**) {
 // No order of two stages is better than the one that is found, by trying them all.
 void small_ones_are_optimal(void**) {
   std::mt19937 random(5);
-  for (int i = 0; i < 12; ++i) {
+  const int cases = test_repetitions(12, 4);
+  for (int i = 0; i < cases; ++i) {
     PipelineCosts costs = costs_of(1, 1, 1, static_cast<double>(random() % 3));
     for (auto* list : {&costs.forward, &costs.backward_input, &costs.backward_weight})
       *list = {static_cast<double>(1 + random() % 5), static_cast<double>(1 + random() % 5)};

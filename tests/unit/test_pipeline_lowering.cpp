@@ -15,6 +15,7 @@
 #include "pipeline/catalog.hpp"
 #include "pipeline/lower.hpp"
 #include "pipeline_support.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -356,7 +357,8 @@ Case random_case(std::mt19937& random) {
 
 void random_orders(void**) {
   std::mt19937 random(20);
-  for (int i = 0; i < 2000; ++i) check(random_case(random));
+  const int cases = test_repetitions(2000, 200);
+  for (int i = 0; i < cases; ++i) check(random_case(random));
 }
 
 // ---- orders that cannot be run ----

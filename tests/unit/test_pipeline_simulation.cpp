@@ -16,6 +16,7 @@
 #include "base/error.hpp"
 #include "pipeline/catalog.hpp"
 #include "pipeline/simulate.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -173,7 +174,8 @@ struct Draw {
 
 void bubbles_of_whole_backward_passes(void**) {
   Draw draw;
-  for (int i = 0; i < 600; ++i) {
+  const int cases = test_repetitions(600, 60);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = draw.up_to(1, 8), v = draw.up_to(1, 3), m = p * draw.up_to(1, 4);
     const double f = draw.up_to(1, 9), d = draw.up_to(1, 9), w = draw.up_to(0, 9);
     const auto idle = [&](const char* name, int32_t chunks) {
@@ -188,7 +190,8 @@ void bubbles_of_whole_backward_passes(void**) {
 
 void bubbles_of_split_backward_passes(void**) {
   Draw draw;
-  for (int i = 0; i < 1000; ++i) {
+  const int cases = test_repetitions(1000, 100);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = draw.up_to(1, 8), m = 2 * p - 1 + draw.up_to(0, 9);
     const double f = draw.up_to(1, 9), d = draw.up_to(1, 9), w = draw.up_to(0, 9);
     if (w > std::min(f, d)) continue;
@@ -204,7 +207,8 @@ void bubbles_of_split_backward_passes(void**) {
 
 void bubbles_of_v_shapes(void**) {
   Draw draw;
-  for (int i = 0; i < 300; ++i) {
+  const int cases = test_repetitions(300, 30);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = draw.up_to(1, 8), m = 2 * p + draw.up_to(0, 9);
     const auto v = simulate(*plan_of("zb_v", p, m), costs_of(1, 1, 1));
     near("zb_v", own_window_idle(v), 0);
@@ -325,7 +329,8 @@ void another_way(void**) {
   Draw draw;
   const char* names[] = {"gpipe",  "1f1b",  "interleaved_1f1b", "looped_bfs",     "zb_h1", "zb_h2", "zb_v",
                          "v_half", "v_min", "dualpipe_v",       "deepspeed_train"};
-  for (int i = 0; i < 600; ++i) {
+  const int cases = test_repetitions(600, 60);
+  for (int i = 0; i < cases; ++i) {
     const int32_t p = draw.up_to(1, 4), m = p * draw.up_to(2, 4);
     const auto plan = plan_of(names[draw.up_to(0, 10)], p, m);
     const auto list = [&](int32_t least) {

@@ -11,6 +11,7 @@
 #include "reducer/range_set.hpp"
 #include "reducer/verify.hpp"
 #include "reducer_support.hpp"
+#include "repetitions.h"
 
 namespace {
 
@@ -206,7 +207,8 @@ void finds_overlapping_gradients(void**) {
   constexpr size_t kOwners = 12;
   std::mt19937 random(1);
   dsc::RangeSet ranges(kOwners);
-  for (int iteration = 0; iteration < 2000; ++iteration) {
+  const int iterations = test_repetitions(2000, 200);
+  for (int iteration = 0; iteration < iterations; ++iteration) {
     std::vector<std::pair<size_t, size_t>> taken;
     for (size_t owner = 0; owner < kOwners; ++owner) {
       const size_t begin = iteration % 3 == 0 ? 100 + owner * 8 : 100 + random() % 100;

@@ -11,6 +11,7 @@
 #include "base/split_mix.hpp"
 #include "pipeline_run/end_shapes.hpp"
 #include "pipeline_run/shape_header.hpp"
+#include "repetitions.h"
 
 extern "C" {
 #include <cmocka.h>  // last: it defines fail() as a macro
@@ -104,7 +105,8 @@ void shapes_fit_or_are_refused(void**) {
   const int64_t interesting[] = {
       0, 1, 2, 3, 4, 5, 6, 7, 12, 24, 25, -1, INT64_MIN, INT64_MAX, int64_t{1} << 32, int64_t{1} << 62};
   const auto some = [&] { return interesting[random.next() % std::size(interesting)]; };
-  for (int i = 0; i < 100'000; ++i) {
+  const int cases = test_repetitions(100'000, 10'000);
+  for (int i = 0; i < cases; ++i) {
     const int64_t rows = some(), columns = some();
     const int32_t slot = i % 2;
     shapes.reset(slot);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "repetitions.h"
 #include "store/file_lock.hpp"
 #include "store_support.hpp"
 
@@ -103,12 +104,13 @@ void writers_may_die(void**) {
   Folder folder;
   const std::string path = folder.file("store");
   FileStore store(path, "job", soon());
-  for (int round = 0; round < 20; ++round) {
+  const int rounds = test_repetitions(20, 5);
+  for (int round = 0; round < rounds; ++round) {
     const pid_t writer = in_child([&]() -> bool {
       FileStore mine(path, "job", soon());
       for (int i = 0;; ++i) mine.set("big" + std::to_string(i % 3), std::string(200000, 'x'), soon());
     });
-    ::usleep(static_cast<useconds_t>(5000 + round * 700));
+    ::usleep(static_cast<useconds_t>(5000 + round % 20 * 700));
     kill_now(writer);
     assert_int_equal(store.add("rounds", 1, soon()), round + 1);
     const std::string keys[] = {"big0"};
