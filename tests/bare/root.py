@@ -94,7 +94,7 @@ class Root:
 
     def __init__(self, base: pathlib.Path, run: pathlib.Path, project: pathlib.Path, user: Optional[str] = None):
         self._base, self._run = base, run
-        self._cache = base.parent / "ccache"
+        self._cache = base.parent / ("ccache-strict" if ci() else "ccache")  # where a warning was an error
         self._cache.mkdir(exist_ok=True)
         self._cache.chmod(0o777)
         self.user = user

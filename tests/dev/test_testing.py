@@ -70,6 +70,8 @@ def test_progress_reads_what_meson_prints():
     progress = run.Progress(said.append)
     progress.read("  1/441 libdsc:unit+sequential / utf8            OK              0.02s\n")
     progress.read(" 12/441 libdsc:fault / fault_kill                FAIL           61.38s   exit status 1\n")
+    progress.read("Summary of Failures:\n")
+    progress.read(" 12/441 libdsc:fault / fault_kill                FAIL           61.38s   exit status 1\n")
     progress.read("Ok:                 440 \n")
     progress.stop()
     assert progress.failed == ["fault_kill"]
@@ -86,6 +88,7 @@ def tree(tmp_path, monkeypatch):
         "impl/a/high.hpp": '#include "a/low.hpp"\n',
         "impl/a/high.cpp": '#include "a/high.hpp"\n',
         "impl/b/user.cpp": '#include "a/high.hpp"\nint more = 1;\n',
+        ".clang-tidy": "",
         "tools/lint/clang_base": "",
     }
     for name, text in files.items():
@@ -106,8 +109,9 @@ SOURCES = ["impl/a/high.cpp", "impl/b/user.cpp"]
     [
         ([], []),
         (["impl/b/user.cpp"], ["impl/b/user.cpp"]),
-        (["impl/a/high.hpp"], ["impl/a/high.cpp"]),
-        (["impl/a/low.hpp"], ["impl/a/high.cpp"]),
+        (["impl/a/high.hpp"], ["impl/a/high.cpp", "impl/b/user.cpp"]),
+        (["impl/a/low.hpp"], ["impl/a/high.cpp", "impl/b/user.cpp"]),
+        ([".clang-tidy"], ["impl/a/high.cpp", "impl/b/user.cpp"]),
     ],
 )
 def test_clang_reads_what_changed(tree, edited, read):

@@ -1,7 +1,7 @@
 """Which sources clang has to read again: those that changed since the commit in clang_base, where it had read the whole tree.
 
-Of a header that changed, one source that includes it is read: its own, or the smallest. `./dev lint --all` reads everything, and writes the
-commit anew.
+Of a header that changed, the sources that include it are read, but at most a few: its own, and the smallest. `./dev lint --all` reads
+everything, and writes the commit anew. So is everything read after a change of the rules.
 """
 
 import functools
@@ -10,22 +10,24 @@ import re
 import subprocess
 
 BASE_FILE = "tools/lint/clang_base"
-ROOTS = ("impl", "capi/include", "tools", "tests/support", "tests/unit", "tests/fault", "tests/fuzz", "bench", "examples/c")
+MOST_PER_HEADER = 12
+ROOTS = ("impl", "capi/include", "tools", "tests/support", "tests/support/fake_gpu", "tests/ranks", "tests/unit", "tests/fault", "tests/fuzz", "bench")
+RULES = {".clang-tidy", "meson.build", *(f"tools/lint/{name}" for name in ("changed.py", "clang.sh", "clang_objects.py", "targets.py", "tidy.py"))}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 
 def to_read(sources: list[str]) -> list[str]:
     """Those of the sources that have to be read."""
     changed = _changed()
-    if changed is None:
+    if changed is None or changed & RULES:
         return sources
     wanted = {source for source in sources if source in changed}
     smallest = sorted(sources, key=os.path.getsize)
     for header in sorted(changed - set(sources)):
         stem = os.path.splitext(header)[0]
         if os.path.exists(header):
-            own = [source for source in sources if os.path.splitext(source)[0] == stem]
-            wanted |= set(own or [source for source in smallest if header in _reached(source)][:1])
+            wanted |= {source for source in sources if os.path.splitext(source)[0] == stem}
+            wanted |= set([source for source in smallest if header in _reached(source)][:MOST_PER_HEADER])
     return [source for source in sources if source in wanted]
 
 

@@ -37,15 +37,24 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
     found |= {f"bare-{way}": (["./dev", "test", "bare", way], {}) for way in bare.WAYS}
     targets = re.findall(r"^void fuzz_(\w+)\(", (PROJECT / "tests/fuzz/fuzz.hpp").read_text(), re.MULTILINE)
     found |= {f"fuzz-{target}": (["./dev", "fuzz", target, "--seconds", str(FUZZ_S)], {}) for target in sorted(targets)}
-    found["faults"] = ["./dev", "test", "fault"], LONG
+    found["faults"] = ["./dev", "test", "-v", "fault"], LONG
     return found
 
 
 def fingerprint() -> str:
-    """Of the tree as it is, with changes that are not committed."""
-    commands = (["rev-parse", "HEAD"], ["diff", "HEAD"], ["status", "--porcelain"])
-    texts = [subprocess.run(["git", *words], cwd=PROJECT, check=True, capture_output=True).stdout for words in commands]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    """Of the tree as it is, with changes that are not committed; but for what the stage lint writes."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, check=True, capture_output=True)
+    found = hashlib.sha256()
+    for name in sorted(set(os.fsdecode(listed.stdout).split("\0")) - {"", "tools/lint/clang_base"}):
+        path = PROJECT / name
+        found.update(os.fsencode(name) + (path.read_bytes() if path.is_file() else b""))
+    return found.hexdigest()
+
+
+def is_committed() -> bool:
+    """Whether the tree is HEAD's, which is what a bare root gets."""
+    words = ["git", "status", "--porcelain", "--", ":!tools/lint/clang_base"]
+    return not subprocess.run(words, cwd=PROJECT, check=True, capture_output=True).stdout
 
 
 def say(text: str) -> None:
@@ -53,7 +62,7 @@ def say(text: str) -> None:
 
 
 def run(name: str, command: list[str], variables: dict[str, str]) -> tuple[bool, int]:
-    """Runs one stage with its output in a file of its own; returns whether it passed, and its seconds."""
+    """Runs one stage with its output in a file of its own; returns whether it passed, and its seconds. One that is skipped did not pass."""
     log = FOLDER / f"{name}.log"
     start = told = time.monotonic()
     say(f"{name}: {' '.join(command)}")
@@ -100,11 +109,17 @@ def main() -> int:
     passed: dict[str, int] = state["passed"] if state.get("tree") == tree else {}
     chosen = options.stages or list(known)
     failed = []
+    if not is_committed() and any(name.startswith("bare-") for name in chosen):
+        say("the tree has changes that are not committed; bare roots get the last commit, so please commit first")
+        return 2
     for name in chosen:
         if name in passed:
             say(f"{name} passed before ({passed[name]} s)")
             continue
         good, seconds = run(name, *known[name])
+        if good and fingerprint() != tree:
+            say(f"{name} passed, but the tree has changed meanwhile, so it counts as failed")
+            good = False
         if good:
             passed[name] = seconds
             state_path.write_text(json.dumps({"tree": tree, "passed": passed}, indent=1))

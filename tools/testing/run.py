@@ -37,7 +37,7 @@ class Progress:
     def read(self, line: str) -> None:
         """Takes notice of one line of `meson test`."""
         match = ENDED.match(line)
-        if not match:
+        if not match or int(match[1]) <= self._ended:  # Meson tells of failures once more at the end
             return
         self._ended, self._total = int(match[1]), int(match[2])
         if match[4] not in GOOD:
@@ -64,7 +64,7 @@ def say(text: str) -> None:
 
 def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str]) -> tuple[int, list[str]]:
     """Runs them; returns the seconds that it took, and the names of those that failed."""
-    command = ["meson", "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--logbase", "testlog", *meson_words]
+    command = ["meson", "test", "-C", str(folder), "--no-rebuild", "--logbase", "testlog", *meson_words]
     command += [test.name for test in tests]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     progress = Progress(say)
