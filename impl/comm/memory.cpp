@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.hpp"
@@ -20,6 +21,7 @@ struct KeptMemory {
   Mutex mutex;
   std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
   std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
+  std::set<void*> callers DSC_GUARDED_BY(mutex);  // what a caller may free; the library's own is not among it
 };
 
 // The registry is never destroyed, because calls may come until the process ends.
@@ -46,6 +48,16 @@ bool release_retained(void* memory) {
   released = std::move(found->second.owner);
   kept().retained.erase(found);
   return true;
+}
+
+// Returns whether a caller may free this memory, which it may not do twice.
+bool take_from_caller(void* memory) {
+  const MutexLock lock(kept().mutex);
+  return kept().callers.erase(memory) > 0;
+}
+
+[[noreturn]] void fail_not_allocated() {
+  fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
 }
 
 // Returns the block that contains an address; an empty one if there is none.
@@ -78,8 +90,7 @@ void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner) {
 }
 
 void release_memory(void* memory) {
-  if (!MemoryRegistry::release(memory) && !release_kept(memory))
-    fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
+  if (!MemoryRegistry::release(memory) && !release_kept(memory)) fail_not_allocated();
 }
 
 void* retain_memory(const void* address) {
@@ -91,8 +102,16 @@ void* retain_memory(const void* address) {
   return found.first;
 }
 
+void* give_memory(void* memory) {
+  const MutexLock lock(kept().mutex);
+  kept().callers.insert(memory);
+  return memory;
+}
+
 void drop_memory(void* memory) {
-  if (!release_retained(memory)) release_memory(memory);
+  if (release_retained(memory)) return;
+  if (!take_from_caller(memory)) fail_not_allocated();
+  release_memory(memory);
 }
 
 }  // namespace dsc

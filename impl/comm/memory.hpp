@@ -13,11 +13,15 @@ void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner);
 // Any thread.
 void release_memory(void* memory);
 
-// Keeps the memory that contains an address, whoever releases it meanwhile, until its start, which is
-// returned, was passed to drop_memory() as often. Throws INVALID_ARG for other memory. Any thread.
+// Keeps the memory that contains an address and returns its start. The memory stays, whoever releases it,
+// until drop_memory() was called as often as this. Throws INVALID_ARG for other memory. Any thread.
 void* retain_memory(const void* address);
 
-// Undoes one retain_memory(), or else releases the memory. Any thread.
+// Notes that a caller may free this memory, and returns it. Any thread.
+void* give_memory(void* memory);
+
+// Undoes one retain_memory(), or else releases memory of give_memory(). Throws INVALID_ARG for other memory,
+// such as the library's own. Any thread.
 void drop_memory(void* memory);
 
 }  // namespace dsc

@@ -240,6 +240,23 @@ def hooks_keep_their_arrays(world):
         buckets[0].comm.all_reduce(ones())
 
 
+def memory_of_the_library_is_not_freed(world):
+    """A hook that frees what it retained once too often gets an error, and the reducer goes on."""
+    free, retain = dsc._library.lib.dsc_mem_free, dsc._library.lib.dsc_mem_retain
+    codes = []
+
+    def hook(bucket):
+        start = ctypes.c_void_p()
+        codes.append(retain(address_of(bucket.buffer), ctypes.byref(start)))
+        codes.extend(free(start) for _ in range(3))  # one too many also for the retain of the array itself
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    with dsc.BucketReducer(world, [ones()], hook=hook) as reducer:
+        for _ in range(2):
+            iterate(reducer, [ones()])
+    assert dsc.Result.ERR_INVALID_ARG in codes
+
+
 def memory_is_retained(world):
     """By hand, as a hook in C does it; each retain needs one free, and memory of others is refused."""
     free, retain = dsc._library.lib.dsc_mem_free, dsc._library.lib.dsc_mem_retain
@@ -268,4 +285,5 @@ test_a_thread_that_closes_during_finish = everywhere(a_thread_that_closes_during
 test_a_finish_that_is_refused_in_a_pass = everywhere(a_finish_that_is_refused_in_a_pass)
 test_arrays_that_move = everywhere(arrays_that_move)
 test_hooks_keep_their_arrays = everywhere(hooks_keep_their_arrays)
+test_memory_of_the_library_is_not_freed = everywhere(memory_of_the_library_is_not_freed)
 test_memory_is_retained = everywhere(memory_is_retained)

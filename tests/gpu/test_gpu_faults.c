@@ -79,7 +79,9 @@ static int check_free(rank_t* self) {
 static int next_world(rank_t* self) {
   CHECK_OK(self, dsc_comm_destroy(self->world));
   dsc_init_options_t options = self->options;
-  options.job_id = "after-the-failure";
+  char job[64]; /* of this program alone, whatever else runs on this machine */
+  snprintf(job, sizeof job, "%s-after", self->options.job_id);
+  options.job_id = job;
   CHECK_OK(self, dsc_init_distributed(&options, &self->world));
   return check_sum(self, self->world);
 }
