@@ -2,8 +2,9 @@
 
 #include "dtype/fp_mode.hpp"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/error_feedback.cpp"
+#endif
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"

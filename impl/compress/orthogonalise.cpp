@@ -4,8 +4,9 @@
 #include "compress/powersgd.hpp"
 #include "dtype/fp_mode.hpp"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/orthogonalise.cpp"
+#endif
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"

@@ -9,8 +9,9 @@
 
 #include "dtype/fp_mode.hpp"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/powersgd.cpp"
+#endif
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"
@@ -18,7 +19,6 @@
 #ifndef DSC_COMPRESS_POWERSGD_ONCE
 #define DSC_COMPRESS_POWERSGD_ONCE
 namespace dsc {
-namespace {
 
 constexpr size_t kPanel = 2048;          // columns
 constexpr size_t kStride = kPanel + 16;  // not a power of two, so that rows do not share sets of the cache
@@ -31,7 +31,6 @@ struct Panel {
   float* thin;
 };
 
-}  // namespace
 }  // namespace dsc
 #endif
 

@@ -8,8 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
+#endif
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"

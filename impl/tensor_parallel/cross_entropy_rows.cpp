@@ -10,8 +10,9 @@
 #include "dtype/reduce.hpp"
 #include "hwy/cache_control.h"
 
-#undef HWY_TARGET_INCLUDE
+#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "tensor_parallel/cross_entropy_rows.cpp"
+#endif
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"

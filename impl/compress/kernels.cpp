@@ -1,0 +1,11 @@
+// The kernels as one piece, so that a compiler reads Highway once per instruction set and not once per file too.
+#define HWY_TARGET_INCLUDE "compress/kernels.cpp"
+#include "hwy/foreach_target.h"
+// Must come after foreach_target.h.
+#include "compress/blocks.cpp"
+#include "compress/error_feedback.cpp"
+#include "compress/onebit.cpp"
+#include "compress/orthogonalise.cpp"
+#include "compress/powersgd.cpp"
+#include "compress/scaled_fp8.cpp"
+#include "compress/topk.cpp"
