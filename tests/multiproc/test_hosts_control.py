@@ -38,9 +38,16 @@ if pair is not None:
 KILL = "os.kill(os.getpid(), 9)"
 KILL_BESIDE_A_CHILD = "\n    if os.fork() == 0:\n        time.sleep(3)\n        os._exit(0)\n    " + KILL
 
+# For the code of a rank: shows a sign to whoever waits for it, as meet() does, and goes on.
+SHOW = """
+def show(sign):
+    open(f"{os.environ['MEETINGS']}/{sign}.{r}", "w").close()
+"""
+
 # Ranks that work until one of them fails, and one that is stopped meanwhile.
 WORK = (
     BEGIN.replace("(init_timeout", "(stall_timeout=float(os.environ['STALL']), init_timeout")
+    + SHOW
     + """
 import threading
 at_end = threading.Event()
@@ -49,6 +56,7 @@ def watch():
         if at_end.wait(0.05):
             return
     print("report", world.error(), flush=True)
+    show("reported")
 watcher = threading.Thread(target=watch)
 watcher.start()
 x = np.ones(1000, np.float32)
@@ -69,18 +77,23 @@ try:
 except dsc.DscError as error:
     print(type(error).__name__, error, flush=True)
     at_end.set()
-    time.sleep(15)  # for the one that is stopped
+    meet("failed", n)  # with the one that is stopped
 """
 )
 
 
 LATE = (
     BEGIN
+    + SHOW
     + """
-dsc.set_log(lambda level, text: print(text, flush=True), "warn")
+def log(level, text):
+    print(text, flush=True)
+    if "has waited" in text: show("waited")
+dsc.set_log(log, "warn")
 world.barrier()
 if r == 3:
-    time.sleep(17)
+    while not any(os.path.exists(f"{os.environ['MEETINGS']}/waited.{rank}") for rank in range(n)): time.sleep(0.01)
+    time.sleep(3)  # another host would have said it, too
 x = np.ones(3, np.float32)
 world.all_reduce(x)
 dsc.finalize()
@@ -88,19 +101,26 @@ dsc.finalize()
 )
 
 
-# Each rank calls the same operation after its own delay.
+# Each rank calls the same operation after its own delay; those without one when it has failed for all others.
 DELAYED = (
     BEGIN
+    + SHOW
     + """
+delays = DELAYS
 world.barrier()
 meet("through", n)
 start = time.monotonic()
-time.sleep(DELAYS[r])
+if delays[r] is None:
+    for other in range(n):
+        while delays[other] is not None and not os.path.exists(f"{os.environ['MEETINGS']}/failed.{other}"): time.sleep(0.01)
+else:
+    time.sleep(delays[r])
 try:
     world.all_reduce(np.ones(3, np.float32))
     print("went through")
 except dsc.DscError as error:
     print([type(error).__name__, list(error.ranks), time.monotonic() - start, str(error)], flush=True)
+show("failed")
 meet("told", n)  # the end of a process is not what the others are to report
 """
 )
@@ -108,15 +128,15 @@ meet("told", n)  # the end of a process is not what the others are to report
 
 def test_a_leader_that_comes_late_but_in_time_is_not_blamed():
     """Rank 0 calls before the time of rank 1 is over; only the other host never comes."""
-    outputs = Job(DELAYED.replace("DELAYS", "[2.2, 0, 5.5, 5.5]"), [0, 0, 1, 1], TIMEOUT="3").finish()
+    outputs = Job(DELAYED.replace("DELAYS", "[4, 0, None, None]"), [0, 0, 1, 1], TIMEOUT="8").finish()
     for rank, (name, ranks, seconds, text) in enumerate(map(ast.literal_eval, outputs)):
         assert name == "TimeoutError" and ranks == [2], outputs
-        assert rank > 1 or 3 <= seconds < 5, outputs  # counted from the call of the rank that came first
+        assert rank > 1 or 8 <= seconds < 4 + 8, outputs  # counted from the call of the rank that came first
 
 
 def test_the_end_of_the_rank_that_reported_a_failure_is_not_the_cause():
     """Rank 0 reports the time-out for its host and is gone at once, with the store. What rank 1 sees first differs."""
-    code = DELAYED.replace("DELAYS", "[0, 0, 5, 5]").replace('meet("told", n)', "os._exit(0)")
+    code = DELAYED.replace("DELAYS", "[0, 0, None, None]").replace('meet("told", n)', "os._exit(0)")
     for job in [Job(code, [0, 0, 1, 1], TIMEOUT="2") for _ in range(4)]:
         for output in job.finish()[:2]:
             name, ranks, *_ = ast.literal_eval(output)
@@ -125,7 +145,7 @@ def test_the_end_of_the_rank_that_reported_a_failure_is_not_the_cause():
 
 def test_a_member_that_never_comes_is_blamed_and_not_its_leader():
     """Rank 2 leads the other host, and has come within the time of rank 0."""
-    outputs = Job(DELAYED.replace("DELAYS", "[0, 0, 1.5, 6]"), [0, 0, 1, 1], TIMEOUT="3").finish()
+    outputs = Job(DELAYED.replace("DELAYS", "[0, 0, 1.5, None]"), [0, 0, 1, 1], TIMEOUT="6").finish()
     for name, ranks, _, text in map(ast.literal_eval, outputs):
         assert name == "TimeoutError" and ranks == [3], outputs
         assert "rank 2 waits for rank 3 of its host; rank 3: last barrier() number 1, done" in text, outputs
@@ -153,14 +173,18 @@ def test_the_death_of_the_rank_that_serves_the_store():
         assert name == "PeerDeadError" and "rank 0" in text and float(seconds) < launch.AT_ONCE_S, lines
 
 
-def run_with_stopped_ranks(cases, stopped_s, **variables):
-    """What every rank of each case printed: a job whose rank `victim` is stopped for a while, all at a time."""
+def run_with_stopped_ranks(cases, sign, **variables):
+    """What every rank of each case printed: jobs whose rank `victim` is stopped, all at a time, until the others show a sign."""
     jobs = [(victim, Job(WORK, placement, **variables)) for victim, placement in cases]
     pids = [[int(rank.stdout.readline()) for rank in job.ranks][victim] for victim, job in jobs]
     for pid in pids:
         launch.stop_process(pid)
     try:
-        time.sleep(stopped_s)
+        limit = time.monotonic() + launch.LIMIT_S
+        for victim, job in jobs:
+            while len(list(Path(job.meetings.name).glob(f"{sign}.*"))) < len(job.ranks) - 1:
+                assert time.monotonic() < limit, f"not all of the others have {sign} rank {victim}"
+                time.sleep(0.01)
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
@@ -169,7 +193,7 @@ def run_with_stopped_ranks(cases, stopped_s, **variables):
 
 def test_a_stopped_rank_is_reported_and_goes_on():
     """Each alone on its host; rank 0 serves the store."""
-    for victim, outputs in run_with_stopped_ranks([(0, [0, 1, 2]), (2, [0, 1, 2])], 7, STALL="40", SECONDS="10"):
+    for victim, outputs in run_with_stopped_ranks([(0, [0, 1, 2]), (2, [0, 1, 2])], "reported", STALL="40", SECONDS="10"):
         for rank, lines in enumerate(outputs):
             assert lines[-1] == "done None", outputs
             if rank != victim:
@@ -180,7 +204,7 @@ def test_ranks_that_are_stopped_for_too_long_are_given_up_and_late_ones_reported
     """A report takes ten seconds, so the jobs run beside each other."""
     late = Job(LATE, [0, 1, 2, 3])
     cases = [(0, [0, 1, 2]), (2, [0, 1, 2]), (3, [0, 0, 1, 1])]
-    for victim, outputs in run_with_stopped_ranks(cases, 9, STALL="3", SECONDS="20"):
+    for victim, outputs in run_with_stopped_ranks(cases, "failed", STALL="3", SECONDS="20"):
         for rank, lines in enumerate(outputs):
             assert lines[-1].startswith("PeerStalledError "), (victim, outputs)
             assert f"rank {victim}" in lines[-1] or rank == victim, (victim, outputs)
@@ -385,7 +409,7 @@ try:
     print("made")
 except dsc.DscError as error:
     print(f"{time.monotonic() - start:.3f}", error, flush=True)
-time.sleep(5)
+meet("told", n)
 os._exit(0)
 """
     for output in Job(code, [0, 1]).finish():

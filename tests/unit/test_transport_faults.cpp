@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <latch>
 
 #include "dtype/dtype.hpp"
 #include "repetitions.h"
@@ -85,18 +86,22 @@ const Operation kOperations[] = {
      }},
 };
 
-// Hosts 0 and 1 are inside, host 2 stays away; then `meanwhile` happens.
+// Hosts 0 and 1 are inside, host 2 stays away; then `overlap` happens. Host 2 leaves only when both have
+// failed.
 void both_fail(const Operation& operation, dsc_result_t code, const char* word, int64_t limit_ms,
                const std::function<void(Hosts&)>& overlap) {
   Hosts hosts(3);
+  std::latch both_failed(2);
   const int64_t start = now_ns();
   const std::vector<Outcome> outcomes = hosts.outcomes([&](TransportGroup& wire) {
     std::vector<float> data(kManyFloats, 1);
     if (wire.rank() == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      return overlap(hosts);
+      overlap(hosts);
+      return both_failed.wait();
     }
     const Outcome first = outcome_of([&] { operation.run(wire, data, Deadline::after_ms(limit_ms)); });
+    both_failed.count_down();
     CHECK_FAILS(wire.barrier(soon()), DSC_ERR_REVOKED, "given up", operation.name);
     if (first.code != DSC_OK) throw Error(first.code, first.text.c_str());
   });
@@ -120,8 +125,7 @@ void abort_ends_every_wait(void**) {
 
 void who_stays_away_is_named(void**) {
   for (const Operation& operation : kOperations)
-    both_fail(operation, DSC_ERR_TIMEOUT, "rank 20", 1500,
-              [](Hosts&) { std::this_thread::sleep_for(std::chrono::milliseconds(1700)); });
+    both_fail(operation, DSC_ERR_TIMEOUT, "rank 20", 1500, [](Hosts&) {});
 }
 
 void who_leaves_is_named(void**) {
