@@ -11,8 +11,8 @@
 
 enum { PARAMS = 6, MOST = 3000, STEPS = 5, MEMORIES = 2 };
 
-/* For ranks that meet before their next call, also on a busy machine. A reducer's communicator has the time-out that
- * the world had when it was made, so that making it must fit in as well. */
+/* For ranks that meet before their next call, also on a busy machine. A reducer's communicator has the
+ * time-out that the world had when it was made, so that making it must fit in as well. */
 enum { SHORT_TIMEOUT_MS = 6000 };
 
 static const int64_t shapes[PARAMS][2] = {{40, 33}, {7, 1}, {60, 50}, {1, 1}, {257, 1}, {16, 17}};

@@ -186,7 +186,8 @@ static void hooks_in_a_graph(void** state) {
 }
 
 /* Rank 1's gradients come behind a broadcast that rank 0 does not call in time. Rank 0 waits longer, so that
- * rank 1 is the one that notices, whichever begins first. Rank 0 has begun when rank 1's time begins to run. */
+ * rank 1 is the one that notices, whichever begins first. Rank 0 has begun when rank 1's time begins to run.
+ */
 static int stuck_body(rank_t* self) {
   const settings_t settings = {DSC_DTYPE_F32, 0, DSC_AVERAGE_PRE, "topk"};
   dsc_comm_t* other = NULL;
