@@ -9,7 +9,7 @@ import sys
 import pytest
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-sys.path += [str(PROJECT / "tools/testing"), str(PROJECT / "tools/lint")]
+sys.path[:0] = [str(PROJECT / "tools/testing"), str(PROJECT / "tools/lint")]
 import catalog  # noqa: E402
 import changed  # noqa: E402
 import run  # noqa: E402

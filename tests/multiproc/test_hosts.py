@@ -247,7 +247,7 @@ if r == 0:
 meet("told", n)
 """
     text = Job(code, [int(host) for host in placement]).finish()[0]
-    assert waited_s(text, "did not come") >= 1 and "no call before" in text and "bind" not in text and "ready" not in text, text
+    assert 1 <= waited_s(text, "did not come") <= launch.AT_ONCE_S and "no call before" in text and "bind" not in text and "ready" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["00", "01"])
@@ -277,7 +277,7 @@ else:
     text = job.ranks[0].stdout.readline()
     os.kill(job.ranks[1].pid, signal.SIGCONT)
     job.finish()
-    assert waited_s(text, "came, but did not finish") >= 3 and "did not come" not in text, text
+    assert 3 <= waited_s(text, "came, but did not finish") <= launch.AT_ONCE_S and "did not come" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["000", "001", "012"])

@@ -43,8 +43,8 @@ class Bucket:
         buffer: the gradients one after another, undivided, as an array of one dimension. The hook leaves the mean
             over all ranks here. 16- and 8-bit floats that numpy lacks are unsigned integers. An array that a program
             keeps stays valid, also after the buckets were rebuilt or the reducer was closed: the memory of replaced
-            buckets is freed with the last array over it. From the end of finish() on what stands there is not the
-            hook's: the next iteration writes it, or nobody does; bucket.buffer.copy() keeps what it was.
+            buckets is freed with the last array over it. After finish() the next iteration may overwrite its contents;
+            bucket.buffer.copy() keeps them.
         divisor: the ranks that take part; the mean is the sum over it.
         dtype: the element type, for operations, such as "f32".
         index: number of the bucket in launch order.

@@ -579,8 +579,8 @@ class MoePlanInfo(ctypes.Structure):
 class Bucket(ctypes.Structure):
     """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
     valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-    dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. What is in it is the hook's until the work
-    of its last step is done."""
+    dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
+    work of its last step is done."""
 
     struct_size: int  # size of this struct as the library compiled it
     comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed

@@ -833,7 +833,7 @@ pub struct dsc_moe_plan_info_t {
 
 /// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
 /// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. What is in it is the hook's
+/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents
 /// until the work of its last step is done.
 #[repr(C)]
 #[derive(Clone, Copy)]
