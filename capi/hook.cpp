@@ -1,7 +1,6 @@
 #include "dsc/hook.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -121,7 +120,7 @@ dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* s
     dsc::check_room(static_cast<char*>(state), "state", capacity, bytes);
     const std::string saved = pinned->hook().save();
     *bytes = saved.size();
-    std::memcpy(state, saved.data(), std::min(saved.size(), capacity));
+    std::copy_n(saved.data(), std::min(saved.size(), capacity), static_cast<char*>(state));
     return dsc::how_given(saved.size(), capacity);
   });
 }
