@@ -1,4 +1,5 @@
-// The kernels as one piece, so that a compiler reads Highway once per instruction set and not once per file too.
+// The kernels as one piece, so that a compiler reads Highway once per instruction set and not once per file
+// too.
 #define HWY_TARGET_INCLUDE "tensor_parallel/kernels.cpp"
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
