@@ -1,6 +1,7 @@
 /* What goes wrong on devices: with fakes, which can be told to; kills, stops and mismatches also on real
  * cards. Ranks are processes. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
