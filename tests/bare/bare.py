@@ -31,7 +31,7 @@ DOCUMENTS = {
 }
 # What an ordinary user types. Start-up without a resolver, by threads, by processes and from Python, is where such roots differ.
 USER = {
-    "user": ["./dev demo", "./dev test init groups '02_hello_ranks_*' python_one_rank"],
+    "user": ["./dev demo", "./dev test groups bootstrap_meeting bootstrap_endpoint '02_hello_ranks_*'"],
     "quick": ["./dev test quick"],
 }
 WAYS = [*DOCUMENTS, *USER, *(path.stem for path in SCRIPTS)]
