@@ -127,6 +127,8 @@ class Work:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
+            if str(self._failure).endswith("aborted the communicator"):
+                _interrupt.let_own_signal_come()
             self._told = True
             _note_told(self._failure, self._comm)
             raise self._failure.with_traceback(None)
