@@ -17,7 +17,7 @@ TIMEOUT_S = 300  # of one program; under the thread sanitizer, on a busy machine
 
 def passed(program: str, folder: str | None) -> set[str]:
     """The names of the cases that pass; a crash counts as the case that was running."""
-    environment = os.environ | {"DSC_TEST_SIZE": "1", "DSC_TEST_SCALE": "2"}
+    environment = os.environ | {"DSC_TEST_SIZE": "1", "DSC_TEST_SCALE": "16"}
     if folder:
         environment["LD_LIBRARY_PATH"] = folder
     run = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
