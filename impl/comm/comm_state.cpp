@@ -13,6 +13,7 @@
 #include "comm/group_ids.hpp"
 
 namespace dsc {
+
 CommState::CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
                      int timeout_ms)
     : identity_(std::move(identity)),

@@ -21,7 +21,7 @@ struct KeptMemory {
   Mutex mutex;
   std::map<void*, KeptBlock> blocks DSC_GUARDED_BY(mutex);
   std::multimap<void*, KeptBlock> retained DSC_GUARDED_BY(mutex);  // of engines of all kinds
-  std::set<void*> callers DSC_GUARDED_BY(mutex);  // what a caller may free; the library's own is not among it
+  std::set<void*> callers DSC_GUARDED_BY(mutex);                   // what a caller may free
 };
 
 // The registry is never destroyed, because calls may come until the process ends.

@@ -30,9 +30,8 @@ Failure end_alike(Comm& group, size_t launched, const std::string& first_missing
         wait_ignoring_failure(*work, Deadline::never());
         failure = work->failure();
       },
-      [&](const Error& error) {
-        failure = error.failure();
-      });  // on devices, calls are compared before they start
+      // On devices calls are compared before they start.
+      [&](const Error& error) { failure = error.failure(); });
   return failure;
 }
 

@@ -51,9 +51,8 @@ Failure ShardGroups::translated(const Comm& group, Failure failure) const {
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
   failure.ranks = ranks;
-  failure.set_group(all_->id(),
-                    all_->name());  // whose numbers the ranks have now; the operation has none there
-  failure.sequence = 0;
+  failure.set_group(all_->id(), all_->name());  // whose numbers the ranks have now
+  failure.sequence = 0;                         // the operation has no number there
   if (!ranks.empty() && !std::strstr(failure.text.c_str(), kOfAll))
     failure.text.add(" (rank %d%s)", failure.rank(), kOfAll);
   return failure;

@@ -1,7 +1,7 @@
 """Which sources clang has to read again: those that changed since the commit in clang_base, where it had read the whole tree.
 
 Of a header that changed, the sources that include it are read, but at most a few: its own, and the smallest. `./dev lint --all` reads
-everything, and writes the commit anew. So is everything read after a change of the rules.
+everything, and writes the commit anew. After a change of the rules everything is read, too.
 """
 
 import functools

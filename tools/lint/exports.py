@@ -12,7 +12,7 @@ import sys
 
 import source
 
-built = sorted(glob.glob("build*/capi/libdsc.so"), key=os.path.getmtime)
+built = sorted(filter(os.path.exists, glob.glob("build*/capi/libdsc.so")), key=os.path.getmtime)  # Meson links before it builds
 if len(sys.argv) < 2 and not built:
     sys.exit("exports: no library is built; ./dev build builds it")
 LIBRARY = sys.argv[1] if len(sys.argv) > 1 else built[-1]

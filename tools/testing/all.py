@@ -42,7 +42,7 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
 
 
 def fingerprint() -> str:
-    """Of the tree as it is, with changes that are not committed; but for what the stage lint writes."""
+    """Of the tree as it is, with changes that are not committed, except the file that the stage lint writes."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=PROJECT, check=True, capture_output=True)
     found = hashlib.sha256()
     for name in sorted(set(os.fsdecode(listed.stdout).split("\0")) - {"", "tools/lint/clang_base"}):

@@ -28,7 +28,8 @@ class Progress:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._start = say, time.monotonic()
-        self._ended = self._total = 0
+        self._seen: set[str] = set()
+        self._total = "?"
         self.failed: list[str] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
@@ -37,9 +38,10 @@ class Progress:
     def read(self, line: str) -> None:
         """Takes notice of one line of `meson test`."""
         match = ENDED.match(line)
-        if not match or int(match[1]) <= self._ended:  # Meson tells of failures once more at the end
+        if not match or match[1] in self._seen:  # Meson tells of failures once more at the end
             return
-        self._ended, self._total = int(match[1]), int(match[2])
+        self._seen.add(match[1])
+        self._total = match[2]
         if match[4] not in GOOD:
             name = match[3].split(" / ")[-1]
             self.failed.append(name)
@@ -55,7 +57,7 @@ class Progress:
         while not self._over.wait(PROGRESS_S):
             bad = f", {len(self.failed)} failed" if self.failed else ""
             seconds = time.monotonic() - self._start
-            self._say(f"testing, {self._ended} of {self._total or '?'}{bad} ({seconds:.0f} s)")
+            self._say(f"testing, {len(self._seen)} of {self._total}{bad} ({seconds:.0f} s)")
 
 
 def say(text: str) -> None:
@@ -146,8 +148,9 @@ def main() -> int:
     chosen = catalog.chosen(known, options.words)
     # Half of the tests always wait; and those with bounds of their own say more than Meson when one is passed.
     jobs = 1 if options.verbose else len(os.sched_getaffinity(0)) + 2
-    times = max(1, int(os.environ.get("DSC_TEST_REPETITIONS") or 100) // 100)
-    meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", str(2 * times)]
+    times = int(os.environ.get("DSC_TEST_REPETITIONS") or 100) // 100
+    patience = 2 if times <= 1 else 10 * times  # at ten times and more some tests try everything
+    meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", str(patience)]
     if options.verbose:
         folder = str(options.folder)
         return subprocess.call(["meson", "test", "-C", folder, "--no-rebuild", "-v", "--logbase", "testlog", *meson_words, *[t.name for t in chosen]])

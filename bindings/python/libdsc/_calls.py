@@ -156,8 +156,7 @@ class Calls:
         if not self._handle and code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the communicator was closed or finalized"
         details = self._details(code, text) | {"op": op}
-        if text.endswith("aborted the communicator"):
-            _interrupt.let_own_signal_come()
+        _interrupt.let_own_signal_come_after(text)
         if code == Result.ERR_MISMATCH and self._refused is not None and self._refused[0] == self._completed():
             text += f"; before it, this rank refused a call that others may have made: {self._refused[1]}"
         if code in REMEMBERED and self._handle:

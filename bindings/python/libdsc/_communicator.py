@@ -446,8 +446,7 @@ class Communicator(SequenceHeads, Experts):
             return
         text = last_message()
         details = self._details(code, text) | {"op": op_name(function)}
-        if text.endswith("aborted the communicator"):
-            _interrupt.let_own_signal_come()
+        _interrupt.let_own_signal_come_after(text)
         raise errors.from_code(code, text, **details)
 
     def empty(self, shape: Union[int, Sequence[int]], dtype: Any = "float32") -> Any:

@@ -139,6 +139,12 @@ def let_own_signal_come() -> None:
         time.sleep(AFTER_PEERS_ABORT_S)  # ended by KeyboardInterrupt
 
 
+def let_own_signal_come_after(text: str) -> None:
+    """As let_own_signal_come(), if the text of a failure says that another rank has aborted."""
+    if text.endswith("aborted the communicator"):
+        let_own_signal_come()
+
+
 def _forget() -> None:
     """A child made by fork() has the parent's pipe and not its thread."""
     global _read_end, _write_end, _reading, _stop, _main_thread

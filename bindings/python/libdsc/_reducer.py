@@ -368,8 +368,7 @@ class BucketReducer(ReducerFeatures):
             raise shown(error)
 
     def _finish(self, place: Optional[int]) -> None:
-        """Ends the iteration, if that succeeds. After a failure nobody here knows whether it is over, and the library may
-        write its arrays in a later call: begin() tells."""
+        """Ends the iteration, if that succeeds. After a failure a later call may still write its arrays, until begin()."""
         iteration = self._iteration  # keeps its arrays alive during the call, even if another thread closes the reducer
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         if code < 0:

@@ -127,8 +127,8 @@ class Work:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            if str(self._failure).endswith("aborted the communicator"):
-                _interrupt.let_own_signal_come()
+            if not self._comm._failure_told:  # once, and not for each of many works
+                _interrupt.let_own_signal_come_after(str(self._failure))
             self._told = True
             _note_told(self._failure, self._comm)
             raise self._failure.with_traceback(None)

@@ -17,8 +17,8 @@ extern "C" {
 
 /** @brief A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
  * valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
- * dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. What is in it is the hook's until the work
- * of its last step is done. */
+ * dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
+ * work of its last step is done. */
 typedef struct dsc_bucket {
   size_t struct_size; /**< size of this struct as the library compiled it */
   dsc_comm_t* comm; /**< the reducer's group: the hook's operations go here, in the order of its calls; valid

@@ -47,7 +47,7 @@ DSC_API dsc_result_t dsc_mem_retain(const void* address, void** memory);
  * @brief Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
  * @param[in] memory start of the memory; NULL does nothing
  *
- * No operation of this rank may be using it; on a device, also none that stands on a stream. Collective: no.
+ * No operation of this rank may still use it, including those queued on a stream. Collective: no.
  * Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory; DSC_ERR_FORKED
  * @since 0.1
