@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Configures the project as packagers do: each option disabled, all of them disabled, all of them required, and on machines that lack
-one of the optional dependencies. Configuring is all that happens here, which is where each of these failed before."""
+"""Configures the project as packagers do: without options, with all of them disabled or required, and on a machine that lacks every
+optional dependency. Ten times the usual repetitions (./dev test all) try each option and each dependency by itself, too. Configuring is
+all that happens here, which is where each of these failed before."""
 
 from __future__ import annotations
 
@@ -15,6 +16,11 @@ import sys
 import tempfile
 
 SOURCE = pathlib.Path(sys.argv[1])
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from repetitions import repetitions  # noqa: E402
+
+EACH_BY_ITSELF = repetitions(1, least=1) >= 10
+CHECKS = ("tests", "bench")  # options that need what others may have disabled
 
 # The files that make each dependency be found, and for programs their names. Files are hidden in a mount namespace, so that Meson sees
 # what it would see on a machine without them.
@@ -49,13 +55,15 @@ def machines() -> dict[str, tuple[list[str], list[str]]]:
     """For each machine by its name: words for meson, files that it lacks."""
     disabled = [f"-D{name}=disabled" for name in options()]
     automatic = [f"-D{name}=auto" for name in options()]
-    tried: dict[str, tuple[list[str], list[str]]] = {"no option": ([], []), "all options auto": (automatic, [])}
-    tried |= {word: ([*automatic, word], []) for word in disabled}
-    tried["all options disabled"] = disabled, []
+    tried: dict[str, tuple[list[str], list[str]]] = {"no option": ([], []), "all options disabled": (disabled, [])}
+    tried["all but tests disabled"] = [*disabled, *(f"-D{name}=auto" for name in CHECKS)], []
     tried["--auto-features=enabled"] = ["--auto-features=enabled", *([] if newest_nvcc() else ["-Dcuda=disabled"])], []
     hidden = {name: files_of(name) for name in [*FILES, *PROGRAMS]}
-    tried |= {f"without {name}": (automatic, files) for name, files in hidden.items()}
-    tried["without any of them"] = automatic, sorted({file for files in hidden.values() for file in files})
+    tried["without any dependency"] = automatic, sorted({file for files in hidden.values() for file in files})
+    if EACH_BY_ITSELF:
+        tried["all options auto"] = automatic, []
+        tried |= {word: ([*automatic, word], []) for word in disabled}
+        tried |= {f"without {name}": (automatic, files) for name, files in hidden.items()}
     return tried
 
 

@@ -227,23 +227,24 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   const extent_t from = extent_of(m, false), to = extent_of(m, true);
   const size_t element = element_bytes(m->dtype), in_bytes = count_of(m, &from) * element;
   const size_t out_bytes = count_of(m, &to) * element;
-  CHECK(self, in_bytes + GUARD_BYTES <= rooms->bytes && out_bytes + GUARD_BYTES <= rooms->bytes);
-  char *in = malloc(rooms->bytes), *out = malloc(rooms->bytes), *wanted = malloc(rooms->bytes);
-  memset(in, GUARD, rooms->bytes);
-  memset(out, GUARD, rooms->bytes);
-  memset(wanted, GUARD, rooms->bytes);
+  const size_t in_all = in_bytes + GUARD_BYTES, out_all = out_bytes + GUARD_BYTES;
+  CHECK(self, in_all <= rooms->bytes && out_all <= rooms->bytes);
+  char *in = malloc(in_all), *out = malloc(out_all), *wanted = malloc(out_all);
+  memset(in, GUARD, in_all);
+  memset(out, GUARD, out_all);
+  memset(wanted, GUARD, out_all);
   fill(m, in, &from, false);
   fill(m, wanted, &to, true);
   const bool on_device = m->memory == DEVICE;
   if (on_device)
-    CHECK(self, gpu_upload(rooms->in, in, rooms->bytes) && gpu_upload(rooms->out, out, rooms->bytes));
-  if (!on_device) memcpy(rooms->in, in, rooms->bytes), memcpy(rooms->out, out, rooms->bytes);
+    CHECK(self, gpu_upload(rooms->in, in, in_all) && gpu_upload(rooms->out, out, out_all));
+  if (!on_device) memcpy(rooms->in, in, in_all), memcpy(rooms->out, out, out_all);
   dsc_work_t* work = NULL;
   CHECK_OK(self, call(m, rooms->in, rooms->out, m->async ? &work : NULL));
   PASS_ON(finish(self, m, work));
-  if (on_device) CHECK(self, gpu_download(out, rooms->out, rooms->bytes));
-  if (!on_device) memcpy(out, rooms->out, rooms->bytes);
-  if (memcmp(out, wanted, out_bytes + GUARD_BYTES) != 0)
+  if (on_device) CHECK(self, gpu_download(out, rooms->out, out_all));
+  if (!on_device) memcpy(out, rooms->out, out_all);
+  if (memcmp(out, wanted, out_all) != 0)
     FAIL(self, "mapping %d, direction %d, [%zu x %zu, %zu, %zu]%s, %s, %s memory: other elements", m->mapping,
          m->direction, m->shape.first, m->shape.between, m->shape.dim, m->shape.inner,
          m->shape.uneven ? " uneven" : "", dsc_dtype_name(m->dtype), kNames[m->memory]);
@@ -344,20 +345,21 @@ static int check_chunks(rank_t* self, const mapping_t* m, const rooms_t* rooms, 
   const extent_t from = extent_of(m, false), to = extent_of(m, true);
   const size_t in_bytes = count_of(m, &from) * element_bytes(m->dtype);
   const size_t out_bytes = count_of(m, &to) * element_bytes(m->dtype);
-  CHECK(self, in_bytes + GUARD_BYTES <= rooms->bytes && out_bytes + GUARD_BYTES <= rooms->bytes);
-  char *in = malloc(in_bytes), *out = malloc(rooms->bytes), *wanted = malloc(rooms->bytes);
-  memset(out, GUARD, rooms->bytes);
-  memset(wanted, GUARD, rooms->bytes);
+  const size_t out_all = out_bytes + GUARD_BYTES;
+  CHECK(self, in_bytes <= rooms->bytes && out_all <= rooms->bytes);
+  char *in = malloc(in_bytes), *out = malloc(out_all), *wanted = malloc(out_all);
+  memset(out, GUARD, out_all);
+  memset(wanted, GUARD, out_all);
   fill(m, in, &from, false);
   fill(m, wanted, &to, true);
   const bool on_device = m->memory == DEVICE;
   if (on_device)
-    CHECK(self, gpu_upload(rooms->in, in, in_bytes) && gpu_upload(rooms->out, out, rooms->bytes));
-  if (!on_device) memcpy(rooms->in, in, in_bytes), memcpy(rooms->out, out, rooms->bytes);
+    CHECK(self, gpu_upload(rooms->in, in, in_bytes) && gpu_upload(rooms->out, out, out_all));
+  if (!on_device) memcpy(rooms->in, in, in_bytes), memcpy(rooms->out, out, out_all);
   PASS_ON(take_chunks(self, m, rooms->in, rooms->out, chunks));
-  if (on_device) CHECK(self, gpu_download(out, rooms->out, rooms->bytes));
-  if (!on_device) memcpy(out, rooms->out, rooms->bytes);
-  if (memcmp(out, wanted, out_bytes + GUARD_BYTES) != 0)
+  if (on_device) CHECK(self, gpu_download(out, rooms->out, out_all));
+  if (!on_device) memcpy(out, rooms->out, out_all);
+  if (memcmp(out, wanted, out_all) != 0)
     FAIL(self, "mapping %d, direction %d, [%zu, %zu, %zu] in %zu chunks, %s memory: other elements",
          m->mapping, m->direction, m->shape.first, m->shape.dim, m->shape.inner, chunks, kNames[m->memory]);
   free(in), free(out), free(wanted);

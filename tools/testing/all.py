@@ -20,7 +20,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / "build/all"
 FUZZ_S = 5 * 60  # of one target
 PROGRESS_S = 60
-LONG = {"DSC_TEST_REPETITIONS": "1000"}  # per cent of the usual counts
+LONG = {"DSC_TEST_REPETITIONS": "5000"}  # per cent of the usual counts
 
 
 def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
@@ -38,6 +38,7 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
     targets = re.findall(r"^void fuzz_(\w+)\(", (PROJECT / "tests/fuzz/fuzz.hpp").read_text(), re.MULTILINE)
     found |= {f"fuzz-{target}": (["./dev", "fuzz", target, "--seconds", str(FUZZ_S)], {}) for target in sorted(targets)}
     found["faults"] = ["./dev", "test", "-v", "fault"], LONG
+    found["configure"] = ["./dev", "test", "-v", "configure"], LONG
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import ctypes
 import os
@@ -196,6 +195,8 @@ class Work:
             if self._completed:
                 return
             descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
+        import asyncio  # who awaits has it already; for all others it would be a third of the time of `import libdsc`
+
         loop = asyncio.get_running_loop()
         readable: asyncio.Future[None] = loop.create_future()
 
@@ -214,6 +215,8 @@ class Work:
 
     async def _until_driven(self) -> None:
         """Without a thread of the library the loop's own turns move the operations."""
+        import asyncio
+
         delay = 0.0
         while not self.test():
             await asyncio.sleep(delay)
