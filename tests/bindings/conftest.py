@@ -1,18 +1,31 @@
 """What the tests of the Python package share."""
 
+import functools
+import multiprocessing
 import os
 import pathlib
 
 import pytest
 
+import libdsc as dsc
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Where it matters that an interpreter is new: what it loads, prints and imports.
+FRESH = ("test_spawn", "test_device_libraries", "test_tracebacks")
+
+multiprocessing.set_forkserver_preload(["numpy", "pytest", "libdsc"])
+
+
+@pytest.fixture(autouse=True)
+def ranks_start_fast(request, monkeypatch):
+    """Ranks come from a server that has imported what all tests need. That takes most of the time of a short test."""
+    if request.module.__name__ not in FRESH:
+        monkeypatch.setattr(dsc, "spawn", functools.partial(dsc.spawn, start_method="forkserver"))
 
 
 @pytest.fixture(scope="session")
 def world():
     """A world of one rank, whatever the environment of the test run says."""
-    import libdsc as dsc
-
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         os.environ.pop(name, None)
     world = dsc.init_distributed(rank=0, world_size=1, job_id=f"one-rank-{os.getpid()}")

@@ -11,15 +11,21 @@ import pytest
 import libdsc as dsc
 
 SECONDS = 60
+either_way = pytest.mark.parametrize("method", ["spawn", "forkserver"])
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def describes(rank, text):
-    return rank, text, [os.environ[name] for name in NAMES], os.environ["DSC_JOB_ID"], os.getpid()
+    return rank, text, [os.environ[name] for name in NAMES], os.environ["DSC_JOB_ID"], os.getpid(), os.environ.get("TEST_METHOD")
 
 
-def test_results_and_environment():
-    results = dsc.spawn(describes, 3, ("hello",), timeout=SECONDS)
+@either_way
+def test_results_and_environment(method, monkeypatch):
+    monkeypatch.setenv("TEST_METHOD", "before")
+    dsc.spawn(print, 1, start_method=method)
+    monkeypatch.setenv("TEST_METHOD", method)  # also where a server with another has run since
+    results = dsc.spawn(describes, 3, ("hello",), timeout=SECONDS, start_method=method)
+    assert all(result[5] == method for result in results)
     assert [result[:3] for result in results] == [
         (rank, "hello", [str(rank), "3", str(rank), "3"]) for rank in range(3)
     ]
@@ -41,10 +47,11 @@ def fails(rank, folder):
     time.sleep(60)
 
 
-def test_an_exception_ends_all(tmp_path):
+@either_way
+def test_an_exception_ends_all(tmp_path, method):
     started = time.monotonic()
     with pytest.raises(KeyError, match="lost") as caught:
-        dsc.spawn(fails, 3, (tmp_path,), timeout=SECONDS)
+        dsc.spawn(fails, 3, (tmp_path,), timeout=SECONDS, start_method=method)
     assert time.monotonic() - started < 30
     cause = caught.value.__cause__
     assert isinstance(cause, dsc.SpawnError) and cause.rank == 1
@@ -82,9 +89,10 @@ def kills_itself(rank):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_is_reported():
+@either_way
+def test_a_killed_process_is_reported(method):
     with pytest.raises(dsc.SpawnError, match="rank 0 was ended by SIGKILL"):
-        dsc.spawn(kills_itself, 1, timeout=SECONDS)
+        dsc.spawn(kills_itself, 1, timeout=SECONDS, start_method=method)
 
 
 def sleeps(rank):
@@ -94,6 +102,11 @@ def sleeps(rank):
 def test_time_out():
     with pytest.raises(TimeoutError, match=r"ranks \[0, 1\] did not end within 0.5 s"):
         dsc.spawn(sleeps, 2, timeout=0.5)
+
+
+def test_a_wrong_start_method():
+    with pytest.raises(ValueError, match='start_method is one of "spawn", "forkserver"; got \'fork\''):
+        dsc.spawn(sleeps, 1, start_method="fork")
 
 
 def test_wrong_number():
@@ -117,10 +130,11 @@ dsc.spawn(main, 3)
 """
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path):
+@either_way
+def test_a_script_without_a_guard_is_told_so(tmp_path, method):
     """Each process would make processes in turn."""
     script = tmp_path / "unguarded.py"
-    script.write_text(UNGUARDED)
+    script.write_text(UNGUARDED.replace("main, 3", f"main, 3, start_method={method!r}"))
     said, code = run(str(script))
     assert code == 1 and said.count("Traceback") == 1, said
     assert "SpawnError: rank " in said and 'under `if __name__ == "__main__":`' in said
