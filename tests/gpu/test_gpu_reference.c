@@ -43,8 +43,8 @@ static bool takes_turns(const arena_t* arena) {
   return gpu_is_real() && gpu_count(&why) < arena->size;
 }
 
-/* Nothing, one, odd, a large odd one that no kernel's step divides, and a MiB, plain; of a fake, whose kernels
- * run on the processor, a quarter of one. Odd and a MiB where time is short. */
+/* Nothing, one, odd, a large odd one that no kernel's step divides, and a MiB, plain; of a fake, whose
+ * kernels run on the processor, a quarter of one. Odd and a MiB where time is short. */
 static int check_sizes(const arena_t* arena, operation_t operation) {
   const size_t bytes = element_bytes(operation.dtype);
   const size_t most = gpu_is_real() ? MOST : MOST / 4;

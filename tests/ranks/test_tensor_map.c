@@ -236,8 +236,7 @@ static int check_mapping(rank_t* self, const mapping_t* m, const rooms_t* rooms)
   fill(m, in, &from, false);
   fill(m, wanted, &to, true);
   const bool on_device = m->memory == DEVICE;
-  if (on_device)
-    CHECK(self, gpu_upload(rooms->in, in, in_all) && gpu_upload(rooms->out, out, out_all));
+  if (on_device) CHECK(self, gpu_upload(rooms->in, in, in_all) && gpu_upload(rooms->out, out, out_all));
   if (!on_device) memcpy(rooms->in, in, in_all), memcpy(rooms->out, out, out_all);
   dsc_work_t* work = NULL;
   CHECK_OK(self, call(m, rooms->in, rooms->out, m->async ? &work : NULL));
@@ -353,8 +352,7 @@ static int check_chunks(rank_t* self, const mapping_t* m, const rooms_t* rooms, 
   fill(m, in, &from, false);
   fill(m, wanted, &to, true);
   const bool on_device = m->memory == DEVICE;
-  if (on_device)
-    CHECK(self, gpu_upload(rooms->in, in, in_bytes) && gpu_upload(rooms->out, out, out_all));
+  if (on_device) CHECK(self, gpu_upload(rooms->in, in, in_bytes) && gpu_upload(rooms->out, out, out_all));
   if (!on_device) memcpy(rooms->in, in, in_bytes), memcpy(rooms->out, out, out_all);
   PASS_ON(take_chunks(self, m, rooms->in, rooms->out, chunks));
   if (on_device) CHECK(self, gpu_download(out, rooms->out, out_all));

@@ -40,7 +40,8 @@ DSC_HD Unit load(const char* from) {
 #ifdef __CUDA_ARCH__
   return *reinterpret_cast<const Unit*>(from);
 #else
-  if (number(from) % alignof(Unit) != 0) __builtin_trap();  // a GPU would stop with a misaligned-address error
+  if (number(from) % alignof(Unit) != 0)
+    __builtin_trap();  // a GPU would stop with a misaligned-address error
   Unit unit;
   std::memcpy(&unit, from, sizeof unit);
   return unit;
