@@ -10,8 +10,8 @@ import pytest
 import libdsc as dsc
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Where it matters that an interpreter is new: what it loads, prints and imports.
-FRESH = ("test_spawn", "test_device_libraries", "test_tracebacks")
+# Where it matters that an interpreter is new: what it loads, prints and imports, and that who is killed waits for its parent.
+FRESH = ("test_spawn", "test_device_libraries", "test_tracebacks", "_kills")
 
 multiprocessing.set_forkserver_preload(["numpy", "pytest", "libdsc"])
 
@@ -19,7 +19,7 @@ multiprocessing.set_forkserver_preload(["numpy", "pytest", "libdsc"])
 @pytest.fixture(autouse=True)
 def ranks_start_fast(request, monkeypatch):
     """Ranks come from a server that has imported what all tests need. That takes most of the time of a short test."""
-    if request.module.__name__ not in FRESH:
+    if not request.module.__name__.endswith(FRESH):
         monkeypatch.setattr(dsc, "spawn", functools.partial(dsc.spawn, start_method="forkserver"))
 
 

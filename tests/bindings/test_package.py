@@ -45,7 +45,7 @@ def empty(tmp_path):
 
 
 def clean_environment():
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONPYCACHEPREFIX")}
 
 
 def test_install(source, empty, tmp_path):

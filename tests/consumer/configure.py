@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Configures the project as packagers do: without options, with all of them disabled or required, and on a machine that lacks every
-optional dependency. Ten times the usual repetitions (./dev test all) try each option and each dependency by itself, too. Configuring is
+optional dependency. From ten times the usual repetitions on, as in ./dev test all, it tries each option and each dependency by itself, too. Configuring is
 all that happens here, which is where each of these failed before."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ sys.path.insert(0, str(SOURCE / "tests/support"))
 from repetitions import repetitions  # noqa: E402
 
 EACH_BY_ITSELF = repetitions(1, least=1) >= 10
-CHECKS = ("tests", "bench")  # options that need what others may have disabled
+CHECKS = ("tests", "bench")  # they use what other options have disabled
 
 # The files that make each dependency be found, and for programs their names. Files are hidden in a mount namespace, so that Meson sees
 # what it would see on a machine without them.
@@ -56,7 +56,7 @@ def machines() -> dict[str, tuple[list[str], list[str]]]:
     disabled = [f"-D{name}=disabled" for name in options()]
     automatic = [f"-D{name}=auto" for name in options()]
     tried: dict[str, tuple[list[str], list[str]]] = {"no option": ([], []), "all options disabled": (disabled, [])}
-    tried["all but tests disabled"] = [*disabled, *(f"-D{name}=auto" for name in CHECKS)], []
+    tried["all but tests and benchmarks disabled"] = [*disabled, *(f"-D{name}=auto" for name in CHECKS)], []
     tried["--auto-features=enabled"] = ["--auto-features=enabled", *([] if newest_nvcc() else ["-Dcuda=disabled"])], []
     hidden = {name: files_of(name) for name in [*FILES, *PROGRAMS]}
     tried["without any dependency"] = automatic, sorted({file for files in hidden.values() for file in files})

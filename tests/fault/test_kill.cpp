@@ -146,7 +146,7 @@ void kill_ranks(Sweep& sweep, bool live_child) {
 }
 
 void test_killed_rank_is_named(void**) {
-  Sweep sweep("kills", 400, {.least = 20});
+  Sweep sweep("kills", at_length() ? 1000 : 400, {.least = 20});
   kill_ranks(sweep, false);
 }
 

@@ -20,7 +20,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / "build/all"
 FUZZ_S = 5 * 60  # of one target
 PROGRESS_S = 60
-LONG = {"DSC_TEST_REPETITIONS": "5000"}  # per cent of the usual counts
+LONG = {"DSC_TEST_REPETITIONS": "1000"}  # per cent of the usual counts
 
 
 def stages() -> dict[str, tuple[list[str], dict[str, str]]]:

@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from libdsc._arguments import Seconds, integer, seconds_of
 
+START_METHODS = ("spawn", "forkserver")
 END_S = 5.0
 NAME = "libdsc rank"  # of the processes, before their number
 EXIT_UNGUARDED = 113  # of a process that came to spawn() while it was importing the script
@@ -37,9 +38,6 @@ class SpawnError(RuntimeError):
         self.rank = rank
 
 
-START_METHODS = ("spawn", "forkserver")
-
-
 def spawn(
     fn: Callable[..., Any], n: int, args: Sequence[Any] = (), timeout: Optional[Seconds] = None, start_method: str = "spawn"
 ) -> list[Any]:
@@ -58,7 +56,10 @@ def spawn(
         timeout: seconds until all are ended and TimeoutError is raised.
         start_method: "spawn" starts an interpreter for each process. "forkserver" makes them from a server of
             multiprocessing, which has imported what multiprocessing.set_forkserver_preload() names; later calls
-            start in a fraction of the time. Such processes print to where the first call printed.
+            start in a fraction of the time. fn sees the caller's environment. What the server has imported does
+            not: it has the environment, the limits and the output of the moment when the server was started.
+            Random generators that it has made, such as numpy's own, go on from one state in all processes, so
+            seed them by rank.
     """
     if integer("n", n) < 1:
         raise ValueError(f"n is the number of processes, 1 or more; got {n}")
@@ -72,7 +73,7 @@ def spawn(
     context: Any = multiprocessing.get_context(start_method)
     job_id = f"spawn-{os.getpid()}-{time.monotonic_ns()}"
     call = _pickle((fn, tuple(args)))
-    inherited = dict(os.environ)  # a server's own may be older
+    inherited = dict(os.environ) if start_method == "forkserver" else None  # the server's own may be older
     processes: list[Any] = []
     pipes: list[Any] = []
     succeeded = False
@@ -80,7 +81,7 @@ def spawn(
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(rank, n, job_id, call, theirs, inherited), name=f"{NAME} {rank}")
-            process.start()
+            _start(process)
             theirs.close()
             processes.append(process)
             pipes.append(ours)
@@ -89,6 +90,13 @@ def spawn(
         return results
     finally:
         _end(processes, END_S if succeeded else 0.0)
+
+
+def _start(process: Any) -> None:
+    try:
+        process.start()
+    except (EOFError, ConnectionError) as error:  # newer fork servers import the script themselves
+        raise RuntimeError("the fork server of multiprocessing ended: " + UNGUARDED) from error
 
 
 def is_importing_script() -> bool:
@@ -108,7 +116,8 @@ def _expect_guarded() -> None:
     if not is_importing_script():
         return
     if multiprocessing.current_process().name.startswith(NAME):
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         os._exit(EXIT_UNGUARDED)  # a child of a fork server gives any other exit another code
     raise RuntimeError("spawn() is called while a process of multiprocessing imports the script: " + UNGUARDED)
 
@@ -137,10 +146,11 @@ def _not_carried(error: Exception, by_value: bool) -> pickle.PicklingError:
     return pickle.PicklingError(f"fn and args cannot be carried to other processes: {error}{advice}")
 
 
-def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: dict[str, str]) -> None:
+def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: Optional[dict[str, str]]) -> None:
     """What each process does."""
-    os.environ.clear()
-    os.environ.update(inherited)
+    if inherited is not None:
+        os.environ.clear()
+        os.environ.update(inherited)
     numbers = {"RANK": rank, "WORLD_SIZE": n, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": n}
     os.environ.update({name: str(number) for name, number in numbers.items()}, DSC_JOB_ID=job_id)
     try:

@@ -34,14 +34,19 @@ struct alignas(sizeof(Stored) * kElements) Pack {
 
 DSC_HD inline uint64_t number(const char* address) { return reinterpret_cast<uint64_t>(address); }
 
+// A GPU would stop with a misaligned-address error.
+template <class Unit>
+DSC_HD void expect_aligned(const char* address) {
+  if (number(address) % alignof(Unit) != 0) __builtin_trap();
+}
+
 // load() and store() require an address aligned to the unit.
 template <class Unit>
 DSC_HD Unit load(const char* from) {
 #ifdef __CUDA_ARCH__
   return *reinterpret_cast<const Unit*>(from);
 #else
-  if (number(from) % alignof(Unit) != 0)
-    __builtin_trap();  // a GPU would stop with a misaligned-address error
+  expect_aligned<Unit>(from);
   Unit unit;
   std::memcpy(&unit, from, sizeof unit);
   return unit;
@@ -53,7 +58,7 @@ DSC_HD void store(char* to, Unit unit) {
 #ifdef __CUDA_ARCH__
   *reinterpret_cast<Unit*>(to) = unit;
 #else
-  if (number(to) % alignof(Unit) != 0) __builtin_trap();
+  expect_aligned<Unit>(to);
   std::memcpy(to, &unit, sizeof unit);
 #endif
 }
