@@ -22,7 +22,7 @@ def describes(rank, text):
 @either_way
 def test_results_and_environment(method, monkeypatch):
     monkeypatch.setenv("TEST_METHOD", "before")
-    dsc.spawn(print, 1, start_method=method)
+    dsc.spawn(print, 1, timeout=SECONDS, start_method=method)
     monkeypatch.setenv("TEST_METHOD", method)  # also where a server with another has run since
     results = dsc.spawn(describes, 3, ("hello",), timeout=SECONDS, start_method=method)
     assert all(result[5] == method for result in results)
@@ -137,7 +137,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path, method):
     script.write_text(UNGUARDED.replace("main, 3", f"main, 3, start_method={method!r}"))
     said, code = run(str(script))
     assert code == 1 and 'under `if __name__ == "__main__":`' in said, said
-    assert said.count("Traceback") == 1 and "SpawnError: rank " in said or "RuntimeError: the fork server of multiprocessing ended: " in said
+    assert said.count("Traceback") == 1 and "SpawnError: rank " in said or "RuntimeError: the fork server of multiprocessing ended; " in said
     assert "bootstrapping" not in said
 
 

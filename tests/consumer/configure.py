@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Configures the project as packagers do: without options, with all of them disabled or required, and on a machine that lacks every
-optional dependency. From ten times the usual repetitions on, as in ./dev test all, it tries each option and each dependency by itself, too. Configuring is
-all that happens here, which is where each of these failed before."""
+"""Configures the project as packagers do: without options, with all of them disabled or required, and on a machine that
+lacks every optional dependency. From ten times the usual repetitions on, as in ./dev test all, it tries each option and
+each dependency by itself, too. Configuring is all that happens here, which is where each of these failed before."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def spawn(
         for rank in range(n):
             ours, theirs = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(rank, n, job_id, call, theirs, inherited), name=f"{NAME} {rank}")
-            _start(process)
+            _start(process, start_method)
             theirs.close()
             processes.append(process)
             pipes.append(ours)
@@ -92,11 +92,13 @@ def spawn(
         _end(processes, END_S if succeeded else 0.0)
 
 
-def _start(process: Any) -> None:
+def _start(process: Any, start_method: str) -> None:
     try:
         process.start()
     except (EOFError, ConnectionError) as error:  # newer fork servers import the script themselves
-        raise RuntimeError("the fork server of multiprocessing ended: " + UNGUARDED) from error
+        if start_method == "spawn":
+            raise
+        raise RuntimeError("the fork server of multiprocessing ended; it does so where spawn() is called while it imports the script: " + UNGUARDED) from error
 
 
 def is_importing_script() -> bool:

@@ -195,7 +195,7 @@ class Work:
             if self._completed:
                 return
             descriptor = os.dup(self.fileno())  # a loop knows one reader per descriptor, and several may await
-        import asyncio  # who awaits has it already; for all others it would be a third of the time of `import libdsc`
+        import asyncio  # who awaits has it already; for all others it would only make `import libdsc` slower
 
         loop = asyncio.get_running_loop()
         readable: asyncio.Future[None] = loop.create_future()
