@@ -98,7 +98,8 @@ def _start(process: Any, start_method: str) -> None:
     except (EOFError, ConnectionError) as error:  # newer fork servers import the script themselves
         if start_method == "spawn":
             raise
-        raise RuntimeError("the fork server of multiprocessing ended; it does so where spawn() is called while it imports the script: " + UNGUARDED) from error
+        ended = "the fork server of multiprocessing ended; it does so where spawn() is called while it imports the script: "
+        raise RuntimeError(ended + UNGUARDED) from error
 
 
 def is_importing_script() -> bool:
