@@ -75,9 +75,11 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   take(known);
 }
 
-// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels.
+// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. The cause may be
+// that of another group, such as the one of a reducer's parts.
 void HierEngine::take(const Failure& cause) noexcept {
   Failure kept = cause;
+  kept.set_group(id(), name());
   kept.ranks.bound_to(size());
   kept.revoked = true;
   kept.has_user_ranks = true;
