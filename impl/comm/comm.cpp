@@ -216,7 +216,7 @@ std::vector<OpStats> Comm::stats() const {
 }
 
 std::string Comm::trace(const char* reason) const {
-  return trace_text(state_.world(), state_.world().groups(), reason);
+  return trace_text(state_.world(), state_.world().records(), reason);
 }
 
 void Comm::trace_iterations(const std::shared_ptr<const IterationSource>& source) {

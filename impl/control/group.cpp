@@ -59,7 +59,7 @@ Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
       tuning_(world->tuning_of(size_)),
       geometry_(size_, tuning_),
       small_block_(largest_small_block(tuning_, static_cast<size_t>(size_))),
-      recorder_(world->trace_entries()) {
+      recorder_(std::make_shared<Recorder>(world->trace_entries())) {
   const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
   rank_ = static_cast<int>(self - world_ranks_.begin());
 }
@@ -210,6 +210,13 @@ std::vector<int32_t> Group::shown_ranks(std::vector<int32_t> members) const {
 WholeGroup Group::between_hosts() const {
   const MutexLock lock(whole_mutex_);
   return between_hosts_;
+}
+
+GroupRecord Group::record() const {
+  if (is_part()) return {between_hosts(), on_devices(), recorder_};
+  WholeGroup own{id_, name_, {}};
+  for (const int32_t rank : world_ranks_) own.global_ranks.push_back(world_->global_rank(rank));
+  return {std::move(own), on_devices(), recorder_};
 }
 
 void Group::look_at_failure() noexcept {

@@ -12,22 +12,13 @@
 #include "base/mutex.hpp"
 #include "control/call.hpp"
 #include "control/layout.hpp"
-#include "control/recorder.hpp"
+#include "control/group_record.hpp"
 #include "control/shared_record.hpp"
 #include "control/world.hpp"
 
 namespace dsc {
 
 inline constexpr uint64_t kWorldId = 0;
-
-// A larger communicator to which this host's group belongs: one over several hosts, or the one for operations
-// on devices.
-struct WholeGroup {
-  uint64_t id = 0;
-  std::string name;
-  std::vector<int32_t> global_ranks;  // empty if there is no such communicator
-  std::vector<int32_t> members = {};  // between hosts: rank there of each member of this group
-};
 
 // A group of ranks of one host, as one of its members sees it.
 class Group : public std::enable_shared_from_this<Group> {
@@ -183,7 +174,8 @@ class Group : public std::enable_shared_from_this<Group> {
   FixedText<160> describe_departure(int member) const noexcept;
   bool has_left(int member) const noexcept { return state(member).left.load(std::memory_order_acquire) != 0; }
 
-  Recorder& recorder() noexcept { return recorder_; }
+  Recorder& recorder() noexcept { return *recorder_; }
+  GroupRecord record() const;  // any thread
 
   // Sets the communicator that runs this group's operations on devices, for the trace. Any thread.
   void bind_to_devices(WholeGroup whole);
@@ -271,7 +263,7 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t epoch_ = 0;
   int arrived_upto_ = 0;  // members below this index have arrived at epoch_
 
-  Recorder recorder_;
+  const std::shared_ptr<Recorder> recorder_;
   Mutex finalize_mutex_;
   std::function<void()> finalize_handler_ DSC_GUARDED_BY(finalize_mutex_);
 

@@ -11,9 +11,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
-#include "control/group.hpp"
 #include "control/iteration_source.hpp"
-#include "control/recorder.hpp"
 #include "control/world.hpp"
 #include "dtype/dtype.hpp"
 
@@ -58,27 +56,15 @@ struct GroupNames {
   std::string key, text;
 };
 
-// Returns the communicator whose operations this group records for host memory: the group itself, or one over
-// several hosts.
-WholeGroup host_group_of(const Group& group) {
-  if (group.is_part()) return group.between_hosts();
-  WholeGroup own{group.id(), group.name(), {}};
-  for (const int32_t rank : group.local_ranks()) own.global_ranks.push_back(group.world().global_rank(rank));
-  return own;
-}
-
 // A group appears twice if it has operations on devices, because these have their own numbers.
 struct ShownGroup {
-  explicit ShownGroup(Group& group)
-      : group(&group),
-        host(host_group_of(group)),
-        devices(group.on_devices()),
-        on_host{std::to_string(host.id), host.name},
-        on_devices{std::to_string(devices.id) + ":devices", devices.name + " (devices)"} {}
-  bool has_devices() const noexcept { return !devices.global_ranks.empty(); }
+  explicit ShownGroup(const GroupRecord& record)
+      : record(&record),
+        on_host{std::to_string(record.host.id), record.host.name},
+        on_devices{std::to_string(record.devices.id) + ":devices", record.devices.name + " (devices)"} {}
+  bool has_devices() const noexcept { return !record->devices.global_ranks.empty(); }
 
-  Group* group;
-  WholeGroup host, devices;
+  const GroupRecord* record;
   GroupNames on_host, on_devices;
 };
 using Groups = std::vector<ShownGroup>;
@@ -151,14 +137,14 @@ void write_groups(JsonWriter& json, const Groups& groups) {
   json.key("pg_config");
   json.begin_object();
   for (const ShownGroup& group : groups) {
-    write_config(json, group.on_host, group.host.global_ranks);
-    if (group.has_devices()) write_config(json, group.on_devices, group.devices.global_ranks);
+    write_config(json, group.on_host, group.record->host.global_ranks);
+    if (group.has_devices()) write_config(json, group.on_devices, group.record->devices.global_ranks);
   }
   json.end_object();
   json.key("pg_status");
   json.begin_object();
   for (const ShownGroup& group : groups) {
-    const Recorder& recorder = group.group->recorder();
+    const Recorder& recorder = *group.record->recorder;
     write_status(json, group.on_host, recorder.progress(), recorder.omitted());
     if (group.has_devices())
       write_status(json, group.on_devices, recorder.progress(true), recorder.omitted(true));
@@ -298,7 +284,7 @@ void write_iteration(JsonWriter& json, const RecordedIteration& iteration, const
 std::vector<Entry> read_entries(const Groups& groups) {
   std::vector<Entry> entries;
   for (const ShownGroup& group : groups)
-    for (RecordedOperation& operation : group.group->recorder().read())
+    for (RecordedOperation& operation : group.record->recorder->read())
       entries.push_back({operation.call.on_device ? &group.on_devices : &group.on_host, operation});
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.operation.created < b.operation.created; });
@@ -307,12 +293,10 @@ std::vector<Entry> read_entries(const Groups& groups) {
 
 }  // namespace
 
-std::string trace_text(const World& world, const std::vector<std::shared_ptr<Group>>& groups,
+std::string trace_text(const World& world, const std::vector<GroupRecord>& groups,
                        const std::string& reason) {
   const Member& self = world.members()[static_cast<size_t>(world.rank())];
-  Groups shown;
-  shown.reserve(groups.size());
-  for (const auto& group : groups) shown.emplace_back(*group);
+  const Groups shown(groups.begin(), groups.end());
   const std::vector<Entry> entries = read_entries(shown);
   const Clock clock;
   JsonWriter json;

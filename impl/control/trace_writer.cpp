@@ -9,7 +9,6 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/process_guard.hpp"
-#include "control/group.hpp"
 #include "control/trace.hpp"
 #include "control/world.hpp"
 
@@ -32,7 +31,7 @@ void TraceWriter::enroll(const std::shared_ptr<World>& world) {
 }
 
 void TraceWriter::post(std::shared_ptr<World> world, std::string reason) {
-  std::vector<std::shared_ptr<Group>> groups = world->groups();
+  std::vector<GroupRecord> groups = world->records();
   {
     MutexLock lock(mutex_);
     const bool due =

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "control/group_record.hpp"
 #include "dsc/types.h"
 
 namespace dsc {
 
-class Group;
 class World;
 
 // One per process. Any thread may call it.
@@ -26,7 +26,7 @@ class TraceWriter {
   void enroll(const std::shared_ptr<World>& world);
   static void withdraw() noexcept { enrolled_.fetch_sub(1); }
 
-  // Requests that this world's trace is written soon; the world and its groups are kept alive until then.
+  // Requests that this world's trace is written soon; the world and what it has recorded are kept until then.
   void post(std::shared_ptr<World> world, std::string reason);
 
   // Requests the traces of all enrolled worlds. Async-signal-safe. Returns STATE if there is none, FORKED in
@@ -38,10 +38,10 @@ class TraceWriter {
   static void drain_at_exit();
 
  private:
-  // A trace to be written; it keeps the world and its groups alive.
+  // A trace to be written; it keeps the world alive.
   struct Job {
     std::shared_ptr<World> world;
-    std::vector<std::shared_ptr<Group>> groups;
+    std::vector<GroupRecord> groups;
     std::string reason;
   };
 

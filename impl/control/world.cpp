@@ -17,6 +17,8 @@
 namespace dsc {
 namespace {
 
+constexpr size_t kKeptRecords = 16;
+
 constexpr int64_t kReportUnresponsiveNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;
 constexpr int kEndMs = 200;  // from a process that no longer answers to the report of its end
@@ -233,6 +235,17 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
+std::vector<GroupRecord> World::records() {
+  std::vector<GroupRecord> all;
+  for (const auto& group : groups()) all.push_back(group->record());
+  MutexLock lock(groups_mutex_);
+  for (const GroupRecord& failed : failed_records_) {
+    const bool lives = std::ranges::any_of(all, [&](const auto& r) { return r.recorder == failed.recorder; });
+    if (!lives) all.push_back(failed);
+  }
+  return all;
+}
+
 void World::add_iterations(std::shared_ptr<const IterationSource> source) {
   MutexLock lock(groups_mutex_);
   std::erase_if(reducers_, is_done_with);
@@ -264,7 +277,8 @@ bool World::finalizes() noexcept {
   return finalizes_;
 }
 
-// The trace names the first failure of any group, because later ones often are its consequences.
+// The trace names the first failure of any group, because later ones often are its consequences. What a failed
+// group has recorded is kept, because its communicator may be destroyed before other groups fail.
 void World::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
@@ -272,10 +286,14 @@ void World::on_failure(const Group& group) noexcept {
     const Failure cause = group.first_cause();
     std::string reason = "error: group \"" + group.name() + "\" failed: " + cause.operation.str() +
                          (cause.operation.empty() ? "" : ": ") + cause.text.str();
+    GroupRecord record = group.record();
     {
       MutexLock lock(groups_mutex_);
       if (first_failure_.empty()) first_failure_ = std::move(reason);
       reason = first_failure_;
+      std::erase_if(failed_records_, [&](const auto& known) { return known.recorder == record.recorder; });
+      failed_records_.push_back(std::move(record));
+      if (failed_records_.size() > kKeptRecords) failed_records_.erase(failed_records_.begin());
     }
     TraceWriter::get().post(self, std::move(reason));
   });

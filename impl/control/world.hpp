@@ -12,6 +12,7 @@
 #include "base/mutex.hpp"
 #include "bootstrap/meeting.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "control/group_record.hpp"
 #include "control/iteration_source.hpp"
 #include "control/memory.hpp"
 #include "control/process.hpp"
@@ -94,6 +95,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
+  // Those of the groups, and of the latest that failed and were destroyed since.
+  std::vector<GroupRecord> records();
   // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is
   // unfinished.
   void add_iterations(std::shared_ptr<const IterationSource> source);
@@ -169,6 +172,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   mutable Mutex groups_mutex_;
   std::vector<std::weak_ptr<Group>> groups_ DSC_GUARDED_BY(groups_mutex_);
   std::vector<std::shared_ptr<const IterationSource>> reducers_ DSC_GUARDED_BY(groups_mutex_);
+  std::vector<GroupRecord> failed_records_ DSC_GUARDED_BY(groups_mutex_);  // with a folder for traces only
   bool finalizes_ DSC_GUARDED_BY(groups_mutex_) = false;
   std::string first_failure_ DSC_GUARDED_BY(groups_mutex_);  // of any group; empty if none has failed
 };
