@@ -159,7 +159,8 @@ def test_an_iteration_that_is_stuck_is_drawn(tmp_path):
     result = dscrun(ITERATIONS, tmp_path, "stuck", options=["--keep-going"], DSC_TRACE_DIR=str(tmp_path))
     assert tool.trace("iteration", tmp_path).returncode == 0, result.stderr
     titles = [text.text for text in shapes(tmp_path / "iteration.svg", "text", "iteration")]
-    assert titles == [f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)], (titles, result.stderr)
+    stuck = {f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)}  # rank 2 writes if it is there when the world fails
+    assert stuck <= set(titles), (titles, result.stderr)
     unknown = ["".join(bar.itertext()) for bar in shapes(tmp_path / "iteration.svg", "rect", "end not known")]
     assert sum("bucket 1" in text for text in unknown) == 3, (unknown, result.stderr)
 
