@@ -169,10 +169,15 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
-// The caller tells the program of the cause.
+// The caller tells the program of the cause. Its operation may be one of another group.
 void Comm::revoke(const Failure& cause) noexcept {
   state_.note_reported();
-  group_->revoke(cause);
+  Failure own = cause;
+  if (cause.group != id()) {
+    own.operation = {};
+    own.sequence = 0;
+  }
+  group_->revoke(own);
   if (device_) device_->give_up();
 }
 

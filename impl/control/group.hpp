@@ -11,8 +11,8 @@
 #include "base/error.hpp"
 #include "base/mutex.hpp"
 #include "control/call.hpp"
-#include "control/layout.hpp"
 #include "control/group_record.hpp"
+#include "control/layout.hpp"
 #include "control/shared_record.hpp"
 #include "control/world.hpp"
 

@@ -34,9 +34,11 @@ void TraceWriter::post(std::shared_ptr<World> world, std::string reason) {
   std::vector<GroupRecord> groups = world->records();
   {
     MutexLock lock(mutex_);
-    const bool due =
-        std::any_of(jobs_.begin(), jobs_.end(), [&](const Job& job) { return job.world == world; });
-    if (due) return;  // the pending trace will contain everything that happens until it is written
+    const auto due = std::ranges::find(jobs_, world, &Job::world);
+    if (due != jobs_.end()) {  // the pending trace will contain everything that happens until it is written
+      due->groups = std::move(groups);
+      return;
+    }
     jobs_.push_back({std::move(world), std::move(groups), std::move(reason)});
   }
   dispatch(Duty::kTrace);

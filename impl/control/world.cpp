@@ -277,23 +277,32 @@ bool World::finalizes() noexcept {
   return finalizes_;
 }
 
-// The trace names the first failure of any group, because later ones often are its consequences. What a failed
-// group has recorded is kept, because its communicator may be destroyed before other groups fail.
+// The communicator may be destroyed before other groups fail, and the first failure is the one to look for.
+void World::keep_record(const Group& group) {
+  GroupRecord record = group.record();
+  MutexLock lock(groups_mutex_);
+  for (GroupRecord& known : failed_records_) {
+    if (known.recorder != record.recorder) continue;
+    known = std::move(record);
+    return;
+  }
+  if (failed_records_.size() == kKeptRecords) failed_records_.erase(failed_records_.begin() + 1);
+  failed_records_.push_back(std::move(record));
+}
+
+// The trace names the first failure of any group, because later ones often are its consequences.
 void World::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
+  call_out([&] { keep_record(group); });
   call_out([&] {
     const Failure cause = group.first_cause();
     std::string reason = "error: group \"" + group.name() + "\" failed: " + cause.operation.str() +
                          (cause.operation.empty() ? "" : ": ") + cause.text.str();
-    GroupRecord record = group.record();
     {
       MutexLock lock(groups_mutex_);
       if (first_failure_.empty()) first_failure_ = std::move(reason);
       reason = first_failure_;
-      std::erase_if(failed_records_, [&](const auto& known) { return known.recorder == record.recorder; });
-      failed_records_.push_back(std::move(record));
-      if (failed_records_.size() > kKeptRecords) failed_records_.erase(failed_records_.begin());
     }
     TraceWriter::get().post(self, std::move(reason));
   });

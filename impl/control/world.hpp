@@ -95,7 +95,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
   std::vector<std::shared_ptr<Group>> groups();
-  // Those of the groups, and of the latest that failed and were destroyed since.
+  // Records of all groups, and of failed ones that were destroyed: the first, and the latest 15.
   std::vector<GroupRecord> records();
   // Adds a reducer whose iterations are part of traces while it lives, and afterwards if the latest is
   // unfinished.
@@ -136,6 +136,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   World(const WorldSettings& settings, MeetingResult met);
   void find_processes();
   bool has_failed() noexcept;
+  void keep_record(const Group& group);
   void fetch_pages(Deadline deadline);
   void probe_processes() const;
   static void await_end(const PeerProcess& peer);

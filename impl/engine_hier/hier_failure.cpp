@@ -75,8 +75,8 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   take(known);
 }
 
-// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. The cause may be
-// that of another group, such as the one of a reducer's parts.
+// Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. It may be the
+// cause of another group, as Sharded and pipelines pass it on.
 void HierEngine::take(const Failure& cause) noexcept {
   Failure kept = cause;
   kept.set_group(id(), name());

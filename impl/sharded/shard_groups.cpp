@@ -46,7 +46,10 @@ void ShardGroups::check_alive() const {
 }
 
 Failure ShardGroups::translated(const Comm& group, Failure failure) const {
-  if (has_all_ranks(group)) return failure;
+  if (has_all_ranks(group)) {
+    if (failure.sequence == 0) failure.set_group(all_->id(), all_->name());  // heard from another group
+    return failure;
+  }
   RankList ranks;
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
@@ -65,7 +68,6 @@ void ShardGroups::spread(const Failure& cause) const noexcept {
   for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()}) {
     if (!group || group->revoked()) continue;
     Failure own = cause;
-    own.sequence = 0;  // that of the group of the cause
     if (!has_all_ranks(*group)) {
       own.ranks = {};
       for (const int32_t rank : cause.ranks) {

@@ -1,5 +1,6 @@
 """What exceptions say beside their text belongs to the failure that the text speaks of."""
 
+import os
 import pathlib
 import re
 import tempfile
@@ -42,18 +43,25 @@ def fail(comm):
     expect(comm.error(), [FIRST], comm.name)
 
 
+def make_sign():
+    """Makes a file that is there until a rank gives the sign."""
+    handle, path = tempfile.mkstemp()
+    os.close(handle)
+    return path
+
+
 def wait_for(sign):
-    """Waits until another rank has made a file."""
     end = time.monotonic() + 60
-    while not sign.exists() and time.monotonic() < end:
+    while sign.exists() and time.monotonic() < end:
         time.sleep(0.01)
+    assert not sign.exists()
 
 
 def objects_of_a_world_that_failed(world):
     """They have groups of their own, in which another rank is missing later."""
     if world.size == 1:
         return
-    folder = pathlib.Path(world.broadcast_object(tempfile.mkdtemp() if world.rank == 0 else None))
+    sign = pathlib.Path(world.broadcast_object(make_sign() if world.rank == 0 else None))
     reducer = dsc.BucketReducer(world, [ones()])
     sharded = dsc.Sharded(world, [ones()], stage=3)
     tied = dsc.TiedLayers(world, {"a": list(range(world.size))}, {"a": ones()})
@@ -76,10 +84,10 @@ def objects_of_a_world_that_failed(world):
         iterate()
     expect(told.value, [LATER], "reducer")
     if world.rank != 0:
-        wait_for(folder / "told")  # that some hear of it from rank 0, and of which group, before they find it themselves
+        wait_for(sign)  # that some hear of it from rank 0, and of which group, before they find it themselves
     with pytest.raises(dsc.PeerLeftError) as told:
         gather()
-    (folder / "told").touch()
+    sign.unlink(missing_ok=True)
     expect(told.value, [LATER], "sharded" if told.value.sequence is None else "sharded.params")
     with pytest.raises(dsc.PeerLeftError) as told:
         tied.reduce({"a": ones()})

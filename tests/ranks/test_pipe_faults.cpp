@@ -88,6 +88,11 @@ int sleep_body(rank_t* self) {
   // On devices callbacks may have seen what the messages that were given up left.
   if (!stage.problem.empty() && !gpu_wanted()) FAIL(self, "%s", stage.problem.c_str());
   CHECK(self, (stage.troubles == 1) == (self->rank == 1));
+  dsc_error_info_t info{};
+  info.struct_size = sizeof info;
+  CHECK_OK(self, dsc_comm_error(comm, &info));
+  CHECK(self, info.code == DSC_ERR_TIMEOUT);
+  CHECK(self, info.sequence == 0 && info.operation[0] == '\0');  // of the pipeline's own channels
   CHECK_OK(self, dsc_comm_destroy(comm));
   return 0;
 }

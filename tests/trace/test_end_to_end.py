@@ -102,11 +102,35 @@ for step in range(3):
     except dsc.DscError:
         show("failed")
         reducer.close()
-        while world.rank > 0 and world.error() is None:  # the trace is written once more, because rank 0 is gone
-            time.sleep(0.005)
+        end = time.monotonic() + 30
+        while world.rank > 0 and world.error() is None and time.monotonic() < end:
+            time.sleep(0.005)  # until the trace is written once more, because rank 0 is gone
         raise
 world.dump_trace()
 dsc.finalize()
+"""
+
+MANY_GROUPS = SIGNS + """
+from array import array
+import libdsc as dsc
+
+world = dsc.init_distributed()
+first = world.split(0, world.rank, name="first")
+others = [world.split(0, world.rank) for _ in range(20)]
+first.set_timeout(0.2)
+try:
+    if world.rank > 0:
+        first.recv(array("f", bytes(4)), 0)
+except dsc.DscError:
+    pass
+first.close()
+show("closed")
+wait_for("closed", 3)
+end = time.monotonic() + 30
+while world.rank > 0 and any(group.error() is None for group in others) and time.monotonic() < end:
+    time.sleep(0.005)
+if world.rank > 0:
+    world.dump_trace(f"{sys.argv[1]}/late_{world.rank}.json")
 """
 
 
@@ -159,10 +183,20 @@ def test_an_iteration_that_is_stuck_is_drawn(tmp_path):
     result = dscrun(ITERATIONS, tmp_path, "stuck", options=["--keep-going"], DSC_TRACE_DIR=str(tmp_path))
     assert tool.trace("iteration", tmp_path).returncode == 0, result.stderr
     titles = [text.text for text in shapes(tmp_path / "iteration.svg", "text", "iteration")]
-    stuck = {f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)}  # rank 2 writes if it is there when the world fails
+    stuck = {f"rank {rank}, iteration 3: not finished" for rank in (0, 1, 3)}  # rank 2 writes if it is still there
     assert stuck <= set(titles), (titles, result.stderr)
     unknown = ["".join(bar.itertext()) for bar in shapes(tmp_path / "iteration.svg", "rect", "end not known")]
     assert sum("bucket 1" in text for text in unknown) == 3, (unknown, result.stderr)
+
+
+def test_the_group_that_failed_first_stays_in_the_trace(tmp_path):
+    result = dscrun(MANY_GROUPS, tmp_path, options=["--keep-going"], DSC_TRACE_DIR=str(tmp_path))
+    for rank in (1, 2):
+        trace = json.loads((tmp_path / f"late_{rank}.json").read_text())
+        names = [group["desc"] for group in trace["pg_config"].values()]
+        assert names.count("first") == 1 and len(names) >= 22, (names, result.stderr)
+        received = [entry for entry in trace["entries"] if entry["profiling_name"] == "dsc:recv"]
+        assert [entry["process_group"][1] for entry in received] == ["first"], result.stderr
 
 
 def test_no_iteration(tmp_path):

@@ -49,7 +49,7 @@ def chosen(known: list[Test], words: list[str]) -> list[Test]:
 
 def _hint(known: list[Test], word: str) -> str:
     suites = sorted({suite for test in known for suite in test.suites})
-    names = sorted({*suites, *(test.name for test in known)})
+    names = list(dict.fromkeys([*suites, *(test.name for test in known)]))
     near = [name for name in names if word in name][:4] or difflib.get_close_matches(word, names, 3, 0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"no suite or test is called '{word}'{hint}\n  suites: {' '.join(suites)}\n  a pattern names several tests: 'fault_*'"
