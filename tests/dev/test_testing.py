@@ -50,10 +50,17 @@ def test_only_what_a_test_needs_is_made(folder):
     assert kill.needs == ("tests/test_fault_kill", "libdsc.so")
 
 
-@pytest.mark.parametrize("word, near", [("reducr", "reducer"), ("uni", "unit"), ("kill", "fault_kill"), ("gpu_lat", "gpu_late")])
+@pytest.mark.parametrize("word, near", [("reducr", "reducer"), ("uni", "unit"), ("kill", "fault_kill"), ("gpu_lat", "gpu_late"), ("impl/base/utf8.cpp", "utf8")])
 def test_a_wrong_name_gets_a_hint(folder, word, near):
     with pytest.raises(catalog.Unknown, match=f"called '{word}'; did you mean .*{near}"):
         names(folder, "unit", word)
+
+
+def test_a_suite_that_is_left_out_is_said_so(folder):
+    known = catalog.tests(folder)
+    assert [test.name for test in catalog.chosen(known, [], "fault")] == ["reducer", "reducer_create", "utf8", "gpu_late"]
+    with pytest.raises(catalog.Unknown, match="'fault_kill' is left out here, as all of the suite 'fault'"):
+        catalog.chosen(known, ["fault_kill"], "fault")
 
 
 def test_no_test_has_two_meanings():
@@ -67,7 +74,7 @@ def test_no_test_has_two_meanings():
 
 def test_progress_reads_what_meson_prints():
     said = []
-    progress = run.Progress(said.append)
+    progress = run.Progress(said.append, 441)
     progress.read("  1/441 libdsc:unit+sequential / utf8            OK              0.02s\n")
     progress.read(" 12/441 libdsc:fault / fault_kill                FAIL           61.38s   exit status 1\n")
     progress.read("Summary of Failures:\n")

@@ -30,6 +30,18 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// The first and the last characters of each length, and what lies beside them: too long forms, halves of
+// UTF-16 pairs, numbers above U+10FFFF (RFC 3629, section 4).
+void the_bounds_are_those_of_unicode(void**) {
+  for (const char* good : {"\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                           "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    assert_int_equal(utf8_length(good), std::string_view(good).size());
+  for (const char* bad :
+       {"\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf",
+        "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"})
+    assert_int_equal(utf8_length(bad), 0);
+}
+
 void every_cut_is_mended(void**) {
   const std::string text = "a\u00e4b\u20acc\U0001d11e\U0001d11ed";
   for (size_t cut = 0; cut <= text.size(); ++cut) {
@@ -89,6 +101,7 @@ void log_records_end_with_a_whole_character(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(the_bounds_are_those_of_unicode),
       cmocka_unit_test(every_cut_is_mended),
       cmocka_unit_test(other_bytes_stay),
       cmocka_unit_test(errors_end_with_a_whole_character),

@@ -36,23 +36,35 @@ def tests(folder: pathlib.Path) -> list[Test]:
     return found
 
 
-def chosen(known: list[Test], words: list[str]) -> list[Test]:
-    """The tests that words name: a suite, a test, or a pattern of names such as 'fault_*'. No word: all of them."""
+def chosen(known: list[Test], words: list[str], without: str = "") -> list[Test]:
+    """The tests that words name: a suite, a test, or a pattern of names such as 'fault_*'. No word: all of them.
+
+    Tests of the suite `without` are left out.
+    """
+    kept = [test for test in known if without not in test.suites]
     wanted = set()
     for word in words:
-        named = {test.name for test in known if word in test.suites or fnmatch.fnmatchcase(test.name, word)}
+        named = _named(kept, word)
+        if not named and _named(known, word):
+            raise Unknown(f"'{word}' is left out here, as all of the suite '{without}'")
         if not named:
-            raise Unknown(_hint(known, word))
+            raise Unknown(_hint(kept, word))
         wanted |= named
-    return [test for test in known if not words or test.name in wanted]
+    return [test for test in kept if not words or test.name in wanted]
 
 
-def _hint(known: list[Test], word: str) -> str:
+def _named(tests: list[Test], word: str) -> set[str]:
+    return {test.name for test in tests if word in test.suites or fnmatch.fnmatchcase(test.name, word)}
+
+
+# The word may also be the path of a source file.
+def _hint(known: list[Test], path: str) -> str:
+    word = pathlib.PurePath(path).stem.removeprefix("test_")
     suites = sorted({suite for test in known for suite in test.suites})
     names = list(dict.fromkeys([*suites, *(test.name for test in known)]))
-    near = [name for name in names if word in name][:4] or difflib.get_close_matches(word, names, 3, 0.5)
+    near = ([name for name in names if word in name][:4] if word else []) or difflib.get_close_matches(word, names, 3, 0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"no suite or test is called '{word}'{hint}\n  suites: {' '.join(suites)}\n  a pattern names several tests: 'fault_*'"
+    return f"no suite or test is called '{path}'{hint}\n  suites: {' '.join(suites)}\n  a pattern names several tests: 'fault_*'; all names: ./dev test --list"
 
 
 def _read(folder: pathlib.Path, what: str) -> list[dict]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Says what ./dev must do before it runs some tests: choose.py suites|programs FOLDER WITHOUT [WORD ...]
+"""Says what ./dev must do before it runs some tests: choose.py suites|programs|list FOLDER WITHOUT [WORD ...]
 
-Prints the suites that the words touch, or the files that ninja has to make. WITHOUT is a suite that is left out, or empty.
+Prints the suites that the words touch, the files that ninja has to make, or a list of the tests for people. WITHOUT is a suite that is left out, or empty.
 """
 
 import pathlib
@@ -13,11 +13,13 @@ import catalog
 
 def main(what: str, folder: str, without: str, *words: str) -> Optional[str]:
     """Returns a complaint, or None."""
-    known = [test for test in catalog.tests(pathlib.Path(folder)) if without not in test.suites]
     try:
-        chosen = catalog.chosen(known, list(words))
+        chosen = catalog.chosen(catalog.tests(pathlib.Path(folder)), list(words), without)
     except catalog.Unknown as unknown:
         return f"dev: {unknown}"
+    if what == "list":
+        print(*(f"{' '.join(sorted(test.suites)):20} {test.name}" for test in chosen), sep="\n")
+        return None
     print(*sorted({word for test in chosen for word in (test.suites if what == "suites" else test.needs)}))
     return None
 

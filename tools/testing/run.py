@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import Callable
+from typing import IO, Callable, NoReturn
 
 import catalog
 
@@ -21,15 +23,16 @@ ENDED = re.compile(r"^\s*(\d+)/(\d+) (.+?)\s+(OK|EXPECTEDFAIL|SKIP|FAIL|TIMEOUT|
 GOOD = {"OK", "EXPECTEDFAIL", "SKIP"}
 PROGRESS_S = 10
 SLOWEST = 20
+INTERRUPTED = 130
 
 
 class Progress:
     """How far a run is, told every ten seconds by a thread of its own."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], total: int) -> None:
         self._say, self._start = say, time.monotonic()
         self._seen: set[str] = set()
-        self._total = "?"
+        self._total = total
         self.failed: list[str] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True)
@@ -38,14 +41,19 @@ class Progress:
     def read(self, line: str) -> None:
         """Takes notice of one line of `meson test`."""
         match = ENDED.match(line)
-        if not match or match[1] in self._seen:  # Meson tells of failures once more at the end
+        if not match or match[1] in self._seen or match[4] == "INTERRUPT":  # Meson tells of failures once more at the end
             return
         self._seen.add(match[1])
-        self._total = match[2]
         if match[4] not in GOOD:
             name = match[3].split(" / ")[-1]
             self.failed.append(name)
             self._say(f"{match[4]} {name} ({float(match[5]):.0f} s)")
+
+    def interrupted(self) -> NoReturn:
+        """Says how far the run came, and ends the program."""
+        self.stop()
+        self._say(f"interrupted; {len(self._seen) - len(self.failed)} passed, {len(self.failed)} failed{': ' if self.failed else ''}{' '.join(self.failed)}")
+        sys.exit(INTERRUPTED)
 
     def stop(self) -> int:
         """Ends the thread; returns the seconds that the run took."""
@@ -69,17 +77,36 @@ def run(folder: pathlib.Path, tests: list[catalog.Test], meson_words: list[str])
     command = ["meson", "test", "-C", str(folder), "--no-rebuild", "--logbase", "testlog", *meson_words]
     command += [test.name for test in tests]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    progress = Progress(say)
+    progress = Progress(say, len(tests))
     lines = []
     assert process.stdout
+    interrupts = []
+
+    def interrupt(*_: object) -> None:  # of SIGINT Meson ends one test alone
+        interrupts.append(process.terminate())
+
+    signal.signal(signal.SIGINT, interrupt)
     for line in process.stdout:
         progress.read(line)
         lines.append(line)
     code = process.wait()
+    if interrupts:
+        progress.interrupted()
     seconds = progress.stop()
     if code and not progress.failed:  # Meson itself has a complaint
         sys.exit(f"{''.join(lines[-40:])}dev: meson test failed (exit {code})")
     return seconds, progress.failed
+
+
+def wait_for_others(folder: pathlib.Path) -> IO[str]:
+    """Waits until no other run uses the folder, because both would write one log."""
+    lock = open(folder / "test-lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another ./dev test in {folder.name}")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def results(folder: pathlib.Path) -> list[dict]:
@@ -107,11 +134,11 @@ def show_skipped(folder: pathlib.Path) -> None:
             say(f"skipped {name_of(result)}{': ' + reason[-1] if reason else ''}")
 
 
-def show_slowest(folder: pathlib.Path) -> int:
+def show_slowest(folder: pathlib.Path, command: str) -> int:
     """Prints the slowest tests of the last run."""
     last = sorted(results(folder), key=lambda result: -result["duration"])
     if not last:
-        say(f"no test has run in {folder.name} yet; ./dev test runs them")
+        say(f"no test has run in {folder.name} yet; {command} runs them")
         return 1
     total = sum(result["duration"] for result in last)
     print(f"{len(last)} tests took {total:.0f} s one after another; the slowest:")
@@ -143,14 +170,14 @@ def main() -> int:
     parser.add_argument("words", nargs="*")
     options = parser.parse_args()
     if options.slowest:
-        return show_slowest(options.folder)
-    known = [test for test in catalog.tests(options.folder) if options.without not in test.suites]
-    chosen = catalog.chosen(known, options.words)
+        return show_slowest(options.folder, options.command)
+    chosen = catalog.chosen(catalog.tests(options.folder), options.words, options.without)
     # Half of the tests always wait; and those with bounds of their own say more than Meson when one is passed.
     jobs = 1 if options.verbose else len(os.sched_getaffinity(0)) + 2
     times = int(os.environ.get("DSC_TEST_REPETITIONS") or 100) // 100
     patience = 2 if times <= 1 else 10 * times  # at ten times and more some tests try everything
     meson_words = ["--num-processes", str(jobs), "--timeout-multiplier", str(patience)]
+    lock = wait_for_others(options.folder)  # until this program ends
     if options.verbose:
         folder = str(options.folder)
         return subprocess.call(["meson", "test", "-C", folder, "--no-rebuild", "-v", "--logbase", "testlog", *meson_words, *[t.name for t in chosen]])
