@@ -339,7 +339,6 @@ dsc_result_t Group::loss_of(int member) const noexcept {
 }
 
 void Group::leave_because(uint32_t reason) noexcept {
-  look_at_failure();
   uint32_t none = 0;  // only the first reason is kept
   state(rank_).left.compare_exchange_strong(none, reason, std::memory_order_seq_cst);
   notify_all_members();
