@@ -17,7 +17,7 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kKeptRecords = 16;
+constexpr size_t kKeptRecords = 16;  // of failed groups; each has 128 bytes per operation, 250 KB by default
 
 constexpr int64_t kReportUnresponsiveNs = kNsPerSecond;
 constexpr int64_t kProbeMs = 250;

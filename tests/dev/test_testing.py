@@ -50,7 +50,10 @@ def test_only_what_a_test_needs_is_made(folder):
     assert kill.needs == ("tests/test_fault_kill", "libdsc.so")
 
 
-@pytest.mark.parametrize("word, near", [("reducr", "reducer"), ("uni", "unit"), ("kill", "fault_kill"), ("gpu_lat", "gpu_late"), ("impl/base/utf8.cpp", "utf8")])
+HINTS = {"reducr": "reducer", "uni": "unit", "kill": "fault_kill", "gpu_lat": "gpu_late", "impl/base/utf8.cpp": "utf8"}
+
+
+@pytest.mark.parametrize("word, near", HINTS.items())
 def test_a_wrong_name_gets_a_hint(folder, word, near):
     with pytest.raises(catalog.Unknown, match=f"called '{word}'; did you mean .*{near}"):
         names(folder, "unit", word)
