@@ -130,6 +130,7 @@ class Meeting {
   StoreOptions options(bool serve) const;
   void check_room();
   OpenStore serve();
+  bool is_at_master() const;
   OpenStore serve_at_own_address();
   OpenStore serve_or_join();
   OpenStore find(Deadline deadline);
@@ -195,12 +196,19 @@ OpenStore Meeting::serve() {
   return open_store(location_.uri(), options(true), rendezvous_.environment, settings_.deadline);
 }
 
+// The master address is that of the job's rank 0. A world of some of its ranks, which meet through a store of
+// the program, may have its own rank 0 on another host.
+bool Meeting::is_at_master() const {
+  if (launch_.master_addr_from == "default") return false;
+  return !rendezvous_.out_of_band ||
+         locate_address(launch_.master_addr, settings_.deadline) != AddressLocation::kElsewhere;
+}
+
 // An exchange that only this job can read also carries a token.
 OpenStore Meeting::serve_at_own_address() {
   const Environment& environment = rendezvous_.environment;
-  location_.host = launch_.master_addr_from == "default"
-                       ? own_address(environment("DSC_BIND").value_or(""), settings_.deadline)
-                       : launch_.master_addr;
+  location_.host = is_at_master() ? launch_.master_addr
+                                  : own_address(environment("DSC_BIND").value_or(""), settings_.deadline);
   if (!launch_.agent_store && !find_token(rendezvous_.token, environment)) location_.token = random_token();
   OpenStore open = open_store(location_.uri(), options(true), environment, settings_.deadline);
   location_.port = open.target->port;

@@ -1,0 +1,238 @@
+"""The two classes that torch sees, and how it makes them.
+
+torch calls a ProcessGroup of Python by name, and one operation costs little then; functional collectives and others ask
+it for a Backend too. Where a group has another library for some devices ("cpu:dsc,cuda:nccl") torch wants a Backend
+alone, and asks its operations through C++: that is slower, and is_completed() of what it returns is always False (torch 2.15,
+PyWorkHolder).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Backend as TorchBackend
+from torch._C._distributed_c10d import ErrorType
+
+from libdsc._communicator import Communicator
+from libdsc.torch._errors import as_torch, state_of
+from libdsc.torch._group import Group
+from libdsc.torch._operations import Operations
+
+NAME = "dsc"
+BackendType = dist.ProcessGroup.BackendType
+DEVICES = ["cpu", "cuda"]
+
+
+class Life(Operations):
+    """What both classes have besides operations: names, time-outs, ends."""
+
+    _shown_name: str
+
+    def getBackendName(self) -> str:
+        return self._shown_name
+
+    def get_error(self) -> ErrorType:
+        """Says whether the group has failed; never blocks."""
+        return state_of(self._group.error())
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._group.set_timeout(timeout)
+
+    def abort(self) -> None:
+        """Ends all operations on all ranks, with an error."""
+        self._group.close(abort=True)
+
+    def shutdown(self) -> None:
+        """Leaves the group; ranks that wait for this one get an error."""
+        self._group.close(abort=False)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._group.host._completed()
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass  # operations are numbered by libdsc
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return True
+
+
+class Backend(Life, TorchBackend):  # type: ignore[misc]
+    """libdsc as a Backend of torch's ProcessGroup."""
+
+    def __init__(self, group: Group, name: str = NAME) -> None:
+        TorchBackend.__init__(self, group.rank, group.size)
+        self._group, self._shown_name = group, name
+        self._options = TorchBackend.Options(name, group.timeout)
+
+    # torch's own properties of a Backend ask Python, and those of Python ask torch: each has to be here.
+    @property
+    def options(self) -> Any:
+        return self._options
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    @property
+    def supports_shrinking(self) -> bool:
+        return True
+
+    @property
+    def _supports_time_estimate(self) -> bool:
+        return False
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        return False
+
+    @property
+    def supports_window(self) -> bool:
+        return False
+
+    @property
+    def supports_abort_hooks(self) -> bool:
+        return False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        return False
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        super().set_timeout(timeout)
+        self._options._timeout = timeout
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def eager_connect_single_device(self, device: Optional[torch.device]) -> None:
+        """Makes the communicator of a GPU at once, instead of at its first use."""
+        if device is not None:
+            self._group.communicator(device)
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """This rank's part of a split() that makes a group without it."""
+        self._split_off(None)
+
+    def split(self, store: Any, ranks: Sequence[int], opts: Any = None) -> Optional[Backend]:
+        """Makes a Backend of some of the ranks. Collective among all; ranks that are not listed get None."""
+        group = self._split_off(list(ranks), store, opts)
+        return None if group is None else Backend(group, self._shown_name)
+
+    def _split_off(self, ranks: Optional[list[int]], store: Any = None, opts: Any = None) -> Optional[Group]:
+        timeout = self._group.timeout if opts is None else opts._timeout
+        return split(self._group, ranks, store, timeout, "split" if opts is None else opts.group_name)
+
+    def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any = None) -> Backend:
+        """Makes a Backend of the ranks that are not listed. Collective among them; works after a failure too."""
+        old = self._group
+        with as_torch(), old.lock:
+            if shrink_flags:
+                old.host.abort()
+            shrunk = old.host.shrink()
+        return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", shrunk), self._shown_name)
+
+
+class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
+    """libdsc as a ProcessGroup of torch, with a Backend for those who ask for one."""
+
+    def __init__(self, group: Group, name: str = NAME, backend_type: Any = BackendType.CUSTOM, devices: Sequence[str] = DEVICES) -> None:
+        dist.ProcessGroup.__init__(self, group.store, group.rank, group.size)
+        self._group, self._shown_name, self._backend_type = group, name, backend_type
+        self._backend = Backend(group, name)
+        for device in devices:
+            self._register_backend(torch.device(device), backend_type, self._backend)
+        self._set_default_backend(backend_type)
+
+    def split_group(
+        self,
+        new_ranks: Sequence[int],
+        timeout: Optional[timedelta] = None,
+        opts: Any = None,
+        group_name: Optional[str] = None,
+        group_desc: Optional[str] = None,
+        device_types: Optional[Sequence[torch.device]] = None,
+    ) -> Optional[ProcessGroup]:
+        """Makes a group of some of the ranks. Collective among all; ranks that are not listed get None."""
+        name = group_name or "split"
+        store = dist.PrefixStore(f"{name}/", self._group.store)
+        group = split(self._group, list(new_ranks), store, timeout or self._group.timeout, name)
+        if group is None:
+            return None
+        devices = DEVICES if device_types is None else [device.type for device in device_types]
+        made = ProcessGroup(group, self._shown_name, self._backend_type, devices)
+        made._set_group_name(name)
+        made._set_group_desc(group_desc or f"{self.group_desc}:split")
+        return made
+
+
+def split(parent: Group, ranks: Optional[list[int]], store: Any, timeout: timedelta, name: str) -> Optional[Group]:
+    """The communicators of a part of a group; None on ranks that do not belong to it. Collective among all."""
+    is_member = ranks is not None and parent.rank in ranks
+    color = min(ranks) if ranks is not None and is_member else None
+    key = ranks.index(parent.rank) if ranks is not None and is_member else 0
+    with as_torch(), parent.lock:
+        made: Optional[Communicator] = parent.host.split(color, key, name=name, timeout=timeout)
+    if made is None or ranks is None:
+        return None
+    return Group(store, key, len(ranks), timeout, name, made)
+
+
+def create(options: Any, _: Any, name: str = NAME) -> Any:
+    """What torch calls for each group of this backend, on the ranks that belong to it."""
+    group = Group(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    backend_type = BackendType.GLOO if name == dist.Backend.GLOO else BackendType.CUSTOM
+    if _is_alone(options.process_group, name):
+        return ProcessGroup(group, name, backend_type)
+    return Backend(group, name)
+
+
+def _is_alone(process_group: Any, name: str) -> bool:
+    """Whether the group that torch is making has this backend for all of its devices.
+
+    torch asks for the backend of one device after another, and has chosen before which counts as the default: that of
+    the accelerator, if there is one.
+    """
+    default = process_group._get_backend_name()
+    expected = name if name == dist.Backend.GLOO else "custom"
+    return default.lower() == expected and not process_group._device_types
+
+
+def register() -> None:
+    """Makes "dsc" a backend of torch.distributed; the entry point of torch 2.14 and newer calls it."""
+    if not hasattr(dist.Backend, NAME.upper()):
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
+
+
+def replace_gloo() -> None:
+    """From now on groups of the backend "gloo" are libdsc's; the name stays, as programs compare it."""
+
+    def create_in_place(options: Any, given: Any) -> Any:
+        return create(options, given, str(dist.Backend.GLOO))
+
+    dist.Backend.register_backend(
+        "gloo", create_in_place, extended_api=True, devices=DEVICES, _backend_type=BackendType.GLOO
+    )
+
+
+def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator:
+    """The communicator of a process group, for what torch has no name for: reducers, sharding, pipelines.
+
+    Args:
+        process_group: one of libdsc; None: the default one.
+        device: whose memory it moves; on a GPU it is made at the first use, by all ranks together.
+    """
+    found = dist.distributed_c10d._get_default_group() if process_group is None else process_group
+    if not isinstance(found, (Backend, ProcessGroup)):
+        try:
+            found = found._get_backend(torch.device(device))
+        except (AttributeError, RuntimeError):
+            pass
+    if not isinstance(found, (Backend, ProcessGroup)):
+        raise TypeError(
+            f"process_group is a {type(found).__name__} without the backend dsc; expected one of"
+            ' init_process_group("dsc") or new_group(backend="dsc")'
+        )
+    return found._group.communicator(torch.device(device))

@@ -1,0 +1,130 @@
+"""Tensors of torch as the arrays that libdsc moves and reduces.
+
+Types that libdsc has not travel as bytes where they are only moved. Where they are reduced they travel in a wider type:
+16-bit integers as int32, whose low half is the same, and the other 8-bit floats as float32, rounded once at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from libdsc._ops import premul
+from torch.distributed import ReduceOp
+
+KNOWN = {
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+}
+WIDER = {
+    torch.int16: torch.int32,
+    torch.uint16: torch.int32,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+    torch.float8_e8m0fnu: torch.float32,
+}
+OPS = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.AVG: "avg",
+    ReduceOp.PRODUCT: "prod",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+    ReduceOp.BAND: "band",
+    ReduceOp.BOR: "bor",
+    ReduceOp.BXOR: "bxor",
+}
+ON_COMPLEX = {"sum", "avg"}  # that are the same for both parts of a number
+
+Finish = Optional[Callable[[], None]]
+
+
+def op_of(given: Any) -> Any:
+    """libdsc's operation for torch's ReduceOp, or for what ReduceOp(...) makes of one."""
+    kind = getattr(given, "op", given)
+    if kind == ReduceOp.PREMUL_SUM:
+        factor = given.factor
+        return premul(factor.item() if isinstance(factor, torch.Tensor) else factor)
+    try:
+        return OPS[kind]
+    except KeyError:
+        raise ValueError(f"the reduce operation is {given}; expected one of {', '.join(sorted(OPS.values()))}") from None
+
+
+def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
+    """The elements of a tensor in the order of its memory, to be written in place; never a copy."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_contiguous():
+        return tensor
+    if not is_dense(tensor):
+        raise ValueError(
+            f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()},"
+            " and what is written to a copy would be lost"
+        )
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def read(tensor: torch.Tensor, argument: str) -> torch.Tensor:
+    """The elements of a tensor in the order of its indices, only to be read; a copy where they have gaps."""
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill a piece of memory without gaps, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def movable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory with elements that libdsc moves."""
+    return tensor if tensor.dtype in KNOWN else tensor.reshape(-1).view(torch.uint8)
+
+
+def reducible(tensor: torch.Tensor, op: Any) -> torch.Tensor:
+    """The elements as libdsc reduces them: the same memory, or a copy in a wider type."""
+    if tensor.dtype in KNOWN:
+        return tensor
+    if tensor.is_complex():
+        if isinstance(op, str) and op not in ON_COMPLEX:
+            raise ValueError(f"all_reduce does not support {op.upper()} on complex tensors")
+        return torch.view_as_real(tensor)
+    wider = WIDER.get(tensor.dtype)
+    if wider is None:
+        raise TypeError(f"tensors of {tensor.dtype} cannot be reduced; they can be broadcast, gathered, sent and so on")
+    return tensor.to(wider)
+
+
+def put_back(tensor: torch.Tensor, reduced: torch.Tensor) -> Finish:
+    """What writes a result in a wider type back to its tensor; None where it is there already."""
+    if reduced.data_ptr() == tensor.data_ptr():
+        return None
+    return lambda: narrow(tensor, reduced)
+
+
+def narrow(tensor: torch.Tensor, wide: torch.Tensor) -> None:
+    """Writes elements of a wider type to a tensor; those of integers are cut as sums in the narrow type would be."""
+    tensor.copy_(wide.view(tensor.shape))

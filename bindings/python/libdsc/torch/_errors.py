@@ -1,0 +1,57 @@
+"""Failures of libdsc as torch's exceptions."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Iterator, Optional
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType
+
+from libdsc import errors
+
+
+class Error(dist.DistBackendError):
+    """A failure of a process group of libdsc.
+
+    Attributes:
+        code, rank, ranks, op, sequence: as of libdsc.DscError, which is the cause. Ranks are the group's.
+    """
+
+    def __init__(self, message: str, cause: Optional[errors.DscError] = None) -> None:
+        super().__init__(message)
+        self.code = None if cause is None else cause.code
+        self.rank = None if cause is None else cause.rank
+        self.ranks = () if cause is None else cause.ranks
+        self.op = None if cause is None else cause.op
+        self.sequence = None if cause is None else cause.sequence
+
+
+def translated(error: errors.DscError) -> Exception:
+    """The exception of torch for one of libdsc; a wrong argument stays what it is, as torch has ValueError for it."""
+    if isinstance(error, errors.InvalidArgError):
+        return error
+    made = Error(str(error), error)
+    made.__cause__ = error
+    return made
+
+
+@contextmanager
+def as_torch() -> Iterator[None]:
+    """Raises failures of libdsc in its block as torch's exceptions."""
+    try:
+        yield
+    except errors.DscError as error:
+        made = translated(error)
+        if made is error:
+            raise
+        raise made from error
+
+
+def state_of(error: Optional[errors.DscError]) -> ErrorType:
+    """What get_error() of a process group says."""
+    if error is None:
+        return ErrorType.SUCCESS
+    if isinstance(error, errors.TimeoutError):
+        return ErrorType.TIMEOUT
+    return ErrorType.REMOTE_ERROR if isinstance(error, errors.PeerError) else ErrorType.COMM_ERROR

@@ -1,0 +1,89 @@
+"""What a process group of torch is made of: a communicator for memory of the host, and one for each GPU that was met."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any, Optional
+
+import torch
+
+from libdsc import errors
+from libdsc._batch import Batch
+from libdsc._communicator import Communicator
+from libdsc.torch import _world
+from libdsc.torch._elements import Finish
+from libdsc.torch._errors import Error, as_torch
+
+NONE_SET = timedelta(milliseconds=-1)  # a time-out in torch's options that nobody has set
+
+
+class Group:
+    """The communicators of one process group.
+
+    Several threads may use it: their operations start one after another.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str, host: Optional[Communicator] = None) -> None:
+        self.store, self.rank, self.size, self.name = store, rank, size, name
+        self.timeout = timeout
+        self.lock = threading.RLock()  # held while an operation starts, and during one that blocks
+        self.batch: Optional[Batch] = None  # between start_coalescing() and end_coalescing()
+        self.finishes: list[Finish] = []  # of the operations in it
+        self._devices: dict[int, Communicator] = {}
+        self._host = self._join(None) if host is None else host
+        self._closed = False
+
+    def _join(self, device: Optional[int]) -> Communicator:
+        place = "host" if device is None else f"cuda{device}"
+        with as_torch():
+            return _world.join(self.store, self.rank, self.size, self.timeout, f"{self.name}/{place}", device)
+
+    @property
+    def host(self) -> Communicator:
+        """The communicator of memory of the host."""
+        if self._closed:
+            raise Error(f"the process group {self.name} was shut down or aborted")
+        return self._host
+
+    def communicator(self, device: torch.device) -> Communicator:
+        """The communicator for tensors on a device; for a GPU it is made at the first use, by all ranks together."""
+        if device.type == "cpu":
+            return self.host
+        if device.type != "cuda":
+            raise ValueError(f"the tensor is on {device}; expected one on cpu or cuda")
+        number = torch.cuda.current_device() if device.index is None else device.index
+        known = self._devices.get(number)
+        if known is None and not self._closed:
+            known = self._devices[number] = self._join(number)
+        if known is None:
+            return self.host  # which says why there is none
+        return known
+
+    def all(self) -> list[Communicator]:
+        """All communicators, that of the host first."""
+        return [self._host, *self._devices.values()]
+
+    def error(self) -> Optional[errors.DscError]:
+        """The first failure of any of them."""
+        if self._closed:
+            return None
+        return next(filter(None, (comm.error() for comm in self.all())), None)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the time-out of operations that start from now on."""
+        self.timeout = timeout
+        if not self._closed:
+            for comm in self.all():
+                comm.set_timeout(timeout)
+
+    def close(self, abort: bool) -> None:
+        """Ends this rank's part. With abort all ranks get an error at once, and else those that wait for this one."""
+        if self._closed:
+            return
+        self._closed = True
+        for comm in self.all():
+            if abort:
+                comm.abort()
+            comm.close()
+        self._devices.clear()

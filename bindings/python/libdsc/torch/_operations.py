@@ -1,0 +1,412 @@
+"""The operations of a process group of torch, under the names that torch's own code calls.
+
+Tensors are moved and reduced in place, never copied, but for the types that libdsc has not (_elements.py) and for lists
+of tensors, which travel as one.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+from torch.distributed import ReduceOp
+
+from libdsc import errors
+from libdsc._communicator import Communicator
+from libdsc.torch import _messages, _sparse
+from libdsc.torch._elements import Finish, movable, op_of, put_back, read, reducible, written
+from libdsc.torch._errors import translated
+from libdsc.torch._group import NONE_SET, Group
+from libdsc.torch._work import Completed, Work
+
+Tensor = torch.Tensor
+Tensors = Sequence[Tensor]
+Begin = Callable[[Communicator, bool], Any]  # starts an operation, with or without a Work
+
+
+class _Defaults:
+    """What torch's structs of options hold when a caller gives none."""
+
+    reduceOp = ReduceOp.SUM
+    rootRank = 0
+    timeout = NONE_SET
+    asyncOp = True
+    device = None
+
+
+def _options(given: Any, **named: Any) -> Any:
+    """torch's struct of options, or one with what a caller gives by itself."""
+    if given is not None and hasattr(given, "asyncOp"):
+        return given
+    options = _Defaults()
+    for name, value in named.items():
+        if value is not None:
+            setattr(options, name, value)
+    return options
+
+
+def _list(tensors: Any) -> Any:
+    return [tensors] if isinstance(tensors, Tensor) else tensors
+
+
+class Operations:
+    """All operations, over a Group. The two classes that torch sees derive from it."""
+
+    _group: Group
+
+    # ---- how an operation runs -----------------------------------------------------------------------------------
+
+    def _run(self, options: Any, device: torch.device, begins: Sequence[Begin], result: Any, finish: Finish = None) -> Any:
+        """Starts operations; torch's Work for them. Blocks until they are over where torch asked for that."""
+        group = self._group
+        try:
+            with group.lock:
+                comm = group.communicator(device)
+                if group.batch is not None:
+                    for begin in begins:
+                        begin(comm, False)
+                    group.finishes.append(finish)
+                    return Completed(result)
+                if not options.asyncOp:
+                    for begin in begins:
+                        begin(comm, False)
+                    if finish is not None:
+                        finish()
+                    return Completed(result)
+                return Work([begin(comm, True) for begin in begins], result, finish)
+        except errors.DscError as error:
+            raise translated(error) from error
+
+    def start_coalescing(self, device: Any = None) -> None:
+        """Opens a batch: operations up to end_coalescing() start together."""
+        group = self._group
+        with group.lock:
+            if group.batch is not None:
+                raise RuntimeError("start_coalescing() was called twice; expected end_coalescing() first")
+            comm = group.host if device is None else group.communicator(torch.device(device))
+            group.batch = comm.batch(async_op=True).__enter__()
+
+    def end_coalescing(self, device: Any = None) -> Any:
+        """Starts the operations of the batch, and returns the Work of all."""
+        group = self._group
+        with group.lock:
+            batch, group.batch = group.batch, None
+            finishes, group.finishes = group.finishes, []
+            if batch is None:
+                raise RuntimeError("end_coalescing() without start_coalescing()")
+            try:
+                batch.__exit__(None, None, None)
+            except errors.DscError as error:
+                raise translated(error) from error
+            return Work([batch.work] if batch.work is not None else [], None, _all_of(finishes))
+
+    # ---- all ranks get the same ----------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, op: Any = None) -> Any:
+        """Combines the tensors of all ranks; sparse ones too, which are added up."""
+        tensors = _list(tensors)
+        options = _options(opts, reduceOp=opts if op is None else op, timeout=timeout)
+        if len(tensors) == 1:
+            tensor = tensors[0]
+            if tensor.layout != torch.strided:
+                return self.allreduce_sparse(tensors, options)
+            op = op_of(options.reduceOp)
+            whole = written(tensor, "tensor")
+            reduced = reducible(whole, op)
+            begins = [lambda comm, async_op: comm.all_reduce(reduced, op, None, async_op)]
+            return self._run(options, tensor.device, begins, tensors, put_back(whole, reduced))
+        return self.allreduce_coalesced(tensors, options)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
+        """As allreduce(), with several tensors of any types."""
+        options = _options(opts, reduceOp=opts)
+        op = op_of(options.reduceOp)
+        wholes = [written(tensor, "tensors") for tensor in tensors]
+        arrays = [reducible(whole, op) for whole in wholes]
+        finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
+        begins = [_all_reduce_of(array, op) for array in arrays]
+        return self._run(options, _device_of(tensors), begins, tensors, finish)
+
+    def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Any:
+        """Adds up sparse tensors in COO form; each tensor gets the sum, coalesced."""
+        options = _options(opts)
+        kind = getattr(options.reduceOp, "op", options.reduceOp)
+        if kind not in (ReduceOp.SUM, ReduceOp.AVG):
+            raise ValueError(f"the reduce operation of sparse tensors is {options.reduceOp}; expected SUM or AVG")
+        try:
+            with self._group.lock:
+                for tensor in tensors:
+                    _sparse.all_reduce(self._group.communicator(tensor.device), tensor, kind == ReduceOp.AVG)
+        except errors.DscError as error:
+            raise translated(error) from error
+        return Completed(tensors)
+
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, root: Optional[int] = None) -> Any:
+        """Copies the root's tensors to all ranks."""
+        tensors = _list(tensors)
+        options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
+        root = options.rootRank
+        begins = [_broadcast_of(movable(written(tensor, "tensor")), root) for tensor in tensors]
+        return self._run(options, _device_of(tensors), begins, tensors)
+
+    def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> Any:
+        """Waits until all ranks have called it."""
+        options = _options(opts, timeout=opts if timeout is None else timeout)
+        device = options.device if isinstance(options.device, torch.device) else torch.device("cpu")
+        return self._run(options, device, [lambda comm, async_op: comm.barrier(async_op)], [])
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
+        try:
+            with self._group.lock:
+                self._group.host.monitored_barrier(None if timeout in (None, NONE_SET) else timeout)
+        except errors.DscError as error:
+            raise translated(error) from error
+
+    # ---- gather --------------------------------------------------------------------------------------------------
+
+    def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None) -> Any:
+        """Gathers the tensors of all ranks into one list per tensor; ranks may have different sizes."""
+        if isinstance(input_tensors, Tensor):
+            output_tensors, input_tensors = [output_tensors], [input_tensors]
+        options = _options(opts, timeout=timeout)
+        begins = [_all_gather_of(_parts(outs), x) for outs, x in zip(output_tensors, input_tensors)]
+        return self._run(options, _device_of(input_tensors), begins, output_tensors)
+
+    def allgather_coalesced(self, output_lists: Any, input_list: Tensors, opts: Any = None) -> Any:
+        """As allgather() of several tensors; torch gives here one list per rank."""
+        return self.allgather([list(outs) for outs in zip(*output_lists)], input_list, opts)
+
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None, timeout: Any = None) -> Any:
+        """Gathers the tensors of all ranks into one, in rank order."""
+        return self.all_gather_single_coalesced([output], [input], _options(opts, timeout=timeout))
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        """As all_gather_single() of several tensors."""
+        begins = [_all_gather_of(movable(written(out, "output")), x) for out, x in zip(outputs, inputs)]
+        return self._run(_options(opts), _device_of(inputs), begins, outputs)
+
+    def gather(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Optional[int] = None
+    ) -> Any:
+        """Gathers the tensors of all ranks into a list on the root."""
+        if isinstance(input_tensors, Tensor):
+            output_tensors, input_tensors = [output_tensors], [input_tensors]
+        options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
+        root = options.rootRank
+        is_root = self._group.rank == root
+        begins = [
+            _gather_of(_parts(output_tensors[index]) if is_root else None, x, root)
+            for index, x in enumerate(input_tensors)
+        ]
+        return self._run(options, _device_of(input_tensors), begins, output_tensors)
+
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        """Gathers the tensors of all ranks into one on the root."""
+        options = _options(opts)
+        out = movable(written(output, "output")) if self._group.rank == options.rootRank else None
+        return self._run(options, input.device, [_gather_of(out, input, options.rootRank)], [output])
+
+    # ---- scatter -------------------------------------------------------------------------------------------------
+
+    def scatter(
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Optional[int] = None
+    ) -> Any:
+        """Gives each rank its tensor of the root's list."""
+        if isinstance(output_tensors, Tensor):
+            output_tensors, input_tensors = [output_tensors], [input_tensors]
+        options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
+        root = options.rootRank
+        is_root = self._group.rank == root
+        begins = [
+            _scatter_of(out, _inputs(input_tensors[index]) if is_root else None, root)
+            for index, out in enumerate(output_tensors)
+        ]
+        return self._run(options, _device_of(output_tensors), begins, output_tensors)
+
+    def reduce(
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Optional[int] = None
+    ) -> Any:
+        """Combines the tensors of all ranks; the root has the result."""
+        tensors = _list(tensors)
+        options = _options(opts, rootRank=opts if root is None else root, reduceOp=op, timeout=timeout)
+        op, root = op_of(options.reduceOp), options.rootRank
+        wholes = [written(tensor, "tensor") for tensor in tensors]
+        arrays = [reducible(whole, op) for whole in wholes]
+        finish = None
+        if self._group.rank == root:
+            finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
+        return self._run(options, _device_of(tensors), [_reduce_of(array, root, op) for array in arrays], tensors, finish)
+
+    def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
+        """Combines lists of tensors; each rank gets its own. Ranks may have different sizes."""
+        if isinstance(output_tensors, Tensor):
+            output_tensors, input_tensors = [output_tensors], [input_tensors]
+        options = _options(opts, reduceOp=opts if op is None else op, timeout=timeout)
+        return self._reduce_scatter(output_tensors, input_tensors, options)
+
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None, timeout: Any = None) -> Any:
+        """Combines the tensors of all ranks; each rank gets its part."""
+        return self._reduce_scatter([output], [input], _options(opts, timeout=timeout))
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
+        """As reduce_scatter_single() of several tensors."""
+        return self._reduce_scatter(outputs, inputs, _options(opts))
+
+    def _reduce_scatter(self, outputs: Tensors, inputs: Any, options: Any) -> Any:
+        op = op_of(options.reduceOp)
+        wholes = [written(out, "output") for out in outputs]
+        arrays = [reducible(whole, op) for whole in wholes]
+        given = [
+            [reducible(read(part, "input"), op) for part in x] if isinstance(x, (list, tuple)) else reducible(read(x, "input"), op)
+            for x in inputs
+        ]
+        finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
+        begins = [_reduce_scatter_of(array, x, op) for array, x in zip(arrays, given)]
+        return self._run(options, _device_of(outputs), begins, outputs, finish)
+
+    # ---- all to all ----------------------------------------------------------------------------------------------
+
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None, timeout: Any = None) -> Any:
+        """Sends tensor r of each rank's list to rank r."""
+        outs, xs = _parts(output_tensors), _inputs(input_tensors)
+        begins = [lambda comm, async_op: comm.all_to_all(outs, xs, async_op)]
+        return self._run(_options(opts, timeout=timeout), _device_of(output_tensors), begins, output_tensors)
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Sequence[int] = (),
+        input_split_sizes: Sequence[int] = (),
+        opts: Any = None,
+        timeout: Any = None,
+    ) -> Any:
+        """Sends part r of each rank's tensor to rank r; parts are equal, or as many rows as the split sizes say."""
+        out, x = movable(written(output, "output")), movable(read(input, "input"))
+        counts: dict[str, Any] = {}
+        if output_split_sizes or input_split_sizes:
+            counts["send_counts"] = _counts(input, x, input_split_sizes, self._group.size, "input")
+            counts["recv_counts"] = _counts(output, out, output_split_sizes, self._group.size, "output")
+        begins = [lambda comm, async_op: comm.all_to_all(out, x, async_op, **counts)]
+        return self._run(_options(opts, timeout=timeout), output.device, begins, [output])
+
+    # ---- messages ------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Any:
+        """Sends a tensor to one rank; asynchronous. See _messages.py for what tags are."""
+        return self._message(_messages.send, read(_only(tensors), "tensor"), tensors, dst, tag)
+
+    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Any:
+        """Receives a tensor from one rank; asynchronous."""
+        return self._message(_messages.recv, written(_only(tensors), "tensor"), tensors, src, tag)
+
+    def _message(self, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
+        group = self._group
+        try:
+            with group.lock:
+                comm = group.communicator(whole.device)
+                works, check = start(comm, movable(whole), peer, tag, group.batch is not None)
+                if group.batch is not None:
+                    group.finishes.append(check)
+                    return Completed(tensors)
+                return Work(works, tensors, check=check)
+        except errors.DscError as error:
+            raise translated(error) from error
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
+        """Refused."""
+        raise NotImplementedError(
+            "receiving from any source is not supported by dsc: libdsc delivers the messages of each pair of ranks in"
+            " order, and a receive names its sender; give src="
+        )
+
+    # ---- older names of torch ------------------------------------------------------------------------------------
+
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    gather_into_tensor = gather_single
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+
+# ---- one operation each ------------------------------------------------------------------------------------------
+
+
+def _all_reduce_of(array: Tensor, op: Any) -> Begin:
+    return lambda comm, async_op: comm.all_reduce(array, op, None, async_op)
+
+
+def _broadcast_of(array: Tensor, root: int) -> Begin:
+    return lambda comm, async_op: comm.broadcast(array, root, async_op)
+
+
+def _reduce_of(array: Tensor, root: int, op: Any) -> Begin:
+    return lambda comm, async_op: comm.reduce(array, root, op, None, async_op)
+
+
+def _all_gather_of(out: Any, x: Tensor) -> Begin:
+    given = movable(read(x, "input"))
+    return lambda comm, async_op: comm.all_gather(out, given, async_op)
+
+
+def _gather_of(out: Any, x: Tensor, root: int) -> Begin:
+    given = movable(read(x, "input"))
+    return lambda comm, async_op: comm.gather(out, given, root, async_op)
+
+
+def _scatter_of(out: Tensor, given: Any, root: int) -> Begin:
+    array = movable(written(out, "output"))
+    return lambda comm, async_op: comm.scatter(array, given, root, async_op)
+
+
+def _reduce_scatter_of(out: Tensor, given: Any, op: Any) -> Begin:
+    return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op)
+
+
+def _parts(tensors: Tensors) -> list[Tensor]:
+    return [movable(written(tensor, "output")) for tensor in tensors]
+
+
+def _inputs(tensors: Tensors) -> list[Tensor]:
+    return [movable(read(tensor, "input")) for tensor in tensors]
+
+
+def _device_of(tensors: Tensors) -> torch.device:
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _only(tensors: Tensors) -> Tensor:
+    if len(tensors) != 1:
+        raise ValueError(f"{len(tensors)} tensors are given; expected one")
+    return tensors[0]
+
+
+def _all_of(finishes: Sequence[Finish]) -> Finish:
+    """Does all that remains to be done; None if there is nothing."""
+    given = [finish for finish in finishes if finish is not None]
+    if not given:
+        return None
+
+    def finish_all() -> None:
+        for finish in given:
+            finish()
+
+    return finish_all
+
+
+def _counts(tensor: Tensor, array: Tensor, sizes: Sequence[int], ranks: int, argument: str) -> list[int]:
+    """How many elements go to each rank, or come from it: rows by the split sizes, or equal parts."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not sizes:
+        if rows % ranks:
+            raise ValueError(f"{argument} has {rows} rows; expected a multiple of {ranks}, or split sizes")
+        sizes = [rows // ranks] * ranks
+    if len(sizes) != ranks:
+        raise ValueError(f"{argument} has {len(sizes)} split sizes; expected {ranks}, one per rank")
+    if sum(sizes) != rows:
+        raise ValueError(f"the split sizes of {argument} add up to {sum(sizes)}; expected {rows}, its rows")
+    row = array.numel() // rows if rows else 0
+    return [size * row for size in sizes]

@@ -1,0 +1,148 @@
+"""Operations under way, as torch's Work."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from libdsc import errors
+from libdsc import _work as _libdsc_work
+from libdsc.torch import _watch
+from libdsc.torch._elements import Finish
+from libdsc.torch._errors import Error, translated
+
+Check = Optional[Callable[[], int]]
+
+
+class Completed(dist._Work):  # type: ignore[misc, name-defined]
+    """An operation that was over when its call returned."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._result = result
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def exception(self) -> Optional[Exception]:
+        return None
+
+    def result(self) -> Any:
+        return self._result
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
+class Work(dist._Work):  # type: ignore[misc, name-defined]
+    """One or several operations that run beside the program.
+
+    It tells the truth about is_completed(), and its future becomes ready when they are over, whoever waits.
+    """
+
+    def __init__(self, works: Sequence[_libdsc_work.Work], result: Any, finish: Finish = None, check: Check = None) -> None:
+        super().__init__()
+        self._works = works
+        self._result = result
+        self._finish = finish  # what remains to be done once they are over
+        self._check = check  # which rank a message came from; raises if it is not the one that was wanted
+        self._source = -1
+        self._failure: Optional[Exception] = None
+        self._over = False
+        self._ending = threading.Lock()
+        self._future: Optional[torch.futures.Future[Any]] = None
+
+    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed."""
+        limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
+        try:
+            for work in self._works:
+                if not self._over and not work.wait(limit_s):
+                    raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
+        except errors.DscError:
+            pass  # the first of all failures is told below
+        self._end()
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Says whether all are over, also if one failed; never blocks."""
+        if not self._over and all(work.test() for work in self._works):
+            self._end()
+        return self._over
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._failure is None
+
+    def exception(self) -> Optional[Exception]:
+        return self._failure if self.is_completed() else None
+
+    def result(self) -> Any:
+        """The tensors that it writes, once it is over."""
+        self.wait()
+        return self._result
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    def source_rank(self) -> int:
+        """The rank that a message came from."""
+        return self._source
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """A future that has the tensors once all is over, or the failure."""
+        with self._ending:
+            if self._future is None:
+                ready: torch.futures.Future[Any] = torch.futures.Future()
+                self._future = ready.then(self._value)
+                if self._over:
+                    ready.set_result(None)
+                else:
+                    _watch.watch(self, ready)
+            return self._future
+
+    def _value(self, _: Any) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        return self._result
+
+    def _end(self) -> None:
+        """Takes the results of works that are over; once, whoever comes first."""
+        with self._ending:
+            if self._over:
+                return
+            failure = next(filter(None, (work.error() for work in self._works)), None)
+            if failure is not None:
+                self._failure = translated(failure)
+            else:
+                self._finish_up()
+            self._finish = self._check = None
+            self._over = True
+
+    def _finish_up(self) -> None:
+        try:
+            if self._check is not None:
+                self._source = self._check()
+            if self._finish is not None:
+                self._finish()
+        except Exception as error:
+            self._failure = error
