@@ -19,6 +19,7 @@ from torch._C._distributed_c10d import ErrorType
 from libdsc._communicator import Communicator
 from libdsc.torch._errors import as_torch, state_of
 from libdsc.torch._group import Group
+from libdsc.torch._messages import Inbox
 from libdsc.torch._operations import Operations
 
 NAME = "dsc"
@@ -29,10 +30,9 @@ DEVICES = ["cpu", "cuda"]
 class Life(Operations):
     """What both classes have besides operations: names, time-outs, ends."""
 
-    _shown_name: str
-
     def getBackendName(self) -> str:
-        return self._shown_name
+        """"dsc", in place of gloo too: torch's C++ code takes an object with gloo's name for gloo's own."""
+        return NAME
 
     def get_error(self) -> ErrorType:
         """Says whether the group has failed; never blocks."""
@@ -63,10 +63,10 @@ class Life(Operations):
 class Backend(Life, TorchBackend):  # type: ignore[misc]
     """libdsc as a Backend of torch's ProcessGroup."""
 
-    def __init__(self, group: Group, name: str = NAME) -> None:
+    def __init__(self, group: Group, inbox: Optional[Inbox] = None) -> None:
         TorchBackend.__init__(self, group.rank, group.size)
-        self._group, self._shown_name = group, name
-        self._options = TorchBackend.Options(name, group.timeout)
+        self._group, self._inbox = group, inbox or Inbox(group)
+        self._options = TorchBackend.Options(NAME, group.timeout)
 
     # torch's own properties of a Backend ask Python, and those of Python ask torch: each has to be here.
     @property
@@ -119,7 +119,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
     def split(self, store: Any, ranks: Sequence[int], opts: Any = None) -> Optional[Backend]:
         """Makes a Backend of some of the ranks. Collective among all; ranks that are not listed get None."""
         group = self._split_off(list(ranks), store, opts)
-        return None if group is None else Backend(group, self._shown_name)
+        return None if group is None else Backend(group)
 
     def _split_off(self, ranks: Optional[list[int]], store: Any = None, opts: Any = None) -> Optional[Group]:
         timeout = self._group.timeout if opts is None else opts._timeout
@@ -132,19 +132,19 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
             if shrink_flags:
                 old.host.abort()
             shrunk = old.host.shrink()
-        return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", shrunk), self._shown_name)
+        return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", shrunk))
 
 
 class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
     """libdsc as a ProcessGroup of torch, with a Backend for those who ask for one."""
 
-    def __init__(self, group: Group, name: str = NAME, backend_type: Any = BackendType.CUSTOM, devices: Sequence[str] = DEVICES) -> None:
+    def __init__(self, group: Group, devices: Sequence[str] = DEVICES) -> None:
         dist.ProcessGroup.__init__(self, group.store, group.rank, group.size)
-        self._group, self._shown_name, self._backend_type = group, name, backend_type
-        self._backend = Backend(group, name)
+        self._group, self._inbox = group, Inbox(group)
+        self._backend = Backend(group, self._inbox)
         for device in devices:
-            self._register_backend(torch.device(device), backend_type, self._backend)
-        self._set_default_backend(backend_type)
+            self._register_backend(torch.device(device), BackendType.CUSTOM, self._backend)
+        self._set_default_backend(BackendType.CUSTOM)
 
     def split_group(
         self,
@@ -162,7 +162,7 @@ class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
         if group is None:
             return None
         devices = DEVICES if device_types is None else [device.type for device in device_types]
-        made = ProcessGroup(group, self._shown_name, self._backend_type, devices)
+        made = ProcessGroup(group, devices)
         made._set_group_name(name)
         made._set_group_desc(group_desc or f"{self.group_desc}:split")
         return made
@@ -180,24 +180,19 @@ def split(parent: Group, ranks: Optional[list[int]], store: Any, timeout: timede
     return Group(store, key, len(ranks), timeout, name, made)
 
 
-def create(options: Any, _: Any, name: str = NAME) -> Any:
+def create(options: Any, _: Any) -> Any:
     """What torch calls for each group of this backend, on the ranks that belong to it."""
     group = Group(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
-    backend_type = BackendType.GLOO if name == dist.Backend.GLOO else BackendType.CUSTOM
-    if _is_alone(options.process_group, name):
-        return ProcessGroup(group, name, backend_type)
-    return Backend(group, name)
+    return ProcessGroup(group) if _is_alone(options.process_group) else Backend(group)
 
 
-def _is_alone(process_group: Any, name: str) -> bool:
+def _is_alone(process_group: Any) -> bool:
     """Whether the group that torch is making has this backend for all of its devices.
 
     torch asks for the backend of one device after another, and has chosen before which counts as the default: that of
     the accelerator, if there is one.
     """
-    default = process_group._get_backend_name()
-    expected = name if name == dist.Backend.GLOO else "custom"
-    return default.lower() == expected and not process_group._device_types
+    return process_group._get_backend_name() == "custom" and not process_group._device_types
 
 
 def register() -> None:
@@ -207,14 +202,8 @@ def register() -> None:
 
 
 def replace_gloo() -> None:
-    """From now on groups of the backend "gloo" are libdsc's; the name stays, as programs compare it."""
-
-    def create_in_place(options: Any, given: Any) -> Any:
-        return create(options, given, str(dist.Backend.GLOO))
-
-    dist.Backend.register_backend(
-        "gloo", create_in_place, extended_api=True, devices=DEVICES, _backend_type=BackendType.GLOO
-    )
+    """From now on groups of the backend "gloo" are libdsc's. torch.distributed.get_backend() still says "gloo"."""
+    dist.Backend.register_backend("gloo", create, extended_api=True, devices=DEVICES)
 
 
 def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator:

@@ -30,6 +30,7 @@ class Group:
         self.lock = threading.RLock()  # held while an operation starts, and during one that blocks
         self.batch: Optional[Batch] = None  # between start_coalescing() and end_coalescing()
         self.finishes: list[Finish] = []  # of the operations in it
+        self.has_background = False  # the thread of _watch.py has to call the communicator too, so no call may block
         self._devices: dict[int, Communicator] = {}
         self._host = self._join(None) if host is None else host
         self._closed = False

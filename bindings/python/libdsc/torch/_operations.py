@@ -54,6 +54,7 @@ class Operations:
     """All operations, over a Group. The two classes that torch sees derive from it."""
 
     _group: Group
+    _inbox: _messages.Inbox
 
     # ---- how an operation runs -----------------------------------------------------------------------------------
 
@@ -68,15 +69,18 @@ class Operations:
                         begin(comm, False)
                     group.finishes.append(finish)
                     return Completed(result)
-                if not options.asyncOp:
+                if not options.asyncOp and not group.has_background:
                     for begin in begins:
                         begin(comm, False)
                     if finish is not None:
                         finish()
                     return Completed(result)
-                return Work([begin(comm, True) for begin in begins], result, finish)
+                work = Work([begin(comm, True) for begin in begins], result, finish)
         except errors.DscError as error:
             raise translated(error) from error
+        if not options.asyncOp:
+            work.wait()
+        return work
 
     def start_coalescing(self, device: Any = None) -> None:
         """Opens a batch: operations up to end_coalescing() start together."""
@@ -300,7 +304,7 @@ class Operations:
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Any:
         """Receives a tensor from one rank; asynchronous."""
-        return self._message(_messages.recv, written(_only(tensors), "tensor"), tensors, src, tag)
+        return self._message(self._inbox.recv, written(_only(tensors), "tensor"), tensors, src, tag)
 
     def _message(self, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
         group = self._group
@@ -316,11 +320,15 @@ class Operations:
             raise translated(error) from error
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
-        """Refused."""
-        raise NotImplementedError(
-            "receiving from any source is not supported by dsc: libdsc delivers the messages of each pair of ranks in"
-            " order, and a receive names its sender; give src="
-        )
+        """Receives a tensor from whichever rank sends first; asynchronous, for memory of the host."""
+        whole = written(_only(tensors), "tensor")
+        if whole.device.type != "cpu" or self._group.batch is not None:
+            raise NotImplementedError("receiving from any source on a GPU, or in a batch, is not supported; give src=")
+        try:
+            with self._group.lock:
+                return self._inbox.recv_any(movable(whole), tensors, tag)
+        except errors.DscError as error:
+            raise translated(error) from error
 
     # ---- older names of torch ------------------------------------------------------------------------------------
 

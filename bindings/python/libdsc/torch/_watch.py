@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from libdsc.torch._work import Work
@@ -37,17 +37,19 @@ def _start() -> None:
 def _run(read_end: int) -> None:
     poll = select.poll()
     poll.register(read_end, select.POLLIN)
-    pending: dict[int, tuple[Work, Any]] = {}  # by the descriptor that becomes readable next
+    pending: list[tuple[Work, Any]] = []
     while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == read_end:
-                os.read(read_end, 4096)
-                for entry in _take_added():
-                    _look(entry, poll, pending)
-            else:
-                poll.unregister(descriptor)
-                os.close(descriptor)
-                _look(pending.pop(descriptor), poll, pending)
+        descriptors = [descriptor for work, _ in pending for descriptor in _descriptors_of(work)]
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        ready = poll.poll()
+        for descriptor in descriptors:
+            poll.unregister(descriptor)
+            os.close(descriptor)
+        if any(descriptor == read_end for descriptor, _ in ready):
+            os.read(read_end, 4096)
+            pending += _take_added()
+        pending = [entry for entry in pending if not _completed(*entry)]
 
 
 def _take_added() -> list[tuple[Work, Any]]:
@@ -57,27 +59,29 @@ def _take_added() -> list[tuple[Work, Any]]:
     return taken
 
 
-def _look(entry: tuple[Work, Any], poll: select.poll, pending: dict[int, tuple[Work, Any]]) -> None:
-    """Completes the future of a work that is over; waits on for the first part of it that is not."""
-    work, ready = entry
-    while not work.is_completed():
-        descriptor = _descriptor_of(work)
-        if descriptor is not None:
-            pending[descriptor] = entry
-            poll.register(descriptor, select.POLLIN)
-            return
+def _completed(work: Work, ready: Any) -> bool:
+    """Sets the result if the work is over."""
+    if not work.is_completed():
+        return False
     ready.set_result(None)
+    return True
 
 
-def _descriptor_of(work: Work) -> Optional[int]:
-    """A copy of the descriptor of the first part that runs, which stays open when another thread completes it."""
-    for part in work._works:
+def _descriptors_of(work: Work) -> list[int]:
+    """Copies of the descriptors of what a work waits for, which stay open when another thread completes it; one that is readable
+    at once if it waits for nothing."""
+    found = []
+    for part in work.parts():
         try:
             if not part.test():
-                return os.dup(part.fileno())
+                found.append(os.dup(part.fileno()))
         except (ValueError, OSError):
-            continue  # it is over by now
-    return None
+            pass  # it is over by now
+    return found or [_readable()]
+
+
+def _readable() -> int:
+    return os.open(os.devnull, os.O_RDONLY)
 
 
 def _forget() -> None:

@@ -84,6 +84,10 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
     def synchronize(self) -> None:
         self.wait()
 
+    def parts(self) -> list[_libdsc_work.Work]:
+        """What it waits for now."""
+        return list(self._works)
+
     def is_completed(self) -> bool:
         """Says whether all are over, also if one failed; never blocks."""
         if not self._over and all(work.test() for work in self._works):
