@@ -8,6 +8,7 @@ PyWorkHolder).
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 from typing import Any, Optional, Sequence
 
@@ -128,11 +129,11 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
     def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any = None) -> Backend:
         """Makes a Backend of the ranks that are not listed. Collective among them; works after a failure too."""
         old = self._group
-        with as_torch(), old.lock:
+        with as_torch(old.name), old.lock:
             if shrink_flags:
                 old.host.abort()
             shrunk = old.host.shrink()
-        return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", shrunk))
+        return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", old.label, shrunk))
 
 
 class ProcessGroup(Life, dist.ProcessGroup):  # type: ignore[misc]
@@ -173,16 +174,16 @@ def split(parent: Group, ranks: Optional[list[int]], store: Any, timeout: timede
     is_member = ranks is not None and parent.rank in ranks
     color = min(ranks) if ranks is not None and is_member else None
     key = ranks.index(parent.rank) if ranks is not None and is_member else 0
-    with as_torch(), parent.lock:
+    with as_torch(parent.name), parent.lock:
         made: Optional[Communicator] = parent.host.split(color, key, name=name, timeout=timeout)
     if made is None or ranks is None:
         return None
-    return Group(store, key, len(ranks), timeout, name, made)
+    return Group(store, key, len(ranks), timeout, name, parent.label, made)
 
 
-def create(options: Any, _: Any) -> Any:
+def create(options: Any, _: Any, label: str = NAME) -> Any:
     """What torch calls for each group of this backend, on the ranks that belong to it."""
-    group = Group(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    group = Group(options.store, options.group_rank, options.group_size, options.timeout, options.group_id, label)
     return ProcessGroup(group) if _is_alone(options.process_group) else Backend(group)
 
 
@@ -203,7 +204,8 @@ def register() -> None:
 
 def replace_gloo() -> None:
     """From now on groups of the backend "gloo" are libdsc's. torch.distributed.get_backend() still says "gloo"."""
-    dist.Backend.register_backend("gloo", create, extended_api=True, devices=DEVICES)
+    create_in_place = functools.partial(create, label="gloo")
+    dist.Backend.register_backend("gloo", create_in_place, extended_api=True, devices=DEVICES)
 
 
 def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator:

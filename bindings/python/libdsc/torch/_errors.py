@@ -27,25 +27,29 @@ class Error(dist.DistBackendError):
         self.sequence = None if cause is None else cause.sequence
 
 
-def translated(error: errors.DscError) -> Exception:
-    """The exception of torch for one of libdsc; a wrong argument stays what it is, as torch has ValueError for it."""
+def translated(error: errors.DscError, group: str) -> Exception:
+    """The exception of torch for one of libdsc; a wrong argument stays what it is, as torch has ValueError for it.
+
+    Each group of torch is a world of libdsc, so the text says which one is meant.
+    """
     if isinstance(error, errors.InvalidArgError):
         return error
-    made = Error(str(error), error)
+    text = str(error).replace('group "world"', f'process group "{group}"')
+    if isinstance(error, errors.TimeoutError):
+        text += "; the timeout of the process group has passed"
+    made = Error(text, error)
     made.__cause__ = error
     return made
 
 
 @contextmanager
-def as_torch() -> Iterator[None]:
+def as_torch(group: str) -> Iterator[None]:
     """Raises failures of libdsc in its block as torch's exceptions."""
     try:
         yield
     except errors.DscError as error:
-        made = translated(error)
-        if made is error:
-            raise
-        raise made from error
+        made = translated(error, group)
+        raise made from made.__cause__
 
 
 def state_of(error: Optional[errors.DscError]) -> ErrorType:

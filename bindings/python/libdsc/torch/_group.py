@@ -24,8 +24,18 @@ class Group:
     Several threads may use it: their operations start one after another.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, name: str, host: Optional[Communicator] = None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        name: str,
+        label: str,
+        host: Optional[Communicator] = None,
+    ) -> None:
         self.store, self.rank, self.size, self.name = store, rank, size, name
+        self.label = label  # what the program calls the backend
         self.timeout = timeout
         self.lock = threading.RLock()  # held while an operation starts, and during one that blocks
         self.batch: Optional[Batch] = None  # between start_coalescing() and end_coalescing()
@@ -37,7 +47,7 @@ class Group:
 
     def _join(self, device: Optional[int]) -> Communicator:
         place = "host" if device is None else f"cuda{device}"
-        with as_torch():
+        with as_torch(self.name):
             return _world.join(self.store, self.rank, self.size, self.timeout, f"{self.name}/{place}", device)
 
     @property

@@ -85,7 +85,7 @@ class AnySource(Work):
     """A receive from any source: first of a header from every rank, then of the message of one."""
 
     def __init__(self, inbox: Inbox, x: torch.Tensor, result: Any, tag: int) -> None:
-        super().__init__([], result)
+        super().__init__([], result, inbox._group.name)
         self._inbox, self._x, self._tag = inbox, x, tag
         self._is_matched = False
 

@@ -6,23 +6,27 @@ of tensors, which travel as one.
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
 
 import torch
 from torch.distributed import ReduceOp
 
 from libdsc import errors
 from libdsc._communicator import Communicator
-from libdsc.torch import _messages, _sparse
+from libdsc.torch import _messages, _profile, _sparse
 from libdsc.torch._elements import Finish, movable, op_of, put_back, read, reducible, written
-from libdsc.torch._errors import translated
+from libdsc.torch._errors import Error, translated
 from libdsc.torch._group import NONE_SET, Group
 from libdsc.torch._work import Completed, Work
 
 Tensor = torch.Tensor
 Tensors = Sequence[Tensor]
 Begin = Callable[[Communicator, bool], Any]  # starts an operation, with or without a Work
+CPU = torch.device("cpu")
+LEAST = timedelta(milliseconds=1)  # that a time-out may be
+WITHOUT = nullcontext()
 
 
 class _Defaults:
@@ -58,26 +62,33 @@ class Operations:
 
     # ---- how an operation runs -----------------------------------------------------------------------------------
 
-    def _run(self, options: Any, device: torch.device, begins: Sequence[Begin], result: Any, finish: Finish = None) -> Any:
+    def _run(self, name: str, options: Any, tensors: Tensors, begins: Sequence[Begin], result: Any, finish: Finish = None) -> Any:
         """Starts operations; torch's Work for them. Blocks until they are over where torch asked for that."""
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            with _profile.event(f"{self._group.label}:{name}", tensors):
+                return self._start(options, tensors, begins, result, finish)
+        return self._start(options, tensors, begins, result, finish)
+
+    def _start(self, options: Any, tensors: Tensors, begins: Sequence[Begin], result: Any, finish: Finish) -> Any:
         group = self._group
         try:
             with group.lock:
-                comm = group.communicator(device)
+                comm = group.communicator(tensors[0].device if tensors else CPU)
                 if group.batch is not None:
                     for begin in begins:
                         begin(comm, False)
                     group.finishes.append(finish)
                     return Completed(result)
-                if not options.asyncOp and not group.has_background:
-                    for begin in begins:
-                        begin(comm, False)
-                    if finish is not None:
-                        finish()
-                    return Completed(result)
-                work = Work([begin(comm, True) for begin in begins], result, finish)
+                with _timeout_of(options, comm):
+                    if not options.asyncOp and not group.has_background:
+                        for begin in begins:
+                            begin(comm, False)
+                        if finish is not None:
+                            finish()
+                        return Completed(result)
+                    work = Work([begin(comm, True) for begin in begins], result, group.name, finish)
         except errors.DscError as error:
-            raise translated(error) from error
+            raise translated(error, self._group.name) from error
         if not options.asyncOp:
             work.wait()
         return work
@@ -102,8 +113,8 @@ class Operations:
             try:
                 batch.__exit__(None, None, None)
             except errors.DscError as error:
-                raise translated(error) from error
-            return Work([batch.work] if batch.work is not None else [], None, _all_of(finishes))
+                raise translated(error, self._group.name) from error
+            return Work([batch.work] if batch.work is not None else [], None, group.name, _all_of(finishes))
 
     # ---- all ranks get the same ----------------------------------------------------------------------------------
 
@@ -119,7 +130,7 @@ class Operations:
             whole = written(tensor, "tensor")
             reduced = reducible(whole, op)
             begins = [lambda comm, async_op: comm.all_reduce(reduced, op, None, async_op)]
-            return self._run(options, tensor.device, begins, tensors, put_back(whole, reduced))
+            return self._run("all_reduce", options, tensors, begins, tensors, put_back(whole, reduced))
         return self.allreduce_coalesced(tensors, options)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
@@ -130,7 +141,7 @@ class Operations:
         arrays = [reducible(whole, op) for whole in wholes]
         finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
         begins = [_all_reduce_of(array, op) for array in arrays]
-        return self._run(options, _device_of(tensors), begins, tensors, finish)
+        return self._run("all_reduce", options, tensors, begins, tensors, finish)
 
     def allreduce_sparse(self, tensors: Tensors, opts: Any = None) -> Any:
         """Adds up sparse tensors in COO form; each tensor gets the sum, coalesced."""
@@ -143,7 +154,7 @@ class Operations:
                 for tensor in tensors:
                     _sparse.all_reduce(self._group.communicator(tensor.device), tensor, kind == ReduceOp.AVG)
         except errors.DscError as error:
-            raise translated(error) from error
+            raise translated(error, self._group.name) from error
         return Completed(tensors)
 
     def broadcast(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, root: Optional[int] = None) -> Any:
@@ -152,21 +163,26 @@ class Operations:
         options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
         root = options.rootRank
         begins = [_broadcast_of(movable(written(tensor, "tensor")), root) for tensor in tensors]
-        return self._run(options, _device_of(tensors), begins, tensors)
+        return self._run("broadcast", options, tensors, begins, tensors)
 
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> Any:
         """Waits until all ranks have called it."""
         options = _options(opts, timeout=opts if timeout is None else timeout)
-        device = options.device if isinstance(options.device, torch.device) else torch.device("cpu")
-        return self._run(options, device, [lambda comm, async_op: comm.barrier(async_op)], [])
+        begins = [lambda comm, async_op: comm.barrier(async_op)]
+        return self._run("barrier", options, _on_device(options.device), begins, [])
 
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
         """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
+        limit = self._group.timeout if timeout is None or timeout == NONE_SET else max(timeout, LEAST)
         try:
             with self._group.lock:
-                self._group.host.monitored_barrier(None if timeout in (None, NONE_SET) else timeout)
+                self._group.host.monitored_barrier(limit)
+        except errors.TimeoutError as error:
+            ranks = f"Rank{'s' if len(error.ranks) > 1 else ''} {', '.join(map(str, error.ranks))}"
+            text = f"{ranks} failed to pass monitoredBarrier in {limit.total_seconds() * 1000:.0f} ms: {error}"
+            raise Error(text, error) from error
         except errors.DscError as error:
-            raise translated(error) from error
+            raise translated(error, self._group.name) from error
 
     # ---- gather --------------------------------------------------------------------------------------------------
 
@@ -176,7 +192,7 @@ class Operations:
             output_tensors, input_tensors = [output_tensors], [input_tensors]
         options = _options(opts, timeout=timeout)
         begins = [_all_gather_of(_parts(outs), x) for outs, x in zip(output_tensors, input_tensors)]
-        return self._run(options, _device_of(input_tensors), begins, output_tensors)
+        return self._run("all_gather", options, input_tensors, begins, output_tensors)
 
     def allgather_coalesced(self, output_lists: Any, input_list: Tensors, opts: Any = None) -> Any:
         """As allgather() of several tensors; torch gives here one list per rank."""
@@ -189,7 +205,7 @@ class Operations:
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """As all_gather_single() of several tensors."""
         begins = [_all_gather_of(movable(written(out, "output")), x) for out, x in zip(outputs, inputs)]
-        return self._run(_options(opts), _device_of(inputs), begins, outputs)
+        return self._run("all_gather", _options(opts), inputs, begins, outputs)
 
     def gather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Optional[int] = None
@@ -204,13 +220,13 @@ class Operations:
             _gather_of(_parts(output_tensors[index]) if is_root else None, x, root)
             for index, x in enumerate(input_tensors)
         ]
-        return self._run(options, _device_of(input_tensors), begins, output_tensors)
+        return self._run("gather", options, input_tensors, begins, output_tensors)
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Gathers the tensors of all ranks into one on the root."""
         options = _options(opts)
         out = movable(written(output, "output")) if self._group.rank == options.rootRank else None
-        return self._run(options, input.device, [_gather_of(out, input, options.rootRank)], [output])
+        return self._run("gather", options, [input], [_gather_of(out, input, options.rootRank)], [output])
 
     # ---- scatter -------------------------------------------------------------------------------------------------
 
@@ -227,7 +243,7 @@ class Operations:
             _scatter_of(out, _inputs(input_tensors[index]) if is_root else None, root)
             for index, out in enumerate(output_tensors)
         ]
-        return self._run(options, _device_of(output_tensors), begins, output_tensors)
+        return self._run("scatter", options, output_tensors, begins, output_tensors)
 
     def reduce(
         self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Optional[int] = None
@@ -241,7 +257,7 @@ class Operations:
         finish = None
         if self._group.rank == root:
             finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
-        return self._run(options, _device_of(tensors), [_reduce_of(array, root, op) for array in arrays], tensors, finish)
+        return self._run("reduce", options, tensors, [_reduce_of(array, root, op) for array in arrays], tensors, finish)
 
     def reduce_scatter(self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, op: Any = None) -> Any:
         """Combines lists of tensors; each rank gets its own. Ranks may have different sizes."""
@@ -268,7 +284,7 @@ class Operations:
         ]
         finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
         begins = [_reduce_scatter_of(array, x, op) for array, x in zip(arrays, given)]
-        return self._run(options, _device_of(outputs), begins, outputs, finish)
+        return self._run("reduce_scatter", options, outputs, begins, outputs, finish)
 
     # ---- all to all ----------------------------------------------------------------------------------------------
 
@@ -276,7 +292,7 @@ class Operations:
         """Sends tensor r of each rank's list to rank r."""
         outs, xs = _parts(output_tensors), _inputs(input_tensors)
         begins = [lambda comm, async_op: comm.all_to_all(outs, xs, async_op)]
-        return self._run(_options(opts, timeout=timeout), _device_of(output_tensors), begins, output_tensors)
+        return self._run("all_to_all", _options(opts, timeout=timeout), output_tensors, begins, output_tensors)
 
     def all_to_all_single(
         self,
@@ -294,30 +310,36 @@ class Operations:
             counts["send_counts"] = _counts(input, x, input_split_sizes, self._group.size, "input")
             counts["recv_counts"] = _counts(output, out, output_split_sizes, self._group.size, "output")
         begins = [lambda comm, async_op: comm.all_to_all(out, x, async_op, **counts)]
-        return self._run(_options(opts, timeout=timeout), output.device, begins, [output])
+        return self._run("all_to_all", _options(opts, timeout=timeout), [output], begins, [output])
 
     # ---- messages ------------------------------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Any:
         """Sends a tensor to one rank; asynchronous. See _messages.py for what tags are."""
-        return self._message(_messages.send, read(_only(tensors), "tensor"), tensors, dst, tag)
+        return self._message("send", _messages.send, read(_only(tensors), "tensor"), tensors, dst, tag)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Any:
         """Receives a tensor from one rank; asynchronous."""
-        return self._message(self._inbox.recv, written(_only(tensors), "tensor"), tensors, src, tag)
+        return self._message("recv", self._inbox.recv, written(_only(tensors), "tensor"), tensors, src, tag)
 
-    def _message(self, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
+    def _message(self, name: str, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+            with _profile.event(f"{self._group.label}:{name}", tensors):
+                return self._start_message(start, whole, tensors, peer, tag)
+        return self._start_message(start, whole, tensors, peer, tag)
+
+    def _start_message(self, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
         group = self._group
         try:
             with group.lock:
                 comm = group.communicator(whole.device)
                 works, check = start(comm, movable(whole), peer, tag, group.batch is not None)
-                if group.batch is not None:
-                    group.finishes.append(check)
-                    return Completed(tensors)
-                return Work(works, tensors, check=check)
+                if group.batch is None:
+                    return Work(works, tensors, group.name, check=check)
+                group.finishes.append(check)
+                return Completed(tensors)
         except errors.DscError as error:
-            raise translated(error) from error
+            raise translated(error, self._group.name) from error
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
         """Receives a tensor from whichever rank sends first; asynchronous, for memory of the host."""
@@ -328,7 +350,7 @@ class Operations:
             with self._group.lock:
                 return self._inbox.recv_any(movable(whole), tensors, tag)
         except errors.DscError as error:
-            raise translated(error) from error
+            raise translated(error, self._group.name) from error
 
     # ---- older names of torch ------------------------------------------------------------------------------------
 
@@ -382,8 +404,24 @@ def _inputs(tensors: Tensors) -> list[Tensor]:
     return [movable(read(tensor, "input")) for tensor in tensors]
 
 
-def _device_of(tensors: Tensors) -> torch.device:
-    return tensors[0].device if tensors else torch.device("cpu")
+def _on_device(device: Optional[torch.device]) -> Tensors:
+    """What has a barrier done on a device: a tensor there; none means the host."""
+    return [] if device is None or device.type == "cpu" else [torch.empty(0, device=device)]
+
+
+def _timeout_of(options: Any, comm: Communicator) -> ContextManager[None]:
+    """Gives the operations of a block the time-out that the caller has set for this one call."""
+    return WITHOUT if options.timeout == NONE_SET else _with_timeout(comm, options.timeout)
+
+
+@contextmanager
+def _with_timeout(comm: Communicator, timeout: timedelta) -> Iterator[None]:
+    before = comm.timeout
+    comm.set_timeout(max(timeout, LEAST))
+    try:
+        yield
+    finally:
+        comm.set_timeout(before)
 
 
 def _only(tensors: Tensors) -> Tensor:

@@ -55,10 +55,18 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
     It tells the truth about is_completed(), and its future becomes ready when they are over, whoever waits.
     """
 
-    def __init__(self, works: Sequence[_libdsc_work.Work], result: Any, finish: Finish = None, check: Check = None) -> None:
+    def __init__(
+        self,
+        works: Sequence[_libdsc_work.Work],
+        result: Any,
+        group: str,
+        finish: Finish = None,
+        check: Check = None,
+    ) -> None:
         super().__init__()
         self._works = works
         self._result = result
+        self._group = group  # its name
         self._finish = finish  # what remains to be done once they are over
         self._check = check  # which rank a message came from; raises if it is not the one that was wanted
         self._source = -1
@@ -70,16 +78,21 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
-        try:
-            for work in self._works:
-                if not self._over and not work.wait(limit_s):
-                    raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
-        except errors.DscError:
-            pass  # the first of all failures is told below
+        for work in self._works:
+            self._wait_for(work, limit_s)
         self._end()
         if self._failure is not None:
             raise self._failure
         return True
+
+    def _wait_for(self, work: _libdsc_work.Work, limit_s: Optional[float]) -> None:
+        """Waits until one is over, however it ended."""
+        try:
+            if not self._over and not work.wait(limit_s):
+                raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
+        except errors.DscError as error:
+            if not work.test():
+                raise translated(error, self._group) from error
 
     def synchronize(self) -> None:
         self.wait()
@@ -136,7 +149,7 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
                 return
             failure = next(filter(None, (work.error() for work in self._works)), None)
             if failure is not None:
-                self._failure = translated(failure)
+                self._failure = translated(failure, self._group)
             else:
                 self._finish_up()
             self._finish = self._check = None
@@ -148,5 +161,7 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
                 self._source = self._check()
             if self._finish is not None:
                 self._finish()
+        except errors.DscError as error:
+            self._failure = translated(error, self._group)
         except Exception as error:
             self._failure = error
