@@ -1,5 +1,6 @@
 """Ranks of a process group of torch, as children of the test that need not import torch again."""
 
+import faulthandler
 import os
 import pickle
 import tempfile
@@ -12,7 +13,7 @@ import torch.distributed as dist
 
 torch.set_num_threads(1)
 
-LIMIT_S = 120  # for one job on a busy machine
+LIMIT_S = 60  # for one job on a busy machine
 
 
 class Failed(AssertionError):
@@ -43,17 +44,23 @@ def _start(folder, rank, size, body, arguments, backend, hosts, timeout_s):
         return child
     status = 1
     try:
+        faulthandler.dump_traceback_later(0.8 * LIMIT_S)
         if hosts is not None:
             os.environ["DSC_HOST_ID"] = f"host{hosts[rank]}"
         result = _joined(folder, rank, size, body, arguments, backend, timeout_s)
-        with open(f"{folder}/{rank}", "wb") as file:
-            pickle.dump((True, result), file)
+        _keep(folder, rank, (True, result))
         status = 0
     except BaseException:
-        with open(f"{folder}/{rank}", "wb") as file:
-            pickle.dump((False, traceback.format_exc()), file)
+        _keep(folder, rank, (False, traceback.format_exc()))
     finally:
         os._exit(status)
+
+
+def _keep(folder, rank, outcome):
+    """Writes the file of a rank, which is there as a whole or not at all."""
+    with open(f"{folder}/{rank}.part", "wb") as file:
+        pickle.dump(outcome, file)
+    os.rename(f"{folder}/{rank}.part", f"{folder}/{rank}")
 
 
 def _joined(folder, rank, size, body, arguments, backend, timeout_s):

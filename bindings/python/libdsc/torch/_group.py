@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 
@@ -16,6 +17,11 @@ from libdsc.torch._elements import Finish
 from libdsc.torch._errors import Error, as_torch
 
 NONE_SET = timedelta(milliseconds=-1)  # a time-out in torch's options that nobody has set
+LEAST = timedelta(milliseconds=1)  # that a time-out may be
+
+# Communicators that nobody uses any more, with receives that never end: to close them now would end what other ranks are just
+# completing. They go with the process.
+_kept: list[Communicator] = []
 
 
 class Group:
@@ -41,6 +47,7 @@ class Group:
         self.batch: Optional[Batch] = None  # between start_coalescing() and end_coalescing()
         self.finishes: list[Finish] = []  # of the operations in it
         self.has_background = False  # the thread of _watch.py has to call the communicator too, so no call may block
+        self.awaits_headers = False  # some receive of _messages.py never ends
         self._devices: dict[int, Communicator] = {}
         self._host = self._join(None) if host is None else host
         self._closed = False
@@ -96,5 +103,19 @@ class Group:
         for comm in self.all():
             if abort:
                 comm.abort()
-            comm.close()
+            if not abort and comm is self._host and self.awaits_headers:
+                _kept.append(comm)
+            else:
+                comm.close()
         self._devices.clear()
+
+
+@contextmanager
+def with_timeout(comm: Communicator, timeout: timedelta) -> Iterator[None]:
+    """Gives the operations that start in a block another time-out than their communicator's."""
+    before = comm.timeout
+    comm.set_timeout(max(timeout, LEAST))
+    try:
+        yield
+    finally:
+        comm.set_timeout(before)

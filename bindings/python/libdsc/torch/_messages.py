@@ -3,7 +3,8 @@
 Each message travels behind a small header with its tag. libdsc delivers the messages from one rank to another in the order in
 which they were sent, whatever their tags: a receive that wants another tag than the one that comes fails, with both,
 instead of getting the wrong data. For a receive from any source a header is awaited from every rank, and the message
-of the first one that comes is received. On a GPU there are no headers, as NCCL has no tags.
+of the first one that comes with the tag is received. A rank that leaves while its header is awaited ends the group
+for all, so ranks that receive from any source meet before they leave. On a GPU there are no headers, as NCCL has no tags.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from libdsc import _work as _libdsc_work
 from libdsc._communicator import Communicator
 from libdsc.torch import _watch
 from libdsc.torch._errors import Error
-from libdsc.torch._group import Group
+from libdsc.torch._group import Group, with_timeout
 from libdsc.torch._work import Check, Work
 
 MARK = 0x6473635F746167  # the first number of a header
+FOREVER = timedelta(milliseconds=2**31 - 1)
 LOOKS = 200  # at headers, before a wait for any of them sleeps
 Header = tuple[_libdsc_work.Work, torch.Tensor]
 
@@ -42,7 +44,7 @@ class Inbox:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._headers: dict[int, Header] = {}  # by rank: under way, and not yet of any message that is received
+        self._headers: dict[int, Header] = {}  # by rank: awaited or here, and of no message yet that is received
         self._any: list[AnySource] = []  # receives from any source that have no message yet, in their order
 
     def recv(self, comm: Communicator, x: torch.Tensor, peer: int, tag: int, in_batch: bool) -> tuple[list[Any], Check]:
@@ -53,32 +55,51 @@ class Inbox:
             raise NotImplementedError(
                 f"receiving from rank {peer} while a receive from any source waits; expected the end of that one first"
             )
-        awaited, header = self._headers.pop(peer, None) or _await_header(comm, peer, in_batch)
-        return [awaited, comm.recv(x, peer, not in_batch)], lambda: _checked(header, peer, tag)
+        known = self._headers.pop(peer, None)
+        if known is None:
+            numbers = torch.zeros(2, dtype=torch.int64)
+            known = comm.recv(numbers, peer, not in_batch), numbers  # type: ignore[assignment]
+        header, numbers = known
+        return [header, comm.recv(x, peer, not in_batch)], lambda: _checked(numbers, peer, tag)
 
     def recv_any(self, x: torch.Tensor, result: Any, tag: int) -> AnySource:
         """Starts to receive from whichever rank sends first."""
-        for peer in range(self._group.size):
-            if peer != self._group.rank and peer not in self._headers:
-                self._headers[peer] = _await_header(self._group.host, peer, False)
+        self._await_headers()
         work = AnySource(self, x, result, tag)
         self._any.append(work)
         self._group.has_background = True
         _watch.watch(work, torch.futures.Future())  # a blocking call here would keep the sender waiting otherwise
         return work
 
+    def _await_headers(self) -> None:
+        """Awaits a header from each rank. One that never sends must not end the group by its time-out."""
+        group = self._group
+        group.awaits_headers = True
+        with with_timeout(group.host, FOREVER):
+            for peer in set(range(group.size)) - {group.rank} - self._headers.keys():
+                numbers = torch.zeros(2, dtype=torch.int64)
+                self._headers[peer] = group.host.irecv(numbers, peer), numbers
+
     def match(self) -> None:
-        """Starts the message of each header that has come, for the receives from any source in their order."""
+        """Starts the messages whose headers have come, for the receives from any source in their order."""
         with self._group.lock:
-            while self._any:
-                peer = next((peer for peer, (work, _) in self._headers.items() if work.test()), None)
-                if peer is None:
-                    return
-                self._any.pop(0).take(peer, self._headers.pop(peer))
-            self._group.has_background = False
+            for work in list(self._any):
+                peer = next((peer for peer in self._headers if self._has_come(peer, work.tag)), None)
+                if peer is not None:
+                    self._any.remove(work)
+                    work.take(peer, self._headers.pop(peer))
+            if self._any:
+                self._await_headers()
+            self._group.has_background = bool(self._any)
+
+    def _has_come(self, peer: int, tag: int) -> bool:
+        """Whether the next message of a rank has this tag; also if it failed, so that the receive tells of it."""
+        work, numbers = self._headers[peer]
+        return work.test() and (work.error() is not None or int(numbers[1]) == tag)
 
     def awaited(self) -> list[_libdsc_work.Work]:
-        return [work for work, _ in self._headers.values()]
+        """The headers that have not come."""
+        return [work for work, _ in self._headers.values() if not work.test()]
 
 
 class AnySource(Work):
@@ -86,17 +107,20 @@ class AnySource(Work):
 
     def __init__(self, inbox: Inbox, x: torch.Tensor, result: Any, tag: int) -> None:
         super().__init__([], result, inbox._group.name)
-        self._inbox, self._x, self._tag = inbox, x, tag
+        self.tag = tag
+        self._inbox, self._x = inbox, x
+        self._timeout_s = inbox._group.timeout.total_seconds()
+        self._end_s = time.monotonic() + self._timeout_s
         self._is_matched = False
 
     def take(self, peer: int, header: Header) -> None:
         """Receives the message of a header that has come."""
-        awaited, numbers = header
-        self._check = lambda: _checked(numbers, peer, self._tag)
+        work, numbers = header
+        self._check = lambda: _checked(numbers, peer, self.tag)
         try:
-            self._works = [awaited, self._inbox._group.host.recv(self._x, peer, True)]
+            self._works = [work, self._inbox._group.host.irecv(self._x, peer)]
         except errors.DscError:
-            self._works = [awaited]  # whose failure is that of the group
+            self._works = [work]  # whose failure is that of the group
         self._is_matched = True
 
     def parts(self) -> list[_libdsc_work.Work]:
@@ -108,21 +132,16 @@ class AnySource(Work):
         return self._is_matched and super().is_completed()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
-        end_s = None if limit_s is None else time.monotonic() + limit_s
-        for look in range(1 << 62):
-            if self.is_completed() or self._is_matched:
-                return super().wait(timeout)
-            if end_s is not None and time.monotonic() > end_s:
-                raise Error(f"no message came from any rank within {limit_s} s; the receive goes on")
-            if look >= LOOKS:
+        limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else self._timeout_s
+        end_s = min(self._end_s, time.monotonic() + limit_s)
+        looks = 0
+        while not self.is_completed() and not self._is_matched:
+            if time.monotonic() > end_s:
+                raise Error(f"no message with tag {self.tag} came from any rank within {limit_s} s; the receive goes on")
+            looks += 1
+            if looks > LOOKS:
                 _sleep_until_any(self.parts())
-        raise AssertionError("unreachable")
-
-
-def _await_header(comm: Communicator, peer: int, in_batch: bool) -> Header:
-    header = torch.zeros(2, dtype=torch.int64)
-    return comm.recv(header, peer, not in_batch), header  # type: ignore[return-value]
+        return super().wait(timeout)
 
 
 def _checked(header: torch.Tensor, peer: int, tag: int) -> int:
@@ -135,11 +154,11 @@ def _checked(header: torch.Tensor, peer: int, tag: int) -> int:
 
 
 def _sleep_until_any(works: list[_libdsc_work.Work]) -> None:
-    """Sleeps until one of them may have completed; for a moment where one has by now."""
+    """Sleeps until one of them may have completed, or for a while."""
     poll = select.poll()
     for work in works:
         try:
             poll.register(work.fileno(), select.POLLIN)
         except (ValueError, errors.DscError):
-            return
+            return  # it has completed by now
     poll.poll(100)

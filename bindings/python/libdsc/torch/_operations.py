@@ -6,9 +6,9 @@ of tensors, which travel as one.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any, Callable, ContextManager, Iterator, Optional, Sequence
+from typing import Any, Callable, ContextManager, Optional, Sequence
 
 import torch
 from torch.distributed import ReduceOp
@@ -18,14 +18,13 @@ from libdsc._communicator import Communicator
 from libdsc.torch import _messages, _profile, _sparse
 from libdsc.torch._elements import Finish, movable, op_of, put_back, read, reducible, written
 from libdsc.torch._errors import Error, translated
-from libdsc.torch._group import NONE_SET, Group
+from libdsc.torch._group import LEAST, NONE_SET, Group, with_timeout
 from libdsc.torch._work import Completed, Work
 
 Tensor = torch.Tensor
 Tensors = Sequence[Tensor]
 Begin = Callable[[Communicator, bool], Any]  # starts an operation, with or without a Work
 CPU = torch.device("cpu")
-LEAST = timedelta(milliseconds=1)  # that a time-out may be
 WITHOUT = nullcontext()
 
 
@@ -171,9 +170,10 @@ class Operations:
         begins = [lambda comm, async_op: comm.barrier(async_op)]
         return self._run("barrier", options, _on_device(options.device), begins, [])
 
-    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
-        limit = self._group.timeout if timeout is None or timeout == NONE_SET else max(timeout, LEAST)
+        given = getattr(timeout, "timeout", timeout)  # torch's C++ code gives a struct of options
+        limit = self._group.timeout if given is None or given == NONE_SET else max(given, LEAST)
         try:
             with self._group.lock:
                 self._group.host.monitored_barrier(limit)
@@ -411,17 +411,7 @@ def _on_device(device: Optional[torch.device]) -> Tensors:
 
 def _timeout_of(options: Any, comm: Communicator) -> ContextManager[None]:
     """Gives the operations of a block the time-out that the caller has set for this one call."""
-    return WITHOUT if options.timeout == NONE_SET else _with_timeout(comm, options.timeout)
-
-
-@contextmanager
-def _with_timeout(comm: Communicator, timeout: timedelta) -> Iterator[None]:
-    before = comm.timeout
-    comm.set_timeout(max(timeout, LEAST))
-    try:
-        yield
-    finally:
-        comm.set_timeout(before)
+    return WITHOUT if options.timeout == NONE_SET else with_timeout(comm, options.timeout)
 
 
 def _only(tensors: Tensors) -> Tensor:
