@@ -6,9 +6,12 @@ With torch 2.14 or newer an installed libdsc needs no import for that. All colle
 pipelining and checkpoints of torch go over it; failures arrive as torch.distributed.DistBackendError.
 """
 
-from libdsc.torch._backend import Backend, ProcessGroup, communicator, register, replace_gloo
+from libdsc.torch._backend import Backend, Life as _Life, ProcessGroup, communicator, register, replace_gloo
+from libdsc.torch._compiler import keep_out as _keep_out
 from libdsc.torch._errors import Error
+from libdsc.torch._operations import Operations as _Operations
 
 __all__ = ["Backend", "Error", "ProcessGroup", "communicator", "register", "replace_gloo"]
 
 register()
+_keep_out(_Operations, _Life, Backend, ProcessGroup)

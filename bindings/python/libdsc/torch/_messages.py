@@ -131,17 +131,17 @@ class AnySource(Work):
             self._inbox.match()
         return self._is_matched and super().is_completed()
 
-    def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else self._timeout_s
-        end_s = min(self._end_s, time.monotonic() + limit_s)
+    def _wait_for_all(self, limit_s: Optional[float]) -> None:
+        end_s = self._end_s if limit_s is None else min(self._end_s, time.monotonic() + limit_s)
         looks = 0
         while not self.is_completed() and not self._is_matched:
             if time.monotonic() > end_s:
-                raise Error(f"no message with tag {self.tag} came from any rank within {limit_s} s; the receive goes on")
+                waited_s = self._timeout_s if limit_s is None else limit_s
+                raise Error(f"no message with tag {self.tag} came from any rank within {waited_s} s; the receive goes on")
             looks += 1
             if looks > LOOKS:
                 _sleep_until_any(self.parts())
-        return super().wait(timeout)
+        super()._wait_for_all(limit_s)
 
 
 def _checked(header: torch.Tensor, peer: int, tag: int) -> int:

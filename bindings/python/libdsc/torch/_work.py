@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from datetime import timedelta
 from typing import Any, Callable, Optional, Sequence
@@ -78,21 +79,21 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed."""
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
-        for work in self._works:
-            self._wait_for(work, limit_s)
+        self._wait_for_all(limit_s)
         self._end()
         if self._failure is not None:
             raise self._failure
         return True
 
-    def _wait_for(self, work: _libdsc_work.Work, limit_s: Optional[float]) -> None:
-        """Waits until one is over, however it ended."""
-        try:
-            if not self._over and not work.wait(limit_s):
-                raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
-        except errors.DscError as error:
-            if not work.test():
-                raise translated(error, self._group) from error
+    def _wait_for_all(self, limit_s: Optional[float]) -> None:
+        """Waits until all are over, however they ended."""
+        for work in self._works:
+            try:
+                if not self._over and not work.wait(limit_s):
+                    raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
+            except errors.DscError as error:
+                if not work.test():
+                    raise translated(error, self._group) from error
 
     def synchronize(self) -> None:
         self.wait()
@@ -126,7 +127,14 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
         return self._source
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """A future that has the tensors once all is over, or the failure."""
+        """A future that has the tensors once all is over, or the failure.
+
+        For torch's C++ code it becomes ready later. A function of Python waits here: what it chains behind the future may
+        start other operations (PowerSGD does), and all ranks have to start these in the same order.
+        """
+        if "get_future" in sys._getframe(1).f_code.co_names:
+            self._wait_for_all(None)
+            self._end()
         with self._ending:
             if self._future is None:
                 ready: torch.futures.Future[Any] = torch.futures.Future()

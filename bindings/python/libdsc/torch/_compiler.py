@@ -1,0 +1,29 @@
+"""Keeps torch.compile out of what torch calls here: there is nothing to compile, and what it calls is not Python."""
+
+from __future__ import annotations
+
+import types
+from typing import Iterator
+
+
+def keep_out(*classes: type) -> None:
+    """Has torch.compile run all methods of classes, and all that they call, as they are.
+
+    torch.compiler.disable() would do so too, but makes each call slower, and imports the compiler.
+    """
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    except ImportError:  # a torch that has it elsewhere
+        return
+    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for function in _functions_of(classes):
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
+        set_code_exec_strategy(function.__code__, skip)
+
+
+def _functions_of(classes: tuple[type, ...]) -> Iterator[types.FunctionType]:
+    for kind in classes:
+        for member in vars(kind).values():
+            function = member.fget if isinstance(member, property) else member
+            if isinstance(function, types.FunctionType):
+                yield function
