@@ -34,6 +34,7 @@ def stages() -> dict[str, tuple[list[str], dict[str, str]]]:
         "asan": (["./dev", "test", "asan"], {}),
         "tsan": (["./dev", "test", "tsan"], {}),
     }
+    found |= {framework: (["./dev", "test", framework], {}) for framework in ("torch", "jax")}
     found |= {f"bare-{way}": (["./dev", "test", "bare", way], {}) for way in bare.WAYS}
     targets = re.findall(r"^void fuzz_(\w+)\(", (PROJECT / "tests/fuzz/fuzz.hpp").read_text(), re.MULTILINE)
     found |= {f"fuzz-{target}": (["./dev", "fuzz", target, "--seconds", str(FUZZ_S)], {}) for target in sorted(targets)}

@@ -5,9 +5,9 @@ import pathlib
 import subprocess
 import sys
 
-import programs
+import torch_programs as programs
 import pytest
-import ranks
+import torch_ranks as ranks
 
 import libdsc.torch  # noqa: F401
 
@@ -28,6 +28,6 @@ def test_torchrun_starts_again(tmp_path):
     """Rank 1 dies in the first attempt; torchrun starts all again, and they form a new world."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "STARTS": str(tmp_path)}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    done = subprocess.run([*command, str(HERE / "restarted.py")], env=environment, capture_output=True, text=True, timeout=150)
+    done = subprocess.run([*command, str(HERE / "torch_restarted.py")], env=environment, capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(done.stdout.splitlines()) == ["attempt 1, rank 0: 3.0", "attempt 1, rank 1: 3.0"], done.stdout

@@ -1,4 +1,4 @@
-"""Run by torchrun in test_programs.py: rank 1 kills itself in the first attempt."""
+"""Run by torchrun in test_torch_programs.py: rank 1 kills itself in the first attempt."""
 
 import os
 import signal

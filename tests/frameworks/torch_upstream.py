@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs torch's own tests of process groups (torch.testing._internal.distributed.distributed_test) over a backend.
 
-    upstream.py [--backend dsc|gloo|replaced] [--ranks N] [--json FILE] [NAME ...]
+    torch_upstream.py [--backend dsc|gloo|replaced] [--ranks N] [--json FILE] [NAME ...]
 
 NAME is a test or a pattern such as "test_all_reduce*"; all without one. "replaced" is the backend "gloo" after
 libdsc.torch.replace_gloo(): tests that are only for gloo run over libdsc then. Prints a line per test, and exits with 1 if

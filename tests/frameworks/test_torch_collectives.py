@@ -1,7 +1,7 @@
 """Every operation of a process group "dsc", for every type of torch, against what torch computes on one rank."""
 
 import pytest
-import ranks
+import torch_ranks as ranks
 import torch
 import torch.distributed as dist
 
