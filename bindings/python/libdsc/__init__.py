@@ -35,7 +35,7 @@ from libdsc.errors import (
     NomemError,
     NonfiniteError,
     NospaceError,
-    OverflowError,
+    OverflowError as OverflowError,
     PeerDeadError,
     PeerError,
     PeerLeftError,
@@ -44,14 +44,15 @@ from libdsc.errors import (
     ReentrantError,
     RevokedError,
     StateError,
-    SystemError,
-    TimeoutError,
+    SystemError as SystemError,
+    TimeoutError as TimeoutError,
     UnsupportedError,
     VersionError,
 )
 from libdsc._expert_parallel import MoePlan
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
+from libdsc._lists import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
@@ -65,7 +66,6 @@ from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
 from libdsc._ring import Ring
-from libdsc._tensors import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
 from libdsc._sequence_order import CausalWork, causal_work, put_tokens, sequence_ranges, take_tokens
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
@@ -76,12 +76,14 @@ from libdsc._store import Store
 from libdsc._tensor_map import split_range
 from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
-from libdsc._trees import average_gradients
+from libdsc._trees import average_gradients, broadcast_tree
 from libdsc._work import Work
 
 Error = DscError
 __version__ = "{}.{}.{}".format(*version())
 
+# What `from libdsc import *` gives. libdsc.OverflowError, libdsc.SystemError and libdsc.TimeoutError are left out: they
+# would hide Python's own.
 __all__ = [
     "AddrInUseError",
     "AuthError",
@@ -118,7 +120,6 @@ __all__ = [
     "NospaceError",
     "Op",
     "OpStats",
-    "OverflowError",
     "Partition",
     "PeerDeadError",
     "PeerError",
@@ -150,9 +151,7 @@ __all__ = [
     "SpawnError",
     "StateError",
     "Store",
-    "SystemError",
     "TiedLayers",
-    "TimeoutError",
     "UnsupportedError",
     "VersionError",
     "Work",
@@ -161,6 +160,7 @@ __all__ = [
     "average_gradients",
     "broadcast_coalesced",
     "broadcast_object",
+    "broadcast_tree",
     "causal_work",
     "feature",
     "finalize",

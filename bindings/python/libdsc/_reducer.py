@@ -21,6 +21,7 @@ from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import Tree, flatten, is_writable, rebuild
 from libdsc._streams import of_call, place_of
+from libdsc._types import AverageLike, RebuildLike
 from libdsc._write_mark import STALE, WriteMark
 
 class _Handle:
@@ -107,7 +108,7 @@ class BucketReducer(ReducerFeatures):
         names: Optional[Sequence[str]] = None,
         bucket_bytes: int = 25 << 20,
         first_bucket_bytes: int = 1 << 20,
-        average: Any = "pre",
+        average: AverageLike = "pre",
         sync: bool = True,
         buckets: Optional[Sequence[Sequence[int]]] = None,
         single_first_bucket: bool = False,
@@ -115,7 +116,7 @@ class BucketReducer(ReducerFeatures):
         *,
         find_unused: bool = False,
         static_graph: bool = False,
-        rebuild: Any = "once",
+        rebuild: RebuildLike = "once",
         small_bucket_first: bool = False,
         grad_dtype: Any = None,
         sparse: Sequence[int] = (),

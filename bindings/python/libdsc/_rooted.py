@@ -125,7 +125,7 @@ class Rooted(Calls):
             if counts is not None:
                 parts, lengths = self._root_parts(out, "out", dtype, True, root, counts, ("x", count, code))
                 arguments_v = (send, self._only_at(root, count), parts and parts.address, lengths, code)
-                at_end = parts and parts.unpack
+                at_end = None if parts is None else parts.unpack
                 return self._run(lib.dsc_all_to_all_v, arguments_v, (owner, parts), async_op, stream, at_end)
             if self._rank != root:
                 return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op, stream)

@@ -21,6 +21,7 @@ from libdsc._streams import of_call, place_of
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
 from libdsc._trees import flatten
+from libdsc._types import LayoutName, ShardAverageLike, Stage
 
 
 @dataclass
@@ -137,14 +138,14 @@ class Sharded:
         world: Communicator,
         params: Any,
         names: Optional[Sequence[str]] = None,
-        stage: int = 2,
+        stage: Stage = 2,
         units: Optional[Sequence[int]] = None,
-        layout: str = "unit",
+        layout: LayoutName = "unit",
         bucket_elements: int = 40_000_000,
         alignment: int = 16,
         wide_padding: bool = False,
         alone: Sequence[int] = (),
-        average: Any = "pre",
+        average: ShardAverageLike = "pre",
         grad_dtype: Any = None,
         shard_size: int = 0,
         max_live_bytes: int = 0,
