@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, TypeVar
+from typing import Any, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from libdsc import _buffers, _dtypes
 from libdsc._arguments import expect_communicator, member
@@ -18,6 +18,19 @@ FLOATS = {Dtype.F16, Dtype.F32, Dtype.F64, Dtype.BF16, Dtype.F8E4M3, Dtype.F8E5M
 def flatten(tree: Any, path: str) -> list[tuple[str, Any]]:
     """The arrays of a tree with their paths, such as "grads['layer1'][0]"; dicts by sorted key, None is no array."""
     return list(_leaves(tree, path))
+
+
+def parameters_of(params: Any, names: Optional[Sequence[str]]) -> tuple[list[str], list[Any], Optional[Sequence[str]]]:
+    """Paths, arrays and names of the parameters of a model; a tree names its arrays by their paths."""
+    given = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
+    for index, x in enumerate(() if isinstance(given, Mapping) else given):
+        if x is None:
+            raise TypeError(f"params[{index}] is None; expected an array")
+    leaves = flatten(given, "params")
+    paths = [path for path, _ in leaves]
+    if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
+        names = paths
+    return paths, [x for _, x in leaves], names
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
