@@ -6,9 +6,38 @@
     world.all_reduce(x)
     dsc.finalize()
 
+Contents; help(libdsc.Communicator) and the like tell more, and docs/ of the project tells all:
+
+    start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
+    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch
+    kinds of them     Op, ReduceOp, premul, user_op, Dtype, Backend
+    objects           broadcast_object, all_gather_object, gather_object, scatter_object
+    lists and trees   all_reduce_coalesced, broadcast_coalesced, verify_params, average_gradients, broadcast_tree
+    data parallel     BucketReducer, Bucket, hooks, Join, plan_buckets, shard_indices, NonfiniteInputs
+    sharding          Sharded, Shard, ShardRange, ShardedMemory, ShardRules, ShardLayout, ShardBucket, ShardCopy,
+                      plan_shards, shard_copies
+    meshes            Mesh, MeshGroup, split_range
+    pipelines         PipeSchedule, PipeInstruction, PipeCompute, PipeStep, find_schedule, FoundSchedule, TiedLayers,
+                      tied_stages, simulate_pipeline, PipeSimulation, PipeSpan, finalize_grads, Partition,
+                      partition_layers, type_weights
+    random numbers    RngTracker, ModelParallelSeeds, model_parallel_seeds, seed_layer, seed_region, RngError
+    long sequences    Ring, CausalWork, causal_work, sequence_ranges, take_tokens, put_tokens, CrossEntropy
+    experts           MoePlan
+    what happened     OpStats, set_log, read_log, log_to_logging, request_trace_dump, version, feature
+    errors            DscError or Error, whose .code is a Result; below it
+      of ranks        PeerError: PeerDeadError, PeerStalledError, PeerLeftError; TimeoutError, MismatchError,
+                      RevokedError
+      of calls        InvalidArgError, StateError, BadHandleError, BusyError, ReentrantError, ForkedError,
+                      UnsupportedError, OverflowError, CallbackError, NonfiniteError
+      of the system   ConfigError, AddrInUseError, AuthError, ProtocolError, VersionError, NoBackendError, BackendError,
+                      BackendStuckError, NomemError, NospaceError, SystemError, InternalError
+
+What is a function of a communicator here is its method too: world.verify_params(arrays) is verify_params(world, arrays).
 The package is pure Python over the shared library libdsc.so. It looks for the library where DSC_LIBRARY says, then in
 the package, then in the system; without one the import fails and says what was tried.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from libdsc import _tracebacks
 from libdsc._library import feature, version
@@ -62,6 +91,7 @@ from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._finalize_grads import finalize_grads
+from libdsc._foreign import meant_function
 from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
@@ -200,3 +230,10 @@ __all__ = [
 ]
 
 _tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, Ring, RngTracker, Store, TiedLayers), (_Outputs,))
+
+if not TYPE_CHECKING:  # checkers of types must not take every name for one of this package
+
+    def __getattr__(name: str) -> Any:
+        """Says what a name of another library is here; Python calls it only where this package has no such name."""
+        hint = "" if name.startswith("_") else meant_function(name, __all__, dir(Communicator))
+        raise AttributeError(f"module 'libdsc' has no attribute {name!r}{hint}")

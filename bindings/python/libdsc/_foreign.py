@@ -118,8 +118,9 @@ def _meant(table: Mapping[str, str], name: str, known: list[str]) -> str:
     found = table.get(name.lower())
     if found is not None:
         return f": it is {found} here"
-    near = difflib.get_close_matches(name.lower(), [each for each in known if not each.startswith("_")], 1, _NEAR)
-    return f"; did you mean {near[0]}?" if near else ""
+    by_lower = {each.lower(): each for each in known if not each.startswith("_")}
+    near = difflib.get_close_matches(name.lower(), by_lower, 1, _NEAR)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
 
 def refuse_arguments(operation: str, given: Mapping[str, Any]) -> NoReturn:

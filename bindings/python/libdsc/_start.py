@@ -84,8 +84,8 @@ def init_distributed(
         auto_mpi_discovery: False: rank and size do not come from a PMIx server or the variables of a launcher, which
             is sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
         dist_init_required: False is require_existing=True; None and True make the world if there is none.
-        verbose: True says what world was joined: rank 0 prints it, and each rank has it in one record of the logger
-            "libdsc", of level INFO.
+        verbose: True says what world was joined, in one record of the logger "libdsc" of level INFO; rank 0 prints it
+            where the program's logging leaves that level out, as it does by default.
         config: DeepSpeed's configuration, as a dict or the path of one. Its init_distributed() reads the section
             "comms_logger" of it; here operations are counted in any case, see Communicator.summary(), so nothing is read.
     """
@@ -107,8 +107,7 @@ def _joined(said: dict[str, Any]) -> Communicator:
         joined = _init(_given(said), of_this_thread)
     if said["verbose"]:
         told = f"joined {joined!r}, backend {joined.backend}, rank and size from {joined.source}"
-        _log.tell(told, joined.rank)
-        if joined.rank == 0:
+        if not _log.tell(told, joined.rank) and joined.rank == 0:
             print(f"libdsc: {told}", flush=True)
     return joined
 
