@@ -86,8 +86,7 @@ def init_distributed(
         dist_init_required: False is require_existing=True; None and True make the world if there is none.
         verbose: True says what world was joined, in one record of the logger "libdsc" of level INFO; rank 0 prints it
             where the program's logging leaves that level out, as it does by default.
-        config: DeepSpeed's configuration, as a dict or the path of one. Its init_distributed() reads the section
-            "comms_logger" of it; here operations are counted in any case, see Communicator.summary(), so nothing is read.
+        config: DeepSpeed's, as a dict or a path. Nothing of it is read: operations are counted in any case, see summary().
     """
     return _joined(dict(locals()))
 
