@@ -224,3 +224,36 @@ def test_a_sparse_gradient_leads_to_mark_sparse(world):
         reducer.begin()
         with pytest.raises(ValueError, match=r"sparse=\[i\]\) takes it by mark_sparse\(i, grad._indices\(\)\[0\], grad._values\(\)\)"):
             reducer.mark_ready(0, Sparse())
+
+
+def accumulates_in_torch(world, zeroes):
+    """As every PyTorch user writes it; zeroes is what zero_grad(set_to_none=) gets, or None for no call."""
+    import torch
+
+    torch.set_num_threads(1)
+    weight = torch.nn.Parameter(torch.zeros(3))
+    with dsc.BucketReducer(world, [weight.detach()], ["weight"]) as reducer:
+
+        def step(value):
+            reducer.begin()
+            (weight * value).sum().backward()
+            reducer.mark_ready(0, weight.grad)
+            reducer.finish()
+            if zeroes is not None and not reducer._synced:
+                torch.optim.SGD([weight]).zero_grad(set_to_none=zeroes)
+
+        try:
+            with reducer.no_sync():
+                step(1)
+                step(2)
+            step(3)
+        except dsc.StateError as error:
+            return str(error)
+    return weight.grad.tolist()
+
+
+def test_what_torch_does_with_gradients():
+    pytest.importorskip("torch")
+    assert ranks(2, accumulates_in_torch, False) == ranks(2, accumulates_in_torch, True) == [[6, 6, 6]] * 2
+    for said in ranks(2, accumulates_in_torch, None):
+        assert "mark_ready: the gradient of weight (index 0) was added to the array that was marked" in said
