@@ -29,7 +29,7 @@ dsc_result_t dsc_broadcast_shapes(dsc_comm_t* comm, dsc_tensor_t* tensors, size_
                                   dsc_dtype_t dtype, int32_t root, int64_t* shapes) {
   return dsc::guard(__func__, [&] {
     dsc::CommCall inside(comm);
-    dsc::check_rank("root", root, inside->size());
+    inside->check_rank("root", root);
     dsc::check_dtype(dtype);
     const auto given = dsc::read_tensors(tensors, n_tensors, "tensors");
     const bool is_root = inside->rank() == root;

@@ -62,7 +62,7 @@ struct NamedBuffer {
 bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBuffer& all, size_t count,
                   dsc_dtype_t dtype, int32_t root, const char* in_place) {
   dsc::check_dtype(dtype);
-  dsc::check_rank("root", root, comm.size());
+  comm.check_rank("root", root);
   const size_t bytes = dsc::checked_bytes(count, dtype, 1);
   const size_t all_bytes = dsc::checked_bytes(count, dtype, static_cast<size_t>(comm.size()));
   dsc::check_buffer(block.name, block.data, bytes);
@@ -141,7 +141,7 @@ dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* recv, size_
     clear(work);
     OperationCall inside(comm);
     dsc::check_dtype(dtype);
-    dsc::check_rank("root", root, inside->size());
+    inside->check_rank("root", root);
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
     if (inside->rank() == root) {
       dsc::check_buffer("send", send, bytes);
@@ -159,7 +159,7 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dt
                                  size_t capacity, size_t* ndim) {
   return dsc::guard(__func__, [&] {
     OperationCall inside(comm);
-    dsc::check_rank("root", root, inside->size());
+    inside->check_rank("root", root);
     dsc::require(dtype, "dtype");
     dsc::require(ndim, "ndim");
     if (capacity > 0) dsc::require(shape, "shape");
@@ -216,7 +216,7 @@ dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, size_t c
     clear(work);
     OperationCall inside(comm);
     Call call = make_reduction(*inside, OpKind::kReduce, op, dtype);
-    dsc::check_rank("root", root, inside->size());
+    inside->check_rank("root", root);
     const size_t bytes = dsc::checked_bytes(count, dtype, 1);
     const bool is_root = inside->rank() == root;
     dsc::check_buffer("send", send, bytes);
@@ -372,7 +372,7 @@ void message(OpKind kind, dsc_comm_t* comm, const void* send, void* recv, size_t
   clear(work);
   OperationCall inside(comm);
   dsc::check_dtype(dtype);
-  dsc::check_rank("peer", peer, inside->size());
+  inside->check_rank("peer", peer);
   if (peer == inside->rank()) dsc::fail(DSC_ERR_INVALID_ARG, "peer is %d, which is this rank", peer);
   const size_t bytes = dsc::checked_bytes(count, dtype, 1);
   if (kind == OpKind::kSend) dsc::check_buffer("send", send, bytes);

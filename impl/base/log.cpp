@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
+#include <limits>
 #include <string>
 
 #include "base/dispatch.hpp"
@@ -26,6 +27,8 @@ namespace {
 
 constexpr size_t kQueueRecords = 1024;
 constexpr size_t kTextBytes = 1024;
+constexpr int64_t kLateReportNs = 10'000'000'000;
+constexpr int64_t kReminderNs = 30'000'000'000;
 // After this time without progress a listener may be replaced before it has received all of its records.
 constexpr auto kNoProgress = std::chrono::seconds(5);
 constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
@@ -38,7 +41,7 @@ using Record = LogRecord;
 Record record_of(int32_t level, std::string text) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec};
+  return {level, std::move(text), log_rank(), now.tv_sec * 1'000'000'000LL + now.tv_nsec, false};
 }
 
 // Returns this host's name as errors of start-up show it: DSC_HOST_ID, or the system's host name.
@@ -101,17 +104,24 @@ int32_t level_from_environment() {
   return DSC_LOG_WARN;  // an unknown word means that somebody wants to see something
 }
 
+// Whether DSC_LOG says nothing about what is to be logged; "off" says something.
+bool is_unset() { return std::getenv("DSC_LOG") == nullptr; }
+
 // Routes records to the standard error stream, to the listener, and to those who poll; the state of the log
 // of this process.
 class LogHub {
  public:
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
 
-  void add(int32_t level, const char* text) {
+  // Whether reminders are written though nobody has asked for records.
+  bool reminds() const { return is_unset_ && level() == DSC_LOG_OFF; }
+
+  void add(int32_t level, const char* text, bool is_reminder) {
     Record record = record_of(level, text);
+    record.is_reminder = is_reminder;
     MutexLock lock(mutex_);
     if (level <= poll_level_) polled_.push(record);
-    if (level > std::max(stderr_level_, listener_level())) return;
+    if (level > std::max(stderr_level_, listener_level()) && !is_reminder) return;
     delivered_.push(std::move(record));
     if (!thread_started_) start_dispatch(Duty::kLog, deliver_all);
     thread_started_ = true;
@@ -200,7 +210,7 @@ class LogHub {
 
   void deliver(const Record& record, const LogListener& listener) const {
     if (!listener.call) {
-      if (record.level <= stderr_level_) print(record);
+      if (record.level <= stderr_level_ || record.is_reminder) print(record);
       return;
     }
     CallbackScope scope;
@@ -213,6 +223,7 @@ class LogHub {
   RecordQueue polled_ DSC_GUARDED_BY(mutex_);
   const std::string host_ = host_name();
   const int32_t stderr_level_ = level_from_environment();
+  const bool is_unset_ = dsc::is_unset();
   LogListener listener_ DSC_GUARDED_BY(mutex_);
   int32_t poll_level_ DSC_GUARDED_BY(mutex_) = DSC_LOG_OFF;
   bool delivering_ DSC_GUARDED_BY(mutex_) = false;
@@ -227,8 +238,24 @@ void LogHub::deliver_all() {
   }
 }
 
+bool reminders_on() noexcept {
+  bool wanted = false;
+  call_out([&] { wanted = hub().reminds(); });
+  return wanted && !is_forked_child();
+}
+
+void add_record(int32_t level, bool is_reminder, const char* format, va_list args) noexcept {
+  char text[kTextBytes];
+  const int bytes = std::vsnprintf(text, sizeof text, format, args);
+  if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
+  make_utf8(text);                                          // the text may quote bytes of the caller
+  std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
+  // Without memory or threads the record is lost, but the caller continues.
+  call_out([&] { hub().add(level, text, is_reminder); });
+}
+
 __attribute__((destructor)) void drain_log() {
-  if (log_enabled(DSC_LOG_ERROR)) hub().drain();
+  if (log_enabled(DSC_LOG_ERROR) || reminders_on()) hub().drain();
 }
 
 }  // namespace
@@ -241,16 +268,24 @@ bool log_enabled(int32_t level) noexcept {
 
 void log(int32_t level, const char* format, ...) noexcept {
   if (!log_enabled(level)) return;
-  char text[kTextBytes];
   va_list args;
   va_start(args, format);
-  const int bytes = std::vsnprintf(text, sizeof text, format, args);
+  add_record(level, false, format, args);
   va_end(args);
-  if (bytes >= static_cast<int>(sizeof text)) text[utf8_whole(text)] = 0;
-  make_utf8(text);                                          // the text may quote bytes of the caller
-  std::replace(text, text + std::strlen(text), '\n', ' ');  // a record is one line
-  // Without memory or threads the record is lost, but the caller continues.
-  call_out([&] { hub().add(level, text); });
+}
+
+int64_t late_report_ns() noexcept {
+  if (log_enabled(DSC_LOG_WARN)) return kLateReportNs;
+  return reminders_on() ? kReminderNs : std::numeric_limits<int64_t>::max();
+}
+
+void remind(const char* format, ...) noexcept {
+  const bool is_reminder = reminders_on();
+  if (!is_reminder && !log_enabled(DSC_LOG_WARN)) return;
+  va_list args;
+  va_start(args, format);
+  add_record(DSC_LOG_WARN, is_reminder, format, args);
+  va_end(args);
 }
 
 void set_log_rank(int32_t rank, bool of_thread) noexcept {

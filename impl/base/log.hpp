@@ -1,5 +1,5 @@
 // Log records are formatted at once, queued, and delivered by one thread. Nothing is recorded unless somebody
-// listens.
+// listens, except what remind() says.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,16 @@
 namespace dsc {
 
 bool log_enabled(int32_t level) noexcept;
+
+// After this time an operation that waits for other ranks is logged, once: 10 s where warnings are wanted.
+// Where nobody has said what is to be logged, it is 30 s, and remind() writes to the standard error stream
+// all the same, because a program that hangs without a word is what people ask about most. Otherwise it is
+// never.
+int64_t late_report_ns() noexcept;
+
+// As log(DSC_LOG_WARN, ...), and also while DSC_LOG is not set and nobody listens.
+void remind(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
+
 void log(int32_t level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
 
 }  // namespace dsc

@@ -10,7 +10,8 @@ struct LogRecord {
   int32_t level = 0;
   std::string text;
   int32_t rank = -1;
-  int64_t time_ns = 0;  // CLOCK_REALTIME
+  int64_t time_ns = 0;       // CLOCK_REALTIME
+  bool is_reminder = false;  // written to the standard error stream if nobody listens
 };
 
 // A function of the program's that receives records.

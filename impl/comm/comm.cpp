@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "base/fixed_text.hpp"
 #include "comm/groups.hpp"
 #include "comm/work_set.hpp"
 #include "control/group.hpp"
@@ -40,6 +41,18 @@ Comm::Comm(Engines engines)
 Comm::~Comm() {
   if (const auto& local = state_.local().group) local->on_finalize({});
   leave();
+}
+
+void Comm::check_rank(const char* name, int rank) const {
+  if (rank >= 0 && rank < size()) return;
+  FixedText<128> hint;
+  if (rank >= size() && rank < world_info().world_size) {
+    hint.add("; dsc_comm_group_rank() translates ranks of the world: rank %d ", rank);
+    const int member = group_rank(rank);
+    if (member < 0) hint += "is not in this group";
+    if (member >= 0) hint.add("is rank %d here", member);
+  }
+  fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d%s", name, rank, size() - 1, hint.c_str());
 }
 
 int Comm::global_rank(int group_rank) const {

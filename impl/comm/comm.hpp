@@ -31,6 +31,9 @@ class Comm final {
   uint64_t id() const noexcept { return state_.id(); }
   const std::string& name() const noexcept { return state_.name(); }
   int global_rank(int group_rank) const;
+  // Throws INVALID_ARG for what is no rank of this group; `name` is the caller's argument. Says which rank of
+  // the group a rank of the world is.
+  void check_rank(const char* name, int rank) const;
   int group_rank(int global_rank) const noexcept { return state_.group_rank(global_rank); }
   // The ranks that are on this host, this one among them.
   const std::vector<int32_t>& local_ranks() const noexcept { return state_.local().ranks; }

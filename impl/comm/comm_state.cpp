@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <utility>
 
@@ -77,7 +76,7 @@ Failure CommState::destroyed() const noexcept {
 
 void CommState::name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept {
   FixedText<224> where;
-  where.add("%s number %" PRIu64 " of group \"%s\" on rank %d of %d: ", operation, number, name().c_str(),
+  where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, number).c_str(), name().c_str(),
             rank(), size());
   // The operations that differ in a mismatch have one number.
   const bool is_first = failure.sequence == number && (failure.code == DSC_ERR_MISMATCH ||
@@ -85,7 +84,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
                              failure.sequence != 0 && !is_first;
   if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))  // not named yet
-    where.add("%s number %" PRIu64 " failed: ", failure.operation.c_str(), failure.sequence);
+    where.add("%s failed: ", numbered(failure.operation, failure.sequence).c_str());
   const auto text = std::exchange(failure.text, where);
   failure.text += text;
   failure.set_group(id(), name());

@@ -1,5 +1,6 @@
 #include "control/call.hpp"
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -63,6 +64,14 @@ const char* op_kind_name(OpKind kind) noexcept {
       return "bind_device";
   }
   return "unknown operation";
+}
+
+FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept {
+  const auto bytes = static_cast<int>(operation.size());
+  FixedText<64> text;
+  if (operation == op_kind_name(OpKind::kSend) || operation == op_kind_name(OpKind::kRecv))
+    return text.add("%.*s number %" PRIu64, bytes, operation.data(), number);
+  return text.add("collective %" PRIu64 " (%.*s)", number, bytes, operation.data());
 }
 
 BlockList::BlockList(std::vector<size_t> lengths_in) : lengths(std::move(lengths_in)) {

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/fixed_text.hpp"
 #include "dsc/types.h"
 
 namespace dsc {
@@ -50,6 +52,10 @@ constexpr bool comes_before_numbers(OpKind kind) noexcept {
 
 // Messages are numbered by peer and direction, separately from collectives.
 constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
+
+// Returns "collective 13 (all_reduce)", or "send number 3": all collectives of a group share one count, which
+// is not that of one operation.
+FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept;
 
 struct UserOp;
 class DeviceSteps;

@@ -153,7 +153,7 @@ std::string Group::describe_latest(int member) const {
   if (latest == 0 || comes_before_numbers(kind)) return {};
   const std::string root =
       std::to_string(shown_rank(static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1));
-  return std::string(op_kind_name(kind)) + " number " + std::to_string(latest & kLatestNumberMask) +
+  return numbered(op_kind_name(kind), latest & kLatestNumberMask).str() +
          (kind == OpKind::kSend   ? " to rank " + root
           : kind == OpKind::kRecv ? " from rank " + root
                                   : "");

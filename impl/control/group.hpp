@@ -210,7 +210,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Publishes that this rank begins an operation.
   void show_latest(const Call& call, uint64_t sequence) noexcept;
-  // Describes what a member began last: "all_reduce number 811", "send number 3 to rank 2", or "nothing".
+  // Describes what a member began last: "collective 811 (all_reduce)", "send number 3 to rank 2", or
+  // "nothing".
   std::string describe_latest(int member) const;
   // Returns the message that a member began last, unless it is complete.
   struct OpenMessage {

@@ -1,7 +1,6 @@
 #include "engine_hier/hier_status.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
@@ -40,14 +39,16 @@ void HierStatus::note_end(const Call& call, uint64_t number) noexcept {
   if (latest_.number == number && latest_.fields.kind == fields_of(call).kind) latest_.running = false;
 }
 
-// Returns a text such as "last all_reduce(sum, f32, 1000) number 811, running (pid 4711)".
+// Returns a text such as "last collective 811 (all_reduce(sum, f32, 1000)), running (pid 4711)".
 std::string HierStatus::describe_latest() const {
   MutexLock lock(mutex_);
   const bool is_own =
       comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
   const std::string pid = " (pid " + std::to_string(::getpid()) + ")";
   if (latest_.number == 0 || (is_own && !latest_.running)) return "no call before" + pid;
-  return "last " + describe(latest_.fields, latest_.note) + " number " + std::to_string(latest_.number) +
+  const std::string call = describe(latest_.fields, latest_.note), number = std::to_string(latest_.number);
+  const bool is_of_pair = is_message(static_cast<OpKind>(latest_.fields.kind));
+  return "last " + (is_of_pair ? call + " number " + number : "collective " + number + " (" + call + ")") +
          (latest_.running ? ", running" : ", done") + pid;
 }
 
@@ -109,8 +110,8 @@ std::vector<Answer> HierStatus::query_rank(int32_t rank, const std::string& ques
   return ask({&rank, 1}, question, Deadline::after_ms(kAnswerMs));
 }
 
-// Asks at most kMostAsked ranks; returns a text such as "rank 3: last barrier() number 4, done (pid 4711);
-// rank 4: no answer".
+// Asks at most kMostAsked ranks; returns a text such as "rank 3: last collective 4 (barrier()), done (pid
+// 4711); rank 4: no answer".
 std::string HierStatus::latest_of(std::span<const int32_t> ranks, Deadline deadline) const {
   std::string text;
   for (const Answer& answer : ask(ranks.first(std::min(ranks.size(), kMostAsked)), "", deadline))
@@ -166,16 +167,16 @@ HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t 
 // Only one of the ranks that wait in a collective asks and logs.
 void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const {
   const int64_t elapsed = now_ns() - waiting.since_ns;
-  if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < kLateReportNs) return;
+  if (waiting.since_ns == 0 || waiting.reported || ranks.empty() || elapsed < late_report_ns()) return;
   if (rank_0_is_unresponsive()) return;
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
   if (!is_message(waiting.kind) && !world_.elect("late", state_.id(), waiting.number, deadline)) return;
   const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number);
-  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %.1f s for %s; %s%s",
-      op_kind_name(waiting.kind), waiting.number, state_.name().c_str(),
-      static_cast<double>(elapsed) / kNsPerSecond, list_ranks(late.ranks).c_str(), late.text.c_str(),
-      latest_of(late.ranks, deadline).c_str());
+  remind("%s of group \"%s\" has waited %.1f s for %s; %s%s",
+         numbered(op_kind_name(waiting.kind), waiting.number).c_str(), state_.name().c_str(),
+         static_cast<double>(elapsed) / kNsPerSecond, list_ranks(late.ranks).c_str(), late.text.c_str(),
+         latest_of(late.ranks, deadline).c_str());
 }
 
 std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<const int32_t> ranks) const {

@@ -1,7 +1,6 @@
 #include "engine_host/operation.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 
 #include "base/log.hpp"
@@ -114,7 +113,7 @@ void Operation::look_at_clock() noexcept {
   const int64_t elapsed = elapsed_ns();
   if (elapsed >= timeout_ns_)
     time_out(elapsed);
-  else if (elapsed >= kLateReportNs && !reported_late_)
+  else if (!reported_late_ && elapsed >= late_report_ns())
     call_out([&] { report_late(elapsed); });
 }
 
@@ -200,11 +199,11 @@ void Operation::report_late(int64_t elapsed) {
   // Only the first step of an operation between hosts, a gather, waits for ranks that are late themselves.
   if (group_.is_part() && call_.kind != OpKind::kGather) return;
   if (group_.is_part())
-    return log(DSC_LOG_WARN, "an operation of group \"%s\" has waited %s on this host for %s",
-               group_.name().c_str(), seconds(elapsed).c_str(), describe_ranks(ranks).c_str());
-  log(DSC_LOG_WARN, "%s number %" PRIu64 " of group \"%s\" has waited %s for %s; %s",
-      op_kind_name(call_.kind), sequence_, group_.name().c_str(), seconds(elapsed).c_str(),
-      describe_ranks(ranks).c_str(), describe_latest(ranks).c_str());
+    return remind("an operation of group \"%s\" has waited %s on this host for %s", group_.name().c_str(),
+                  seconds(elapsed).c_str(), describe_ranks(ranks).c_str());
+  remind("%s of group \"%s\" has waited %s for %s; %s", numbered(op_kind_name(call_.kind), sequence_).c_str(),
+         group_.name().c_str(), seconds(elapsed).c_str(), describe_ranks(ranks).c_str(),
+         describe_latest(ranks).c_str());
 }
 
 }  // namespace dsc

@@ -33,9 +33,6 @@ class Busy {
 // such an operation.
 inline int eager_looks(const Group& group) noexcept { return group.world().spins() > 0 ? 64 : 1; }
 
-// After this time the missing ranks are logged.
-inline constexpr int64_t kLateReportNs = 10 * kNsPerSecond;
-
 class Operation {
  public:
   // The call must outlive the operation.

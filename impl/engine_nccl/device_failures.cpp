@@ -27,7 +27,7 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
   failure.revoked = true;
   failure.operation = op_kind_name(call.kind);
   failure.sequence = number;
-  if (std::string_view(failure.text).find(" number ") == std::string_view::npos)
+  if (std::string_view(failure.text).find(" of group \"") == std::string_view::npos)
     host.state.name_operation(failure, op_kind_name(call.kind), number);
   return failure;
 }

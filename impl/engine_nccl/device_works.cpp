@@ -1,7 +1,6 @@
 #include "engine_nccl/device_works.hpp"
 
 #include <algorithm>
-#include <cinttypes>
 #include <set>
 
 #include "base/wait.hpp"
@@ -175,8 +174,8 @@ void DeviceWorks::drain(Drain which, Deadline deadline) {
   for (const auto& work : pending()) {
     if (which == Drain::kCollectives && is_message(work->call().kind)) continue;
     if (!work->wait(deadline))
-      fail(DSC_ERR_TIMEOUT, "%s number %" PRIu64 " is still running", op_kind_name(work->call().kind),
-           work->number());
+      fail(DSC_ERR_TIMEOUT, "%s is still running",
+           numbered(op_kind_name(work->call().kind), work->number()).c_str());
   }
 }
 

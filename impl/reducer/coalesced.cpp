@@ -146,8 +146,7 @@ void expect_apart(std::span<const Tensor> tensors) {
 }  // namespace
 
 void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes) {
-  if (root < 0 || root >= comm.size())
-    fail(DSC_ERR_INVALID_ARG, "root is %d, expected 0 to %d", root, comm.size() - 1);
+  comm.check_rank("root", root);
   const bool is_root = comm.rank() == root;
   ListOperation operation{{}, is_root, !is_root};
   operation.call.kind = OpKind::kBroadcast;

@@ -14,6 +14,9 @@ constexpr double kLeft = 90;
 constexpr double kTop = 44;
 constexpr double kRow = 18;
 constexpr double kBar = 12;
+constexpr const char* kGradientColor = "#d9822b";
+constexpr const char* kBucketColor = "#4c8bb8";
+constexpr const char* kExposedColor = "#fbe3e0";
 
 class Picture {
  public:
@@ -24,11 +27,12 @@ class Picture {
     const auto rows = static_cast<double>(report_.layout->plan.buckets());
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" font-family=\"sans-serif\" "
         "font-size=\"11\">\n",
-        kLeft + kWidth + 50, kTop + rows * kRow + 34);
+        kLeft + kWidth + 50, kTop + rows * kRow + 54);
     draw_title();
     draw_exposed(rows);
     for (size_t b = 0; b < report_.layout->plan.buckets(); ++b) draw_bucket(b);
     draw_axis(kTop + rows * kRow);
+    draw_legend(kTop + rows * kRow + 38);
     svg_ += "</svg>\n";
     return std::move(svg_);
   }
@@ -44,27 +48,27 @@ class Picture {
   double x(int64_t time) const {
     return kLeft + kWidth * static_cast<double>(time - begun_) / static_cast<double>(end_ - begun_);
   }
-  static double us(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+  static double ms(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
   void draw_title() {
     const PhaseTimes phases = phases_of(report_.times);
     add("<text x=\"8\" y=\"16\" font-weight=\"bold\">iteration %llu on rank %d of %d: %zu gradients in %zu "
         "buckets, "
-        "%.1f us</text>\n",
+        "%.3f ms</text>\n",
         static_cast<unsigned long long>(report_.iterations), report_.group->rank(), report_.group->size(),
-        report_.params->size(), report_.layout->plan.buckets(), us(end_ - begun_));
-    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.1f us, of which %.1f us beside the computation; "
+        report_.params->size(), report_.layout->plan.buckets(), ms(end_ - begun_));
+    add("<text x=\"8\" y=\"32\" fill=\"#555\">reduced %.3f ms, of which %.3f ms beside the computation; "
         "exposed after "
-        "the last gradient: %.1f us (shaded)</text>\n",
-        us(phases.backward_comm()), us(phases.overlap()), us(phases.exposed()));
+        "the last gradient: %.3f ms (shaded)</text>\n",
+        ms(phases.backward_comm()), ms(phases.overlap()), ms(phases.exposed()));
   }
 
   void draw_exposed(double rows) {
     const PhaseTimes phases = phases_of(report_.times);
     if (phases.backward_compute_end == 0) return;
     const double from = x(phases.backward_compute_end);
-    add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"#fbe3e0\"/>\n", from, kTop,
-        std::max(0.0, kLeft + kWidth - from), rows * kRow);
+    add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\"/>\n", from, kTop,
+        std::max(0.0, kLeft + kWidth - from), rows * kRow, kExposedColor);
   }
 
   void draw_bucket(size_t b) {
@@ -75,21 +79,21 @@ class Picture {
     const int64_t launched = report_.times.launched[b];
     const int64_t reduced = report_.times.reduced[b] == 0 ? end_ : report_.times.reduced[b];
     if (launched != 0)
-      add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"#4c8bb8\"><title>bucket %zu: "
+      add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.0f\" fill=\"%s\"><title>bucket %zu: "
           "launched at "
-          "%.1f us, reduced at %.1f us</title></rect>\n",
-          x(launched), y + 3, std::max(1.0, x(reduced) - x(launched)), kBar, b, us(launched - begun_),
-          us(reduced - begun_));
+          "%.3f ms, reduced at %.3f ms</title></rect>\n",
+          x(launched), y + 3, std::max(1.0, x(reduced) - x(launched)), kBar, kBucketColor, b,
+          ms(launched - begun_), ms(reduced - begun_));
     for (const size_t i : report_.layout->plan.bucket(b)) draw_gradient(i, y);
   }
 
   void draw_gradient(size_t i, double y) {
     const int64_t ready = report_.times.ready[i];
     if (ready == 0) return;
-    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#d9822b\" stroke-width=\"2\"><title>",
-        x(ready), y + 1, x(ready), y + kRow - 2);
+    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\"><title>",
+        x(ready), y + 1, x(ready), y + kRow - 2, kGradientColor);
     for (const char c : report_.params->labels[i]) svg_ += c == '<' || c == '>' || c == '&' ? '_' : c;
-    add(" ready at %.1f us</title></line>\n", us(ready - begun_));
+    add(" ready at %.3f ms</title></line>\n", ms(ready - begun_));
   }
 
   void draw_axis(double y) {
@@ -97,9 +101,27 @@ class Picture {
     for (int part = 0; part <= kParts; ++part) {
       const double at = kLeft + kWidth * part / kParts;
       add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#999\"/>\n", at, y, at, y + 4);
-      add("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#555\">%.1f us</text>\n", at, y + 18,
-          us(end_ - begun_) * part / kParts);
+      add("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#555\">%.3f ms</text>\n", at, y + 18,
+          ms(end_ - begun_) * part / kParts);
     }
+  }
+
+  void draw_legend(double y) {
+    add("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"2\"/>\n", kLeft,
+        y - kBar + 2, kLeft, y + 2, kGradientColor);
+    draw_label(kLeft + 8, y, "gradient ready");
+    draw_sample(kLeft + 120, y, kBucketColor, "bucket being reduced");
+    draw_sample(kLeft + 280, y, kExposedColor, "exposed: after the last gradient");
+  }
+
+  void draw_sample(double at, double y, const char* color, const char* label) {
+    add("<rect x=\"%.1f\" y=\"%.1f\" width=\"16\" height=\"%.0f\" fill=\"%s\"/>\n", at, y - kBar + 2, kBar,
+        color);
+    draw_label(at + 22, y, label);
+  }
+
+  void draw_label(double at, double y, const char* label) {
+    add("<text x=\"%.1f\" y=\"%.1f\" fill=\"#555\">%s</text>\n", at, y, label);
   }
 
   const ReducerReport& report_;

@@ -1,6 +1,7 @@
 #include "reducer/report.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/json.hpp"
@@ -39,10 +40,21 @@ std::string dtypes(const ParamList& params) {
   return joined(names, ", ", [](const std::string& name) { return name; });
 }
 
+// A parameter with sparse gradients has no elements in buckets, and its size is that of its shape.
+size_t bytes_of(const Tensor& param) {
+  if (param.expect_sparse == 0) return param.bytes();
+  return std::accumulate(param.shape.begin(), param.shape.end(), dtype_bytes(param.dtype),
+                         [](size_t bytes, int64_t size) { return bytes * static_cast<size_t>(size); });
+}
+
 size_t bytes_of(const ParamList& params, std::span<const size_t> indices) {
   size_t bytes = 0;
-  for (const size_t i : indices) bytes += params.tensors[i].bytes();
+  for (const size_t i : indices) bytes += bytes_of(params.tensors[i]);
   return bytes;
+}
+
+int64_t sparse_among(const ParamList& params) {
+  return std::ranges::count_if(params.tensors, [](const Tensor& param) { return param.expect_sparse == 1; });
 }
 
 void integer(JsonWriter& json, const char* key, int64_t value) {
@@ -62,6 +74,7 @@ void write_model(JsonWriter& json, const ReducerReport& report) {
   integer(json, "rank", report.group->rank());
   integer(json, "iteration", static_cast<int64_t>(report.iterations));
   integer(json, "num_parameter_tensors", static_cast<int64_t>(all.size()));
+  integer(json, "num_sparse_parameter_tensors", sparse_among(*report.params));
   integer(json, "total_parameter_size_bytes", static_cast<int64_t>(bytes_of(*report.params, all)));
   integer(json, "output_device", report.params->tensors[0].device);
   integer(json, "broadcast_buffers", report.has_buffers ? 1 : 0);

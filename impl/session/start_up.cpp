@@ -168,28 +168,31 @@ void check_options(const InitOptions& options) {
          options.device, options.backend);
 }
 
-std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b) {
-  if (a.init_method != b.init_method) return "init_method";
-  if (a.job_id != b.job_id) return "job_id";
-  if (a.token != b.token) return "token";
-  if (a.store_handle != b.store_handle) return "store";
-  for (const auto& given : {a.device_settings, b.device_settings})
-    for (const auto& [name, value] : given)
-      if (!a.device_settings.contains(name) || !b.device_settings.contains(name) ||
-          a.device_settings.at(name) != b.device_settings.at(name))
-        return name;
-  if (a.backend != b.backend) return "backend";
-  if (a.rank != b.rank) return "rank";
-  if (a.world_size != b.world_size) return "world_size";
-  if (a.local_rank != b.local_rank) return "local_rank";
-  if (a.device != b.device) return "device";
-  if (a.port != b.port) return "port";
-  if (a.sources != b.sources) return "sources";
-  if (a.rank_per_thread != b.rank_per_thread) return "rank_per_thread";
-  if (a.init_timeout_ms != b.init_timeout_ms) return "init_timeout_ms";
-  if (a.timeout_ms != b.timeout_ms) return "timeout_ms";
-  if (a.stall_timeout_ms != b.stall_timeout_ms) return "stall_timeout_ms";
-  if (a.progress_thread != b.progress_thread) return "progress_thread";
+std::optional<std::string> first_difference(const InitOptions& world, const InitOptions& wanted) {
+  const InitOptions unset;
+  const auto differs = [&](auto InitOptions::*option) {
+    return wanted.*option != unset.*option && wanted.*option != world.*option;
+  };
+  for (const auto& [name, value] : wanted.device_settings)
+    if (const auto found = world.device_settings.find(name);
+        found == world.device_settings.end() || found->second != value)
+      return name;
+  if (differs(&InitOptions::init_method)) return "init_method";
+  if (differs(&InitOptions::job_id)) return "job_id";
+  if (differs(&InitOptions::token)) return "token";
+  if (differs(&InitOptions::store_handle)) return "store";
+  if (differs(&InitOptions::backend)) return "backend";
+  if (differs(&InitOptions::rank)) return "rank";
+  if (differs(&InitOptions::world_size)) return "world_size";
+  if (differs(&InitOptions::local_rank)) return "local_rank";
+  if (differs(&InitOptions::device)) return "device";
+  if (differs(&InitOptions::port)) return "port";
+  if (differs(&InitOptions::sources)) return "sources";
+  if (differs(&InitOptions::rank_per_thread)) return "rank_per_thread";
+  if (differs(&InitOptions::init_timeout_ms)) return "init_timeout_ms";
+  if (differs(&InitOptions::timeout_ms)) return "timeout_ms";
+  if (differs(&InitOptions::stall_timeout_ms)) return "stall_timeout_ms";
+  if (differs(&InitOptions::progress_thread)) return "progress_thread";
   return std::nullopt;
 }
 

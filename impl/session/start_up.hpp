@@ -39,8 +39,9 @@ struct InitOptions {
 // support.
 void check_options(const InitOptions& options);
 
-// Returns the name of the first option that differs, or nullopt if all are equal. Ignores require_existing.
-std::optional<std::string> first_difference(const InitOptions& a, const InitOptions& b);
+// Returns the name of the first option that is set in `wanted`, to another value than its default, and
+// differs from the world's; nullopt if there is none. Ignores require_existing.
+std::optional<std::string> first_difference(const InitOptions& world, const InitOptions& wanted);
 
 // Returns what start_world() would find out before it looks for the other ranks, in the JSON of
 // dsc_launch_report().

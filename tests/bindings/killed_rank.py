@@ -48,8 +48,8 @@ def _start(program, rank, ranks, hosts, port, arguments):
     return subprocess.Popen([sys.executable, program, *map(str, arguments)], env=env, text=True, **pipes)
 
 
-def others_of(victim, program, ranks, hosts, *arguments):
-    """Runs a program on so many ranks. Returns what each rank but the victim, which must have killed itself, told."""
+def others_of(victim, program, ranks, hosts, *arguments, by=signal.SIGKILL):
+    """Runs a program on so many ranks. Returns what each rank but the victim, which must have ended by a signal, told."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -63,7 +63,7 @@ def others_of(victim, program, ranks, hosts, *arguments):
         limit.cancel()
         for process in processes:
             process.kill()
-    assert processes[victim].returncode == -signal.SIGKILL, outputs[victim]
+    assert processes[victim].returncode == -by, outputs[victim]
     others = [rank for rank in range(ranks) if rank != victim]
     for rank in others:
         assert processes[rank].returncode == 0 and told[rank], (rank, outputs[rank])

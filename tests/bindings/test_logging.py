@@ -156,6 +156,37 @@ def test_a_factory_that_gives_ranks_is_no_obstacle():
     assert lines[1:] == ["INFO 0 distributed backend is already initialized: the existing world is used"]
 
 
+WAITS = """
+import os, sys, time
+import libdsc as dsc
+if "listens" in sys.argv:
+    dsc.set_log(lambda level, text: None, "error")
+world = dsc.init_distributed()
+if world.rank:
+    time.sleep(33)
+world.barrier()
+world.barrier()
+dsc.finalize()
+"""
+
+
+def test_an_operation_that_waits_30_s_says_so_unasked(tmp_path):
+    """Once, and not where DSC_LOG is off or the program listens. All at once, as it takes half a minute."""
+    program = tmp_path / "waits.py"
+    program.write_text(WAITS)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DSC_LOG", "RANK", "WORLD"))}
+    command = [os.environ["DSCRUN"], "-n", "2", "--", sys.executable, str(program)]
+    cases = [([], {}), ([], {"DSC_LOG": "off"}), (["listens"], {})]
+    jobs = [
+        subprocess.Popen(command + words, env={**clean, **variables}, stderr=subprocess.PIPE, text=True)
+        for words, variables in cases
+    ]
+    said = [job.communicate(timeout=SECONDS)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0, 0] and said[1:] == ["", ""], said
+    (line,) = said[0].splitlines()
+    assert ' warn: collective 1 (barrier) of group "world" has waited 30.' in line and " for rank 1 (pid " in line
+
+
 CHILD = """
 import os
 for number in range(20):

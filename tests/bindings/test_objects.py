@@ -29,6 +29,55 @@ def test_objects():
         assert found == [all_of[1], all_of, all_of if rank == 2 else None, [rank], 2]
 
 
+def to_one_rank(world):
+    """A ring of objects, and one that cannot be pickled: both ends raise, and go on."""
+    right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    if world.rank == 0:
+        world.send_object({"from": 0}, right)
+        got = world.recv_object(left)
+    else:
+        got = world.recv_object(left)
+        world.send_object({"from": world.rank}, right)
+    said = ""
+    if world.rank < 2:
+        with pytest.raises(dsc.InvalidArgError, match="rank 0: a function cannot be pickled") as caught:
+            world.send_object(lambda: 0, 1) if world.rank == 0 else world.recv_object(0)
+        assert caught.value.rank == 0
+        said = str(caught.value).partition(" of group")[0]
+    with world.batch():
+        with pytest.raises(dsc.StateError, match="send_object is called inside batch"):
+            world.send_object(1, right)
+    return got, said, world.all_gather_object(1)
+
+
+def test_objects_to_one_rank():
+    for rank, found in enumerate(ranks(3, to_one_rank)):
+        assert found == ({"from": (rank - 1) % 3}, ["send_object", "recv_object", ""][rank], [1, 1, 1])
+
+
+def reduces(world):
+    own = world.rank + 1
+    every = [world.all_reduce_object(own, op) for op in ("sum", "prod", "max", "min", "avg", "band", "bor", "bxor")]
+    every += [world.all_reduce_object(own), world.all_reduce_object([own]), world.all_reduce_object(own, digits)]
+    assert world.all_reduce_object(0.5) == 0.5 * world.size
+    on_root = world.reduce_object(str(own), "sum", 1)
+    with pytest.raises(ValueError, match="op is 'mean'; expected one of sum, avg, prod"):
+        world.all_reduce_object(own, "mean")
+    with pytest.raises(TypeError, match="op is a int; expected a name"):
+        world.reduce_object(own, 3)
+    with pytest.raises(dsc.MismatchError, match="ranks gave different operations: rank 0: max; rank 1: sum") as caught:
+        world.all_reduce_object(own, "sum" if world.rank else "max")
+    assert caught.value.rank == 1 and world.error() is None
+    return every, on_root
+
+
+def digits(a, b):
+    return 10 * a + b
+
+
+def test_numbers_and_other_objects_are_reduced():
+    for rank, found in enumerate(ranks(3, reduces)):
+        assert found == ([6, 6, 3, 1, 2, 0, 3, 0, 6, [1, 2, 3], 123], "123" if rank == 1 else None)
 
 
 def moves_between_hosts(rank, port):

@@ -197,7 +197,7 @@ def test_closed_objects_say_so_in_words_of_python(world):
         world.all_reduce(3.0)
     group = world.split(0)
     group.abort()
-    with pytest.raises(dsc.RevokedError, match="^all_reduce: all_reduce number 1"):
+    with pytest.raises(dsc.RevokedError, match=r"^all_reduce: collective 1 \(all_reduce\)"):
         group.all_reduce(np.zeros(3))
 
 

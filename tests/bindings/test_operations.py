@@ -35,6 +35,41 @@ def test_reduce_gather_scatter():
     assert ranks(3, rooted) == [[0, 0, 1, 10, 2, 20], None, None]
 
 
+def by_counts(world):
+    """Scatterv and Gatherv: parts of an array and arrays of a list, also of no elements."""
+    n, rank = world.size, world.rank
+    counts, root = [2 * r for r in range(n)], n - 1
+    mine = np.full(counts[rank], rank, np.float32)
+    whole = np.zeros(sum(counts), np.float32)
+    world.gather(whole if rank == root else None, mine, root, counts=counts)
+    listed = [np.zeros(count, np.float32) for count in counts] if rank == 0 else None
+    world.gather(listed, mine, async_op=True, counts=counts).wait()
+    assert listed is None or all((part == r).all() for r, part in enumerate(listed))
+    if rank == root:
+        assert whole.tolist() == [r for r in range(n) for _ in range(2 * r)]
+    for parts in (whole, np.split(whole, np.cumsum(counts)[:-1])):
+        back = np.zeros(counts[rank], np.float32)
+        world.scatter(back, parts if rank == root else None, root, counts=counts)
+        assert (back == rank).all()
+    for call, text in (
+        (lambda: world.gather(None, np.zeros(1), counts=[2] * n), rf"x has 1 elements; expected 2, counts\[{rank}\]"),
+        (lambda: world.scatter(np.zeros(1), counts=[1] * (n + 1)), f"counts has {n + 1} numbers; expected one per rank, {n}"),
+        (lambda: world.scatter(np.zeros(1), None, rank, counts=[1] * n), "x is None; expected an array or a list of arrays"),
+        (lambda: world.gather(np.zeros(1), np.zeros(2), rank, counts=[2] * n), f"out has 1 elements; expected {2 * n}, the sum"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    group = world.split(0)
+    with pytest.raises(dsc.MismatchError, match=f"rank {root} sends 3 elements to rank 0, which expects 2"):
+        of_rank = [2] * root + [3 if rank == root else 2]
+        group.gather(np.zeros(sum(of_rank)) if rank == 0 else None, np.zeros(of_rank[rank]), counts=of_rank)
+    return True
+
+
+def test_gather_and_scatter_by_counts():
+    assert ranks(3, by_counts) == [True] * 3
+
+
 def exchanged(world):
     n, rank = world.size, world.rank
     x, out = 100 * rank + np.arange(2 * n), np.zeros(2 * n, int)

@@ -52,6 +52,31 @@ def test_uniform_needs_no_weights():
     assert dsc.partition_layers(None, 2, "uniform", names=["a", "b", "c"]) == [0, 2, 3]
 
 
+class Weight:
+    """A parameter of torch, as far as it is counted."""
+
+    def __init__(self, count, trained=True):
+        self.requires_grad, self._count = trained, count
+
+    def numel(self):
+        return self._count
+
+
+class Linear:
+    def __init__(self, *weights):
+        self._weights = weights
+
+    def parameters(self):
+        return iter(self._weights)
+
+
+def test_parameters_is_deepspeeds_method():
+    layers = [Linear(Weight(100), Weight(10)), pool, Linear(Weight(110)), Linear(Weight(5), Weight(900, trained=False)), Linear]
+    partition = dsc.partition_layers(None, 2, "parameters", names=layers)
+    assert partition == dsc.partition_layers([110, 0, 110, 5, 0], 2, "deepspeed_balanced") and partition.weights == [110, 115]
+    assert dsc.partition_layers(ALEXNET, 4, method="Parameters") == dsc.partition_layers(ALEXNET, 4, "deepspeed_balanced")
+
+
 def test_print_is_in_deepspeeds_form():
     layers = [Embedding, *[TransformerBlock()] * 9, pool]
     partition = dsc.partition_layers([1] * 11, 2, "uniform", names=layers, loss=pool)
@@ -97,6 +122,8 @@ def test_memory_limits():
         ((None, 2), {}, ValueError, "weights is None; expected one number per layer"),
         ((None, 2, "uniform"), {}, ValueError, "names is None"),
         ((None, 2, "type:x"), {}, ValueError, "names is None; expected the names"),
+        ((None, 2, "parameters"), {}, ValueError, "expected the number of parameters of each layer for method 'parameters'"),
+        ((None, 2, "parameters"), {"names": ["a", "b"]}, ValueError, "or the layers themselves in names"),
         (([1, 2], 2), {"names": ["a"]}, ValueError, "names has 1 entries; expected 2"),
         (([1, 2], 2), {"layer_bytes": [1]}, ValueError, "layer_bytes has 1 entries; expected 2"),
         (([1, 2], 2), {"layer_bytes": [1, 1]}, dsc.InvalidArgError, "no limit of a part"),

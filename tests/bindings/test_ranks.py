@@ -388,9 +388,9 @@ def sends_what_nobody_receives(world):
 def test_an_error_names_the_operation_that_failed_first():
     texts = ranks(3, sends_what_nobody_receives)
     assert [blamed for _, blamed in texts] == [(0,)] * 3
-    assert "on rank 0 of 3: broadcast number 1 failed: rank 0 (pid " in texts[0][0] and "too late" not in texts[0][0]
+    assert "on rank 0 of 3: collective 1 (broadcast) failed: rank 0 (pid " in texts[0][0] and "too late" not in texts[0][0]
     for text, _ in texts[1:]:
-        assert text.startswith("broadcast: broadcast number 1 of group") and "failed" not in text, text
+        assert text.startswith("broadcast: collective 1 (broadcast) of group") and "failed" not in text, text
         assert text.endswith("last send number 1 to rank 1"), text
 
 
@@ -462,7 +462,7 @@ def finalizes_alone(rank, done):
     with pytest.raises(dsc.TimeoutError) as caught:
         dsc.finalize()
     done.touch()
-    return caught.value.rank, caught.value.ranks, str(caught.value).startswith("finalize: finalize number ")
+    return caught.value.rank, caught.value.ranks, str(caught.value).startswith("finalize: collective ")
 
 
 def test_an_error_of_finalize_has_the_ranks_at_fault(tmp_path):

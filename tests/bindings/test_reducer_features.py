@@ -368,6 +368,9 @@ def tells_and_draws(world):
         assert stats["avg_backward_comm_time"] > 0
         picture = ElementTree.fromstring(reducer.draw())
         titles = [node.text for node in picture.iter() if node.tag.endswith("title")]
+        texts = [node.text for node in picture.iter() if node.tag.endswith("text")]
+        assert {"gradient ready", "bucket being reduced", "exposed: after the last gradient"} <= set(texts)
+        assert any(text.endswith(" ms") for text in texts) and not any(" us" in text for text in texts + titles)
         assert len(titles) == len(SIZES) + len(reducer.buckets) and reducer._repr_html_().startswith("<svg")
         reducer.begin()
         with pytest.raises(dsc.StateError, match="an iteration runs"):
@@ -397,6 +400,8 @@ def sparse_gradients(world):
                 reducer.mark_sparse(1, *rows_of(world.rank, step))
                 reducer.mark_ready(0, grads[0])
                 reducer.finish()
+                stats = reducer.stats()
+                assert stats["num_sparse_parameter_tensors"] == 1 and stats["total_parameter_size_bytes"] == 4 * (4 + 30 + 5)
                 indices, values = reducer.sparse(1)
                 every = [rows_of(rank, step) for rank in range(n)]
                 all_indices = np.concatenate([i for i, _ in every])

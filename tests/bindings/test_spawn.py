@@ -1,6 +1,7 @@
 """spawn(): results, exceptions, and nothing left behind."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -107,6 +108,25 @@ def test_time_out():
 def test_a_wrong_start_method():
     with pytest.raises(ValueError, match='start_method is one of "spawn", "forkserver"; got \'fork\''):
         dsc.spawn(sleeps, 1, start_method="fork")
+
+
+def returns_a_local_class(rank):
+    class Local:
+        pass
+
+    return Local()
+
+
+def touches_nothing(rank):
+    signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def test_what_cannot_be_carried_back_and_a_signal_11(monkeypatch):
+    with pytest.raises(pickle.PicklingError, match="^what fn returned cannot be carried to the caller: .* package cloudpickle"):
+        dsc.spawn(returns_a_local_class, 2, timeout=SECONDS)
+    with pytest.raises(dsc.SpawnError, match="rank 0 was ended by SIGSEGV; PYTHONFAULTHANDLER=1 shows the line"):
+        dsc.spawn(touches_nothing, 1, timeout=SECONDS)
 
 
 def test_wrong_number():

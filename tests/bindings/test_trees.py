@@ -34,7 +34,7 @@ def test_order_is_that_of_jax():
 
 def averages(world):
     value, found = 2.0 * world.rank, []
-    with dsc.BucketReducer(world, tree(0.0) if world.rank == 0 else tree_of_writable()) as reducer:
+    with dsc.BucketReducer(world, tree_of_writable()) as reducer:
         for average in (lambda t: dsc.average_gradients(world, t), reducer):
             given = tree(value)
             got = average(given)
@@ -44,6 +44,25 @@ def averages(world):
             assert layer.bias is not given["body"]["layer1"][0].bias and layer.bias.flags.writeable
             found.append([layer.weight.tolist(), layer.bias.tolist(), got["head"][0].tolist()])
     return found
+
+
+def broadcasts(world):
+    """Arrays that can be written are, in place of others there are new ones; the root has its own tree again."""
+    given = tree(float(world.rank))
+    got = world.broadcast_tree(given, 1)
+    layer, own = got["body"]["layer1"][0], given["body"]["layer1"][0]
+    assert type(layer) is Layer and got["head"][1] is None and layer.weight is own.weight
+    assert (layer.bias is own.bias) == (world.rank == 1)
+    with pytest.raises(dsc.MismatchError, match=r"tree\['w'\]\[0\]"):
+        dsc.broadcast_tree(world, {"w": [np.zeros(3 + (world.rank == 0), np.float32)]})
+    with pytest.raises(dsc.InvalidArgError, match="root is 7, expected 0 to 2"):
+        world.broadcast_coalesced([np.zeros(1)], 7)
+    assert world.error() is None
+    return [layer.weight.tolist(), layer.bias.tolist(), got["head"][0].tolist()]
+
+
+def test_a_tree_is_broadcast():
+    assert ranks(3, broadcasts) == [[[[1, 1], [1, 1]], [1, 2], [1]]] * 3
 
 
 def tree_of_writable():
@@ -91,6 +110,43 @@ def test_timedelta_is_a_timeout(world):
     world.set_timeout(timedelta(minutes=5))
     with pytest.raises(ValueError, match=r"timeout is -1 day, 23:59:59; expected a number of seconds above 0"):
         world.set_timeout(-second)
+
+
+def starts_again(rank):
+    """As programs do in several places: what is not said is not compared."""
+    given = {"timeout": timedelta(seconds=40), "stall_timeout": 20, "rank": rank, "world_size": 2, "progress_thread": False}
+    world = dsc.init_distributed("host", **given)
+    again = [{}, {"timeout": 40}, {"backend": "host", "world_size": 2}, {"dist_backend": "auto"}, {"progress_thread": False}]
+    assert all(dsc.init_distributed(**given) is world for given in again)
+    for given, name in (({"timeout": 41}, "timeout"), ({"world_size": 3}, "world_size"), ({"job_id": "x"}, "job_id")):
+        with pytest.raises(dsc.StateError, match=f"the world exists already, with another {name}; finalize it first"):
+            dsc.init_distributed(**given)
+    group = world.split(0, key=-rank)
+    with pytest.raises(dsc.InvalidArgError, match=r"root is 2, expected 0 to 1$"):
+        group.broadcast(np.zeros(1), 2)
+    alone = world.split(rank)
+    said = []
+    for root in (1, 0):
+        try:
+            alone.broadcast(np.zeros(1), root)
+        except dsc.InvalidArgError as error:
+            said.append(str(error).partition("; ")[2])
+    dsc.finalize()
+    return said
+
+
+def test_a_second_start_and_ranks_of_the_world_in_a_group():
+    translates = "group_rank() translates ranks of the world: rank 1 is "
+    assert dsc.spawn(starts_again, 2, timeout=60) == [[translates + "not in this group"], [translates + "rank 0 here"]]
+
+
+def test_deepspeeds_config_and_verbose(world, capfd):
+    for config in (None, {"comms_logger": {"enabled": True}}, "ds_config.json"):
+        assert dsc.init_distributed(config=config, verbose=True) is world
+    said = capfd.readouterr()
+    assert said.out.count("libdsc: joined <libdsc.Communicator 'world', rank 0 of 1>, backend host") == 3 and said.err == ""
+    with pytest.raises(TypeError, match="config is a int; expected DeepSpeed's, as a dict or a path, or None"):
+        dsc.init_distributed(config=3)
 
 
 def test_names_of_deepspeed(world, caplog):

@@ -26,6 +26,14 @@ def good(flag: bool, tree: dict[str, list[Any]]) -> None:
     averaged: dict[str, list[Any]] = dsc.average_gradients(world, tree)
     again: dict[str, list[Any]] = dsc.BucketReducer(world, averaged)(averaged)
     del again
+    dsc.BucketReducer(world, [x], average="none", rebuild="never")
+    dsc.Sharded(world, [x], stage=3, layout="partitioned", average="post")
+    world.nonfinite_check = "fail"
+    everything: dict[str, list[Any]] = world.broadcast_tree(world.average_gradients(averaged), 1)
+    del everything
+    world.gather(None, x, counts=[3, 4])
+    world.send_object(world.all_reduce_object(2, "max"), 1)
+    dsc.TimeoutError("", rank=0)
 
 
 def bad() -> None:
@@ -38,3 +46,11 @@ def bad() -> None:
     dsc.init_distributed(backend="mpi")  # error
     dsc.init_distributed("openmpi")  # error
     world.set_timeout("1 s")  # error
+    dsc.BucketReducer(world, [x], average="mean")  # error
+    dsc.BucketReducer(world, [x], rebuild="always")  # error
+    dsc.Sharded(world, [x], stage=4)  # error
+    dsc.Sharded(world, [x], layout="fsdp")  # error
+    world.nonfinite_check = "warn"  # error
+    world.allreduce(x)  # error
+    world.broadcast(x, src=0)  # error
+    world.all_reduce_object(2, "mean")  # error

@@ -61,7 +61,7 @@ static int check_failure(rank_t* self, dsc_work_t* work, dsc_result_t code, int3
   if (culprit >= 0 && info.rank != culprit) FAIL(self, "rank %d is blamed: %s", info.rank, info.text);
   CHECK_OK(self, dsc_work_error(work, &info));
   CHECK(self, info.revoked == 1);
-  CHECK(self, strstr(info.text, "all_reduce number") != NULL);
+  CHECK(self, strstr(info.text, " (all_reduce) of group ") != NULL);
   CHECK_OK(self, dsc_work_destroy(work));
   return 0;
 }

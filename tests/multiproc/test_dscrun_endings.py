@@ -59,6 +59,14 @@ def test_rank_killed_by_a_signal():
     assert re.search(r"dscrun: rank 1 \(pid \d+\) died by signal 9 \(Killed\) after .* m?s\n$", result.stderr)
 
 
+def test_a_signal_11_leads_to_pythons_traceback(monkeypatch):
+    monkeypatch.delenv("PYTHONFAULTHANDLER", raising=False)
+    result = run("-n", "1", "--", "sh", "-c", "kill -11 $$")
+    assert "(Segmentation fault" in result.stderr and "; in Python, PYTHONFAULTHANDLER=1 shows the line)" in result.stderr
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
+    assert "shows the line" not in run("-n", "1", "--", "sh", "-c", "kill -11 $$").stderr
+
+
 def test_others_may_end_by_themselves_within_the_grace():
     start = time.monotonic()
     result = run("-n", "2", "--grace", "20", "--", *only_rank(0, "exit 7", "sleep 0.3; echo saved"))

@@ -148,7 +148,7 @@ def test_a_member_that_never_comes_is_blamed_and_not_its_leader():
     outputs = Job(DELAYED.replace("DELAYS", "[0, 0, 1.5, None]"), [0, 0, 1, 1], TIMEOUT="6").finish()
     for name, ranks, _, text in map(ast.literal_eval, outputs):
         assert name == "TimeoutError" and ranks == [3], outputs
-        assert "rank 2 waits for rank 3 of its host; rank 3: last barrier() number 1, done" in text, outputs
+        assert "rank 2 waits for rank 3 of its host; rank 3: last collective 1 (barrier()), done" in text, outputs
 
 
 def seen_by_the_others(victim, fault, placement, **variables):
@@ -211,7 +211,7 @@ def test_ranks_that_are_stopped_for_too_long_are_given_up_and_late_ones_reported
     outputs = late.finish()
     reports = [line for output in outputs for line in output.splitlines() if "has waited" in line]
     assert len(reports) == 1, outputs  # one line for the job, not one for every host
-    assert "for rank 3; rank 3: last barrier() number 1, done" in reports[0], outputs
+    assert "for rank 3; rank 3: last collective 1 (barrier()), done" in reports[0], outputs
 
 
 def test_a_message_that_connects_late_is_no_late_operation():
@@ -336,7 +336,7 @@ except dsc.DscError as error:
     print(error)
 meet("told", n)
 """
-    assert "rank 1: last all_reduce(sum, f64, 3) number 2, running" in Job(code, [0, 1, 2], TIMEOUT="3").finish()[0]
+    assert "rank 1: last collective 2 (all_reduce(sum, f64, 3)), running" in Job(code, [0, 1, 2], TIMEOUT="3").finish()[0]
 
 
 def test_progress_knows_of_operations_in_all_groups_of_the_world():

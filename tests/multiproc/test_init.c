@@ -152,7 +152,7 @@ static int check_other_options(rank_t* self) {
       {"backend", given},     {"init_method", given}, {"stall_timeout_ms", given}, {"nccl.library", given},
       {"cuda.library", given}};
   others[0].options.job_id = "another";
-  others[1].options.rank = -1;
+  others[1].options.rank = 1;
   others[2].options.world_size = 2;
   others[3].options.local_rank = 0;
   others[4].options.port = 1234;
@@ -174,6 +174,23 @@ static int check_other_options(rank_t* self) {
     CHECK(self, world == NULL);
     if (strstr(dsc_last_error_message(), others[i].name) == NULL)
       FAIL(self, "the message lacks \"%s\": %s", others[i].name, dsc_last_error_message());
+  }
+  return 0;
+}
+
+/* What is not said is not compared. */
+static int check_fewer_options(rank_t* self) {
+  dsc_init_options_t fewer[4];
+  for (size_t i = 0; i < LENGTH(fewer); ++i)
+    CHECK_OK(self, dsc_init_options_init(&fewer[i], sizeof fewer[i]));
+  fewer[1].rank = self->options.rank;
+  fewer[2].world_size = self->options.world_size;
+  fewer[3].init_timeout_ms = self->options.init_timeout_ms;
+  fewer[3].job_id = self->options.job_id;
+  for (size_t i = 0; i < LENGTH(fewer); ++i) {
+    dsc_comm_t* world = NULL;
+    CHECK_OK(self, dsc_init_distributed(&fewer[i], &world));
+    CHECK(self, world == self->world);
   }
   return 0;
 }
@@ -215,6 +232,7 @@ static int second_init_body(rank_t* self) {
   CHECK(self, again == self->world);
   PASS_ON(require_existing(self, DSC_OK));
   PASS_ON(check_other_options(self));
+  PASS_ON(check_fewer_options(self));
   PASS_ON(is_initialized(self, 1));
   CHECK_OK(self, dsc_finalize());
   PASS_ON(is_initialized(self, 0));

@@ -194,7 +194,7 @@ static int failure_body(rank_t* self) {
     CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
     for (int i = 0; i < 2; ++i) {
       CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, NULL, -1));
-      CHECK(self, strstr(dsc_last_error_message(), "dsc_work_wait: barrier number") != NULL);
+      CHECK(self, strstr(dsc_last_error_message(), "dsc_work_wait: collective ") != NULL);
       CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_synchronize(work, 0));
     }
     PASS_ON(is_completed(self, work, 1));

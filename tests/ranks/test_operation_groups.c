@@ -174,7 +174,7 @@ static int failure_body(rank_t* self) {
       CHECK_OK(self, dsc_batch_end(group, NULL, &work));
       CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, NULL, -1));
     }
-    CHECK(self, strstr(dsc_last_error_message(), "all_reduce number 2") != NULL);
+    CHECK(self, strstr(dsc_last_error_message(), "collective 2 (all_reduce)") != NULL);
     CHECK_OK(self, dsc_work_destroy(work));
     CHECK_OK(self, dsc_batch_begin(group)); /* what is noted fails when it starts */
     CHECK_OK(self, dsc_barrier(group, NULL, NULL));

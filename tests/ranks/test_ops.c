@@ -216,8 +216,8 @@ static int alone_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
   CHECK_OK(self, dsc_all_reduce(self->world, &nan, &result, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
   CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
-  CHECK(self,
-        strstr(dsc_last_error_message(), "all_reduce number 2 of group \"world\" on rank 0 of 1: ") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(),
+                     "collective 2 (all_reduce) of group \"world\" on rank 0 of 1: ") != NULL);
   dsc_error_info_t info = {.struct_size = sizeof info};
   CHECK_OK(self, dsc_work_error(work, &info));
   CHECK(self, info.code == DSC_ERR_NONFINITE && info.rank == 0 && info.sequence == 2);

@@ -156,9 +156,9 @@ static int elsewhere_body(rank_t* self) {
     CHECK(self, now_ms() - start < PATIENCE_MS);
     CHECK_RESULT(self, DSC_ERR_MISMATCH, result);
     CHECK(self, strstr(dsc_last_error_message(), call % 2 ? ": shrink; rank 1: " : ": agree; rank 1: "));
-    CHECK(self, strstr(dsc_last_error_message(), call < 2    ? "all_reduce number 2"
-                                                 : call == 2 ? "split number 2"
-                                                             : "finalize number 2"));
+    CHECK(self, strstr(dsc_last_error_message(), call < 2    ? "collective 2 (all_reduce)"
+                                                 : call == 2 ? "collective 2 (split)"
+                                                             : "collective 2 (finalize)"));
     CHECK_OK(self, dsc_comm_agree(group, 1, &agreed)); /* all are here now */
     CHECK_OK(self, dsc_comm_destroy(group));
   }
@@ -179,7 +179,7 @@ static int answered_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   if (self->rank == 1) CHECK_OK(self, dsc_barrier(group, NULL, &work));
   CHECK_RESULT(self, DSC_ERR_MISMATCH, self->rank == 2 ? barrier(group) : dsc_comm_agree(group, 1, &agreed));
-  CHECK(self, strstr(dsc_last_error_message(), ": agree; rank 2: barrier number 1"));
+  CHECK(self, strstr(dsc_last_error_message(), ": agree; rank 2: collective 1 (barrier)"));
   if (self->rank != 2) PASS_ON(missing_are(self, group, elsewhere, 1));
   if (work) CHECK_OK(self, dsc_work_destroy(work));
   return dsc_comm_destroy(group) != DSC_OK;

@@ -405,7 +405,7 @@ int late_body(rank_t* self) {
     if (!std::strstr(message, "ranks 1, 2 did not come within ") ||
         !std::strstr(message, " s; rank 1 (pid ") || seconds_in(message) < 0.3 ||
         !std::strstr(message, "): last send number 1 to rank 0; rank 2 (pid ") ||
-        !std::strstr(message, "): last barrier number 1"))
+        !std::strstr(message, "): last collective 1 (barrier)"))
       FAIL(self, "%s", message);
   }
   CHECK_OK(self, dsc_barrier(self->world, nullptr, nullptr));

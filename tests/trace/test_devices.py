@@ -64,7 +64,7 @@ def test_the_rank_that_has_not_called(tmp_path):
     code, report = merge(job.write(tmp_path))
     assert code == FINDINGS
     assert [finding["text"] for finding in report["findings"]] == [
-        'rank 2 has not called all_reduce number 4 of group "world (devices)"; it last called all_reduce number 3; '
+        'rank 2 has not called collective 4 (all_reduce) of group "world (devices)"; it last called collective 3 (all_reduce); '
         "no other operation holds it; ranks 0, 1, 3 called it 4.20 s before"
     ]
     (finding,) = report["findings"]
@@ -79,9 +79,9 @@ def test_a_rank_that_waits_on_the_host_instead(tmp_path):
     job.dump_times = at(time + 2 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert any("rank 2 has not called all_reduce number 4 of group \"world (devices)\"" in text and
-               'it is in barrier number 1 of group "world" since 2.00 s' in text for text in late), late
-    assert any("ranks 0, 1, 3 have not called barrier number 1 of group" in text for text in late), late
+    assert any("rank 2 has not called collective 4 (all_reduce) of group \"world (devices)\"" in text and
+               'it is in collective 1 (barrier) of group "world" since 2.00 s' in text for text in late), late
+    assert any("ranks 0, 1, 3 have not called collective 1 (barrier) of group" in text for text in late), late
     assert texts(report, "DEADLOCK") == [] and texts(report, "MISMATCH") == []
 
 
@@ -91,9 +91,9 @@ def test_a_time_out(tmp_path):
     job.dump_times = at(time + 501 * MS)
     _, report = merge(job.write(tmp_path))
     (late,) = texts(report, "LATE")
-    assert late.startswith('rank 2 has not called all_reduce number 4 of group "world (devices)"')
+    assert late.startswith('rank 2 has not called collective 4 (all_reduce) of group "world (devices)"')
     assert late.endswith("ranks 0, 1, 3 waited 500 ms until the time-out")
-    title = 'all_reduce number 4 of group "world (devices)"'
+    title = 'collective 4 (all_reduce) of group "world (devices)"'
     assert texts(report, "FAILED") == [f"{title} failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3"]
 
 
@@ -123,8 +123,8 @@ def test_clocks_of_other_hosts_are_not_compared(tmp_path):
         _, report = merge(job.write(tmp_path))
         told.update(text for text in texts(report, "LATE") if text.startswith("rank 3 "))
     (late,) = told
-    assert late.startswith('rank 3 has not called all_reduce number 4 of group "world (devices)"')
-    assert late.endswith('it is in barrier number 1 of group "own" since 1.00 s; '
+    assert late.startswith('rank 3 has not called collective 4 (all_reduce) of group "world (devices)"')
+    assert late.endswith('it is in collective 1 (barrier) of group "own" since 1.00 s; '
                          "ranks 0-2 waited 1.00 s until the time-out")
 
 
@@ -146,7 +146,7 @@ def test_a_mismatch(tmp_path):
     job.numbers[job.devices_of("world")] -= 1
     job.on_devices({2: time}, count=512, ends={2: time + 1000}, result="DSC_ERR_MISMATCH")
     _, report = merge(job.write(tmp_path))
-    title = 'all_reduce number 4 of group "world (devices)"'
+    title = 'collective 4 (all_reduce) of group "world (devices)"'
     assert texts(report, "MISMATCH") == [f"{title} does not match: 512 elements on rank 2; 1,024 elements on ranks 0, 1, 3"]
 
 

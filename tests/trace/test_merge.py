@@ -41,7 +41,7 @@ def test_late_rank(tmp_path):
     code, report = merge(job.write(tmp_path))
     assert code == FINDINGS
     assert texts(report, "LATE") == [
-        'rank 2 has not called all_reduce number 4 of group "world"; it last completed broadcast number 3; '
+        'rank 2 has not called collective 4 (all_reduce) of group "world"; it last completed collective 3 (broadcast); '
         "no other operation holds it; ranks 0, 1, 3 wait since 4.20 s"
     ]
     (finding,) = report["findings"]
@@ -71,10 +71,10 @@ def test_time_out(tmp_path):
     code, report = merge(job.write(tmp_path, without=(1,)))
     assert code == FINDINGS
     assert len(texts(report, "LATE")) == 1 and texts(report, "LATE")[0].startswith(
-        'rank 2 has not called all_reduce number 4 of group "world"; it last completed broadcast number 3; '
+        'rank 2 has not called collective 4 (all_reduce) of group "world"; it last completed collective 3 (broadcast); '
     )
     assert texts(report, "LATE")[0].endswith("ranks 0, 3 waited 500 ms until the time-out")
-    assert texts(report, "FAILED") == ['all_reduce number 4 of group "world" failed: DSC_ERR_TIMEOUT on ranks 0, 3']
+    assert texts(report, "FAILED") == ['collective 4 (all_reduce) of group "world" failed: DSC_ERR_TIMEOUT on ranks 0, 3']
     assert texts(report, "NO DUMP") == ["rank 1 has no usable dump"] and report["missing_ranks"] == [1]
 
 
@@ -83,7 +83,7 @@ def test_only_the_absent_one_can_be_late(tmp_path):
     job.collective(at(time, (0, 1, 3)), ended=time + 2 * SECOND)
     _, report = merge(job.write(tmp_path, without=(2,)))
     assert texts(report, "LATE") == [
-        'rank 2, which left no dump, has not come to all_reduce number 4 of group "world"; '
+        'rank 2, which left no dump, has not come to collective 4 (all_reduce) of group "world"; '
         "ranks 0, 1, 3 waited 2.00 s until the time-out"
     ]
 
@@ -98,10 +98,10 @@ def test_where_the_late_rank_is_instead(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert 'it has completed none of this group; it is in all_gather number 1 of group "right" since 3.00 s' in late[0]
+    assert 'it has completed none of this group; it is in collective 1 (all_gather) of group "right" since 3.00 s' in late[0]
     assert texts(report, "DEADLOCK") == [
-        'ranks 0, 1 wait for each other: rank 0 waits for rank 1 in all_reduce number 1 of group "left"; '
-        'rank 1 waits for rank 0 in all_gather number 1 of group "right"'
+        'ranks 0, 1 wait for each other: rank 0 waits for rank 1 in collective 1 (all_reduce) of group "left"; '
+        'rank 1 waits for rank 0 in collective 1 (all_gather) of group "right"'
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_rank_that_left_the_group(tmp_path):
     code, report = merge(tmp_path)
     assert code == FINDINGS
     assert texts(report, "LATE") == [
-        'rank 2 has left the group before barrier number 2 of group "left"; no other operation holds it; '
+        'rank 2 has left the group before collective 2 (barrier) of group "left"; no other operation holds it; '
         "ranks 0, 1, 3 wait since 2.00 s",
         'rank 2 has left the group before recv number 1 from rank 0 of group "left"; no other operation holds it; '
         "rank 0 waits since 2.00 s",
@@ -139,8 +139,8 @@ def test_deadlock_of_ranks_that_wait_for_several(tmp_path):
     job.dump_times = dict.fromkeys(range(5), 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     assert texts(report, "DEADLOCK") == [
-        'ranks 0, 2 wait for each other: rank 0 waits for rank 2 in all_reduce number 1 of group "three"; '
-        'rank 2 waits for rank 0 in all_reduce number 1 of group "others"'
+        'ranks 0, 2 wait for each other: rank 0 waits for rank 2 in collective 1 (all_reduce) of group "three"; '
+        'rank 2 waits for rank 0 in collective 1 (all_reduce) of group "others"'
     ]
 
 
@@ -207,7 +207,7 @@ def test_queued_but_not_started(tmp_path):
         job.entries[rank][-1] |= Job._times(time - 1000, time, None, None, None)
     job.dump_times = dict.fromkeys(ALL, time + 2 * SECOND)
     _, report = merge(job.write(tmp_path))
-    assert texts(report, "LATE")[0].startswith('rank 2 has called, but not started, all_reduce number 4')
+    assert texts(report, "LATE")[0].startswith('rank 2 has called, but not started, collective 4 (all_reduce)')
 
 
 def test_too_late(tmp_path):
@@ -220,8 +220,8 @@ def test_too_late(tmp_path):
         job.called[rank, "world"][1] = 3
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
-        'rank 2 has called, but 1.30 s too late, all_reduce number 4 of group "world"; it last completed broadcast '
-        "number 3; no other operation holds it; ranks 0, 1, 3 waited 700 ms until the time-out"
+        'rank 2 has called, but 1.30 s too late, collective 4 (all_reduce) of group "world"; it last completed '
+        "collective 3 (broadcast); no other operation holds it; ranks 0, 1, 3 waited 700 ms until the time-out"
     ]
 
 
@@ -239,15 +239,15 @@ def test_stuck_while_moving(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     assert texts(report, "STUCK") == [
-        'rank 1 is still moving data in all_reduce number 4 of group "world", for 3.00 s; ranks 0, 2, 3 completed it'
+        'rank 1 is still moving data in collective 4 (all_reduce) of group "world", for 3.00 s; ranks 0, 2, 3 completed it'
     ]
 
 
 def test_mismatches(tmp_path):
     job, time = started_job()
     kinds = [
-        ({3: {"name": "broadcast"}}, "operation number 4 of group \"world\" does not match: broadcast on rank 3; all_reduce on ranks 0-2"),
-        ({0: {"dtype": "f64"}}, 'all_reduce number 5 of group "world" does not match: f64 on rank 0; f32 on ranks 1-3'),
+        ({3: {"name": "broadcast"}}, "collective 4 of group \"world\" does not match: broadcast on rank 3; all_reduce on ranks 0-2"),
+        ({0: {"dtype": "f64"}}, 'collective 5 (all_reduce) of group "world" does not match: f64 on rank 0; f32 on ranks 1-3'),
         ({1: {"count": 8}, 2: {"count": 8}}, "1,024 elements on ranks 0, 3; 8 elements on ranks 1, 2"),
         ({2: {"reduce_op": "max"}}, "reduction max on rank 2; reduction sum on ranks 0, 1, 3"),
         ({2: {"root": 1}, 0: {"root": 0}}, "root rank 0 on rank 0; root rank 1 on rank 2"),
@@ -269,7 +269,7 @@ def test_revoked_operations_are_one_line(tmp_path):
         job.collective(at(time, (0, 1, 3)), ended=time + SECOND, result="DSC_ERR_REVOKED")
     _, report = merge(job.write(tmp_path))
     assert texts(report, "FAILED") == [
-        'all_reduce number 4 of group "world" failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3',
+        'collective 4 (all_reduce) of group "world" failed: DSC_ERR_TIMEOUT on ranks 0, 1, 3',
         '12 operations of group "world" ended with DSC_ERR_REVOKED on ranks 0, 1, 3',
     ]
 
@@ -287,7 +287,7 @@ def test_lateness(tmp_path):
     assert rows[2]["others_waited_ns"] == 3 * (3 * MS + 3 * MS - 1000)
     assert rows[0]["others_waited_ns"] == (3 * MS - 1000) + (3 * MS - 2000)
     assert rows[1]["mean_delay_ns"] == (3 * 1000 + 0) // 4
-    assert rows[2]["worst_delay_ns"] == 3 * MS and rows[2]["worst"] == 'all_reduce number 1 of group "world"'
+    assert rows[2]["worst_delay_ns"] == 3 * MS and rows[2]["worst"] == 'collective 1 (all_reduce) of group "world"'
 
 
 def held_up(job, rounds, straggler, late_ns):

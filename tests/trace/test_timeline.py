@@ -278,7 +278,7 @@ def test_keys(page):
 
 def test_findings_lead_to_the_operation(page):
     (finding,) = page.all("#findings .finding")
-    assert finding.text.startswith("LATE") and 'rank 2 has not called all_gather number 85 of group "world"' in finding.text
+    assert finding.text.startswith("LATE") and 'rank 2 has not called collective 85 (all_gather) of group "world"' in finding.text
     finding.click()
     page.drawn()
     assert page.find("#chosen h2").text == "all_gather #85"

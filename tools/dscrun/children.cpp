@@ -71,7 +71,10 @@ std::string describe_end(int wait_status) {
   if (WIFEXITED(wait_status)) return "exited with code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
   const std::string core = WCOREDUMP(wait_status) ? ", core dumped" : "";
-  return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + ")";
+  // Such as of a parameter that was used while it was released.
+  const bool may_tell = signal == SIGSEGV && getenv("PYTHONFAULTHANDLER") == nullptr;
+  const std::string advice = may_tell ? "; in Python, PYTHONFAULTHANDLER=1 shows the line" : "";
+  return "died by signal " + std::to_string(signal) + " (" + strsignal(signal) + core + advice + ")";
 }
 
 int shell_code(int wait_status) {

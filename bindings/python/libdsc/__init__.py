@@ -6,9 +6,38 @@
     world.all_reduce(x)
     dsc.finalize()
 
+Contents; help(libdsc.Communicator) and the like tell more, and docs/ of the project tells all:
+
+    start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
+    operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch
+    kinds of them     Op, ReduceOp, premul, user_op, Dtype, Backend
+    objects           broadcast_object, all_gather_object, gather_object, scatter_object
+    lists and trees   all_reduce_coalesced, broadcast_coalesced, verify_params, average_gradients, broadcast_tree
+    data parallel     BucketReducer, Bucket, hooks, Join, plan_buckets, shard_indices, NonfiniteInputs
+    sharding          Sharded, Shard, ShardRange, ShardedMemory, ShardRules, ShardLayout, ShardBucket, ShardCopy,
+                      plan_shards, shard_copies
+    meshes            Mesh, MeshGroup, split_range
+    pipelines         PipeSchedule, PipeInstruction, PipeCompute, PipeStep, find_schedule, FoundSchedule, TiedLayers,
+                      tied_stages, simulate_pipeline, PipeSimulation, PipeSpan, finalize_grads, Partition,
+                      partition_layers, type_weights
+    random numbers    RngTracker, ModelParallelSeeds, model_parallel_seeds, seed_layer, seed_region, RngError
+    long sequences    Ring, CausalWork, causal_work, sequence_ranges, take_tokens, put_tokens, CrossEntropy
+    experts           MoePlan
+    what happened     OpStats, set_log, read_log, log_to_logging, request_trace_dump, version, feature
+    errors            DscError or Error, whose .code is a Result; below it
+      of ranks        PeerError: PeerDeadError, PeerStalledError, PeerLeftError; TimeoutError, MismatchError,
+                      RevokedError
+      of calls        InvalidArgError, StateError, BadHandleError, BusyError, ReentrantError, ForkedError,
+                      UnsupportedError, OverflowError, CallbackError, NonfiniteError
+      of the system   ConfigError, AddrInUseError, AuthError, ProtocolError, VersionError, NoBackendError, BackendError,
+                      BackendStuckError, NomemError, NospaceError, SystemError, InternalError
+
+What is a function of a communicator here is its method too: world.verify_params(arrays) is verify_params(world, arrays).
 The package is pure Python over the shared library libdsc.so. It looks for the library where DSC_LIBRARY says, then in
 the package, then in the system; without one the import fails and says what was tried.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from libdsc import _tracebacks
 from libdsc._library import feature, version
@@ -35,7 +64,7 @@ from libdsc.errors import (
     NomemError,
     NonfiniteError,
     NospaceError,
-    OverflowError,
+    OverflowError as OverflowError,
     PeerDeadError,
     PeerError,
     PeerLeftError,
@@ -44,14 +73,15 @@ from libdsc.errors import (
     ReentrantError,
     RevokedError,
     StateError,
-    SystemError,
-    TimeoutError,
+    SystemError as SystemError,
+    TimeoutError as TimeoutError,
     UnsupportedError,
     VersionError,
 )
 from libdsc._expert_parallel import MoePlan
 from libdsc._mesh import Mesh, MeshGroup
 from libdsc._nonfinite import NonfiniteInputs
+from libdsc._lists import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from libdsc._ops import ReduceOp, premul, user_op
 from libdsc._partition import Partition, partition_layers, seed_layer, seed_region, type_weights
@@ -61,11 +91,11 @@ from libdsc._pipe_find import FoundSchedule, find_schedule
 from libdsc._pipe_simulate import PipeSimulation, PipeSpan, simulate_pipeline
 from libdsc._plan import plan_buckets, shard_indices
 from libdsc._finalize_grads import finalize_grads
+from libdsc._foreign import meant_function
 from libdsc._hooks import Bucket, hooks
 from libdsc._join import Join
 from libdsc._reducer import BucketReducer
 from libdsc._ring import Ring
-from libdsc._tensors import all_reduce_coalesced, broadcast_coalesced, verify_params
 from libdsc._rng import ModelParallelSeeds, RngError, RngTracker, model_parallel_seeds
 from libdsc._sequence_order import CausalWork, causal_work, put_tokens, sequence_ranges, take_tokens
 from libdsc._shard_plan import ShardBucket, ShardCopy, ShardLayout, ShardRules, plan_shards, shard_copies
@@ -76,12 +106,14 @@ from libdsc._store import Store
 from libdsc._tensor_map import split_range
 from libdsc._tied import TiedLayers, tied_stages
 from libdsc._trace import request_trace_dump
-from libdsc._trees import average_gradients
+from libdsc._trees import average_gradients, broadcast_tree
 from libdsc._work import Work
 
 Error = DscError
 __version__ = "{}.{}.{}".format(*version())
 
+# What `from libdsc import *` gives. libdsc.OverflowError, libdsc.SystemError and libdsc.TimeoutError are left out: they
+# would hide Python's own.
 __all__ = [
     "AddrInUseError",
     "AuthError",
@@ -118,7 +150,6 @@ __all__ = [
     "NospaceError",
     "Op",
     "OpStats",
-    "OverflowError",
     "Partition",
     "PeerDeadError",
     "PeerError",
@@ -150,9 +181,7 @@ __all__ = [
     "SpawnError",
     "StateError",
     "Store",
-    "SystemError",
     "TiedLayers",
-    "TimeoutError",
     "UnsupportedError",
     "VersionError",
     "Work",
@@ -161,6 +190,7 @@ __all__ = [
     "average_gradients",
     "broadcast_coalesced",
     "broadcast_object",
+    "broadcast_tree",
     "causal_work",
     "feature",
     "finalize",
@@ -200,3 +230,10 @@ __all__ = [
 ]
 
 _tracebacks.bind(globals(), (BucketReducer, Join, Mesh, MoePlan, PipeSchedule, Ring, RngTracker, Store, TiedLayers), (_Outputs,))
+
+if not TYPE_CHECKING:  # checkers of types must not take every name for one of this package
+
+    def __getattr__(name: str) -> Any:
+        """Says what a name of another library is here; Python calls it only where this package has no such name."""
+        hint = "" if name.startswith("_") else meant_function(name, __all__, dir(Communicator))
+        raise AttributeError(f"module 'libdsc' has no attribute {name!r}{hint}")

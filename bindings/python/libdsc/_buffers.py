@@ -110,7 +110,7 @@ def describe(x: Any, argument: str, dtype: Any = None, writable: Writable = True
     accepted = "the buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__"
     hint = f" (use numpy.asarray({argument}))" if isinstance(x, (list, tuple)) else ""
     if isinstance(x, (int, float)):
-        hint = f" (use numpy.array([{argument}]))"
+        hint = f" (use numpy.array([{argument}]), or an operation on objects such as all_reduce_object())"
     raise TypeError(f"{argument} is a {type(x).__name__}; expected an array that offers {accepted}{hint}")
 
 
@@ -227,21 +227,41 @@ _WRITABLE_ADVICE = {
 }
 
 
-def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int) -> None:
+def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writable: Writable) -> None:
     """Raises unless the elements, counted by strides in bytes (None: packed), stand one after the other."""
     expected = size
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent > 1 and stride != expected and 0 not in shape:
-            raise _not_contiguous(x, argument, shape, strides)
+            raise _not_contiguous(x, argument, shape, strides, size, writable)
         expected *= extent
 
 
-def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any) -> ValueError:
-    """The error for an array whose elements have gaps, with the call that copies them together."""
+def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writable: Writable) -> ValueError:
+    """The error for an array whose elements have gaps or another order, with what to pass instead.
+
+    Where the call writes, that is a view of the same memory, such as of channels_last: a copy would get the result.
+    """
+    found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
+    found += "; expected elements one after the other"
     library = "cupy" if _is_of(x, "cupy") else "numpy"
     copy = f"{argument}.contiguous()" if hasattr(x, "contiguous") else f"{library}.ascontiguousarray({argument})"
-    found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
-    return ValueError(f"{found}; expected elements one after the other (a copy: {copy})")
+    if not writable:
+        return ValueError(f"{found} (a copy: {copy})")
+    order = _order_in_memory(shape, strides, size)
+    if order is None:
+        return ValueError(f"{found}; the call writes them, so a copy ({copy}) has to be copied back afterwards")
+    view = f"{argument}.{'permute' if hasattr(x, 'permute') else 'transpose'}({', '.join(map(str, order))})"
+    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them so, and no copy")
+
+
+def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:
+    """The order of dimensions in which elements stand one after the other; None if there is none."""
+    order, expected = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i])), size
+    for i in reversed(order):
+        if shape[i] > 1 and strides[i] != expected:
+            return None
+        expected *= shape[i]
+    return order
 
 
 def _from_interface(
@@ -255,7 +275,7 @@ def _from_interface(
     if data is None:
         return _from_memoryview(memoryview(x), argument, dtype, writable)
     _native(argument, order, size)
-    _contiguous(x, argument, shape, interface.get("strides"), size)
+    _contiguous(x, argument, shape, interface.get("strides"), size, writable)
     _writable(argument, data[1], writable)
     name = str(getattr(getattr(x, "dtype", None), "name", typestr))
     found = _dtypes.KINDS.get((kind, size), _dtypes.NAMES.get(name))
@@ -277,7 +297,7 @@ def _from_memoryview(view: memoryview, argument: str, dtype: Any, writable: Writ
     """The view itself becomes the owner, so that a bytearray cannot be resized meanwhile."""
     _native(argument, view.format[0], view.itemsize)
     if not view.c_contiguous:
-        raise _not_contiguous(view, argument, view.shape, view.strides)
+        raise _not_contiguous(view, argument, view.shape, view.strides, view.itemsize, writable)
     _writable(argument, view.readonly, writable)
     letter = view.format.lstrip("@=<>!")
     found = _dtypes.KINDS.get((_FORMATS.get(letter, ""), view.itemsize))
@@ -390,7 +410,7 @@ def _from_dlpack(x: Any, argument: str, dtype: Any, writable: Writable) -> Buffe
     size = tensor.bits * tensor.lanes // 8
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = [stride * size for stride in tensor.strides[: tensor.ndim]] if tensor.strides else None
-    _contiguous(x, argument, shape, strides, size)
+    _contiguous(x, argument, shape, strides, size, writable)
     found = _dtypes.KINDS.get((_DLPACK_KINDS.get(tensor.code, ""), size)) if tensor.lanes == 1 else None
     found = _DLPACK_FLOATS.get((tensor.code, tensor.bits), found)
     spelled = str(getattr(x, "dtype", f"DLPack code {tensor.code}, {tensor.bits} bits"))
@@ -424,4 +444,7 @@ def _capsule(x: Any, argument: str) -> Any:
 
 def _no_export(x: Any, argument: str, error: Exception) -> ValueError:
     hint = f"; pass {argument}.detach(), which shares its memory" if getattr(x, "requires_grad", False) is True else ""
+    if getattr(x, "is_sparse", False) is True:
+        marking = f"mark_sparse(i, {argument}._indices()[0], {argument}._values())"
+        hint = f"; it is sparse, as of an embedding: BucketReducer(..., sparse=[i]) takes it by {marking}"
     return ValueError(f"{argument} does not export its memory: {error}{hint}")

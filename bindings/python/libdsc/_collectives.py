@@ -8,13 +8,14 @@ from typing import Any, Callable, Literal, Optional, Sequence, overload
 
 from libdsc import _buffers, _dtypes
 from libdsc._arguments import Seconds, member, milliseconds
-from libdsc._blocks import Blocks, checked_counts, expect_dtype
-from libdsc._calls import Calls
+from libdsc._blocks import expect_dtype
 from libdsc._batch import Batch
+from libdsc._foreign import refuse_arguments
 from libdsc._library import lib
 from libdsc._memory import numpy_module
 from libdsc._ops import number_of
 from libdsc._raw import Dtype
+from libdsc._rooted import Rooted, expect_shape
 from libdsc._types import Array, Arrays, OpLike
 from libdsc._work import Work
 
@@ -26,7 +27,7 @@ def _empty(shape: tuple[int, ...], dtype: str) -> Any:
     return numpy_module().empty(shape, _dtypes.numpy_type(_dtypes.dtype_code(dtype)))
 
 
-class Collectives(Calls):
+class Collectives(Rooted):
     """The operations of Communicator, whose documentation says what op and stream may be."""
 
     __slots__ = ()
@@ -75,7 +76,7 @@ class Collectives(Calls):
             recv = send
             if out is not None:
                 recv, owner = self._like(out, "out", dtype, count, code, owner)
-                _expect_shape(out, x)
+                expect_shape(out, x)
             number = number_of(op)
             return self._run(lib.dsc_all_reduce, (send, recv, count, code, number), (owner, op), async_op, stream)
         except Exception as error:
@@ -97,10 +98,12 @@ class Collectives(Calls):
     ) -> Optional[Work]: ...
 
     def broadcast(
-        self, x: Array, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, root: int = 0, async_op: bool = False, dtype: Any = None, *, stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
         """Copies the root's x into the x of all ranks."""
         try:
+            if foreign:
+                refuse_arguments("broadcast", foreign)
             root = member("root", root, self._size)
             address, count, code, owner = _locate(x, "x", dtype, self._rank != root)
             return self._run(lib.dsc_broadcast, (address, address, count, code, root), owner, async_op, stream)
@@ -343,151 +346,6 @@ class Collectives(Calls):
         timeout_ms = self._query(lib.dsc_comm_timeout) if timeout is None else milliseconds(timeout)
         self._call(lib.dsc_monitored_barrier, timeout_ms)
 
-    # ---- one rank has or gets all ------------------------------------------------------------------------------
-
-    @overload
-    def reduce(
-        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., async_op: Literal[False] = ...,
-        dtype: Any = ..., *, stream: Any = ...
-    ) -> None: ...
-
-    @overload
-    def reduce(
-        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: Literal[True],
-        dtype: Any = ..., stream: Any = ...
-    ) -> Work: ...
-
-    @overload
-    def reduce(
-        self, x: Array, root: int = ..., op: OpLike = ..., out: Optional[Array] = ..., *, async_op: bool,
-        dtype: Any = ..., stream: Any = ...
-    ) -> Optional[Work]: ...
-
-    def reduce(
-        self,
-        x: Array,
-        root: int = 0,
-        op: OpLike = "sum",
-        out: Optional[Array] = None,
-        async_op: bool = False,
-        dtype: Any = None,
-        *,
-        stream: Any = None,
-    ) -> Optional[Work]:
-        """Combines the elements of all ranks' x; the root gets the result in x, or in out if that is given.
-
-        Args:
-            x: an array, the same count and type on all ranks; written on the root only.
-            root: the rank that gets the result.
-            op: as in all_reduce().
-            out: where the result goes on the root; ignored elsewhere.
-        """
-        try:
-            root = member("root", root, self._size)
-            is_root = self._rank == root
-            send, count, code, owner = _locate(x, "x", dtype, is_root and out is None)
-            recv: Optional[int] = send if is_root else None
-            if is_root and out is not None:
-                recv, owner = self._like(out, "out", dtype, count, code, owner)
-                _expect_shape(out, x)
-            number = number_of(op)
-            return self._run(lib.dsc_reduce, (send, recv, count, code, number, root), (owner, op), async_op, stream)
-        except Exception as error:
-            raise self._shown(error, "reduce")
-
-    @overload
-    def gather(
-        self, out: Optional[Arrays], x: Array, root: int = ..., async_op: Literal[False] = ..., dtype: Any = ..., *,
-        stream: Any = ...
-    ) -> None: ...
-
-    @overload
-    def gather(
-        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
-        stream: Any = ...
-    ) -> Work: ...
-
-    @overload
-    def gather(
-        self, out: Optional[Arrays], x: Array, root: int = ..., *, async_op: bool, dtype: Any = ..., stream: Any = ...
-    ) -> Optional[Work]: ...
-
-    def gather(
-        self,
-        out: Optional[Arrays],
-        x: Array,
-        root: int = 0,
-        async_op: bool = False,
-        dtype: Any = None,
-        *,
-        stream: Any = None,
-    ) -> Optional[Work]:
-        """Gathers the x of every rank, in rank order, into out on the root.
-
-        Args:
-            out: on the root an array of size times as many elements as x, or a list of size arrays like x; ignored
-                elsewhere, and may be None.
-            x: an array, the same count and type on all ranks; may be the root's own part of out.
-        """
-        try:
-            root = member("root", root, self._size)
-            send, count, code, owner = _locate(x, "x", dtype, False)
-            if self._rank != root:
-                return self._run(lib.dsc_gather, (send, None, count, code, root), owner, async_op, stream)
-            blocks = self._on_root(out, "out", dtype, True, count)
-            expect_dtype("out", blocks.dtype, code)
-            arguments = (send, blocks.address, count, code, root)
-            return self._run(lib.dsc_gather, arguments, (owner, blocks), async_op, stream, blocks.unpack)
-        except Exception as error:
-            raise self._shown(error, "gather")
-
-    @overload
-    def scatter(
-        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., async_op: Literal[False] = ..., dtype: Any = ...,
-        *, stream: Any = ...
-    ) -> None: ...
-
-    @overload
-    def scatter(
-        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: Literal[True], dtype: Any = ...,
-        stream: Any = ...
-    ) -> Work: ...
-
-    @overload
-    def scatter(
-        self, out: Array, x: Optional[Arrays] = ..., root: int = ..., *, async_op: bool, dtype: Any = ...,
-        stream: Any = ...
-    ) -> Optional[Work]: ...
-
-    def scatter(
-        self,
-        out: Array,
-        x: Optional[Arrays] = None,
-        root: int = 0,
-        async_op: bool = False,
-        dtype: Any = None,
-        *,
-        stream: Any = None,
-    ) -> Optional[Work]:
-        """Gives part r of the root's x to rank r, in out.
-
-        Args:
-            out: an array, the same count and type on all ranks; may be the root's own part of x.
-            x: on the root an array of size times as many elements as out, or a list of size arrays like out; ignored
-                elsewhere, and may be None.
-        """
-        try:
-            root = member("root", root, self._size)
-            recv, count, code, owner = _locate(out, "out", dtype)
-            if self._rank != root:
-                return self._run(lib.dsc_scatter, (None, recv, count, code, root), owner, async_op, stream)
-            blocks = self._on_root(x, "x", dtype, False, count)
-            expect_dtype("x", blocks.dtype, code)
-            arguments = (blocks.address, recv, count, code, root)
-            return self._run(lib.dsc_scatter, arguments, (owner, blocks), async_op, stream)
-        except Exception as error:
-            raise self._shown(error, "scatter")
-
     # ---- point to point ----------------------------------------------------------------------------------------
 
     @overload
@@ -502,10 +360,13 @@ class Collectives(Calls):
     def send(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
 
     def send(
-        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
+        stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
         """Sends x to one rank; complete when the receiver has come and x is free again, whatever the size."""
         try:
+            if foreign:
+                refuse_arguments("send", foreign)
             peer = member("peer", peer, self._size)
             address, count, code, owner = _locate(x, "x", dtype, False)
             return self._run(lib.dsc_send, (address, count, code, peer), owner, async_op, stream)
@@ -524,25 +385,36 @@ class Collectives(Calls):
     def recv(self, x: Array, peer: int, async_op: bool, dtype: Any = ..., *, stream: Any = ...) -> Optional[Work]: ...
 
     def recv(
-        self, x: Array, peer: int, async_op: bool = False, dtype: Any = None, *, stream: Any = None
+        self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
+        stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
         """Receives x from one rank, which sends as many elements of the same type."""
         try:
+            if foreign:
+                refuse_arguments("recv", foreign)
             peer = member("peer", peer, self._size)
             address, count, code, owner = _locate(x, "x", dtype)
             return self._run(lib.dsc_recv, (address, count, code, peer), owner, async_op, stream)
         except Exception as error:
             raise self._shown(error, "recv")
 
-    def isend(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def isend(
+        self, x: Array, peer: Optional[int] = None, dtype: Any = None, *, stream: Any = None, **foreign: Any
+    ) -> Work:
         """As send() with async_op=True."""
-        work = self.send(x, peer, True, dtype, stream=stream)
+        if foreign:
+            refuse_arguments("isend", foreign)
+        work = self.send(x, member("peer", peer, self._size), True, dtype, stream=stream)
         assert work is not None
         return work
 
-    def irecv(self, x: Array, peer: int, dtype: Any = None, *, stream: Any = None) -> Work:
+    def irecv(
+        self, x: Array, peer: Optional[int] = None, dtype: Any = None, *, stream: Any = None, **foreign: Any
+    ) -> Work:
         """As recv() with async_op=True."""
-        work = self.recv(x, peer, True, dtype, stream=stream)
+        if foreign:
+            refuse_arguments("irecv", foreign)
+        work = self.recv(x, member("peer", peer, self._size), True, dtype, stream=stream)
         assert work is not None
         return work
 
@@ -560,32 +432,3 @@ class Collectives(Calls):
         other ranks wait for them.
         """
         return Batch(self, async_op, stream)
-
-    # ---- where the parts are -----------------------------------------------------------------------------------
-
-    def _blocks(
-        self, x: Arrays, argument: str, dtype: Any, writable: bool, counts: Any, counts_argument: str = "counts"
-    ) -> Blocks:
-        numbers = checked_counts(counts, counts_argument, self._size)
-        return Blocks(x, argument, dtype, writable, self._size, numbers, counts_argument)
-
-    def _on_root(self, x: Optional[Arrays], argument: str, dtype: Any, writable: bool, count: int) -> Blocks:
-        """Blocks of equal length, which the root must give."""
-        if x is None:
-            raise ValueError(f"{argument} is None; expected an array or a list of arrays on the root, rank {self._rank}")
-        return Blocks(x, argument, dtype, writable, self._size, [count] * self._size)
-
-    def _expect_own(self, blocks: Blocks, whole: str, count: int, part: str, counts: Any) -> None:
-        """This rank's block must be as long as its own array."""
-        expected = blocks.counts[self._rank]
-        if counts is not None and expected != count:
-            raise ValueError(f"{part} has {count} elements; expected {expected}, counts[{self._rank}]")
-        if expected != count:
-            raise ValueError(f"{whole}[{self._rank}] has {expected} elements; expected {count}, as {part}")
-
-
-def _expect_shape(out: Any, x: Any) -> None:
-    """Raises unless the result has the shape of the input, where both have one."""
-    shape, expected = getattr(out, "shape", None), getattr(x, "shape", None)
-    if shape is not None and expected is not None and tuple(shape) != tuple(expected):
-        raise ValueError(f"out has shape {tuple(shape)}; expected {tuple(expected)} as x")

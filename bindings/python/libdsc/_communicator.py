@@ -9,13 +9,14 @@ import reprlib
 import weakref
 from ctypes import byref, c_int32, c_uint64, c_void_p
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence, TextIO, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, TextIO, Union
 
 from libdsc import _dtypes, _interrupt, _nonfinite, _pipe_run, _raw, _summary, _trace, errors
 from libdsc._arguments import INT32, SIZE, Seconds, extents, integer, integers, member, milliseconds
 from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
 from libdsc._expert_parallel import Experts
+from libdsc._foreign import meant_member
 from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
@@ -23,6 +24,8 @@ from libdsc._pipe import PipeSchedule
 from libdsc._pipe_arrays import Shape
 from libdsc._sequence_heads import SequenceHeads
 from libdsc._tracebacks import shown
+from libdsc._trees import TreeOperations
+from libdsc._types import NonfiniteName
 from libdsc._work import IN_PROGRESS, error_of
 
 _known: weakref.WeakValueDictionary[int, Communicator] = weakref.WeakValueDictionary()
@@ -45,7 +48,7 @@ class OpStats:
         return self.operation
 
 
-class Communicator(SequenceHeads, Experts):
+class Communicator(SequenceHeads, Experts, TreeOperations):
     """A group of ranks. Made by init_distributed(), split() and create_group(), never directly.
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
@@ -79,6 +82,13 @@ class Communicator(SequenceHeads, Experts):
         self._name = text_of(lib.dsc_comm_name, handle)
         self._progress_thread = bool(self._query(lib.dsc_comm_progress_thread))
         _known[handle] = self
+
+    if not TYPE_CHECKING:  # checkers of types must not take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Says what a name of another library is here; Python calls it only where there is no such attribute."""
+            text = f"a Communicator has no attribute {name!r}"
+            raise AttributeError(text + meant_member(name, dir(type(self))))
 
     def __repr__(self) -> str:
         state = "" if self._handle else ", closed"
@@ -239,7 +249,7 @@ class Communicator(SequenceHeads, Experts):
     # ---- NaN and infinity --------------------------------------------------------------------------------------
 
     @property
-    def nonfinite_check(self) -> str:
+    def nonfinite_check(self) -> NonfiniteName:
         """What happens when an input of a reduction is a NaN or infinite; "off" at first.
 
         "off": nothing. "count": nonfinite() tells of it. "fail": the reduction raises NonfiniteError on all ranks too,
@@ -249,7 +259,7 @@ class Communicator(SequenceHeads, Experts):
         return _nonfinite.get_check(self._handle)
 
     @nonfinite_check.setter
-    def nonfinite_check(self, check: str) -> None:
+    def nonfinite_check(self, check: NonfiniteName) -> None:
         _nonfinite.set_check(self._handle, check)
 
     def nonfinite(self, clear: bool = False) -> _nonfinite.NonfiniteInputs:

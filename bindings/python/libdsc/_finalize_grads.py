@@ -9,7 +9,7 @@ from libdsc._arguments import INT64_MOST, expect_communicator, integer, real
 from libdsc._communicator import Communicator
 from libdsc._memory import array_over, numpy_module
 from libdsc._raw import Dtype
-from libdsc._tensors import all_reduce_coalesced
+from libdsc._lists import all_reduce_coalesced
 from libdsc._trees import FLOATS
 from libdsc._types import OpName
 

@@ -63,6 +63,7 @@ class Join:
         join = c_void_p()
         self._world._call(lib.dsc_join_create, handles, len(self._reducers), byref(options), byref(join))
         self._handle = join.value or 0
+        self._note(True)
 
     def finish(self) -> int:
         """Takes part in what the others do until all ranks have come here; returns the rank that came last.
@@ -95,7 +96,13 @@ class Join:
         """Takes the reducers out of the join. Closing twice is fine."""
         handle, self._handle = self._handle, 0
         if handle:
+            self._note(False)
             lib.dsc_join_destroy(handle)
+
+    def _note(self, joined: bool) -> None:
+        """Tells the reducers whether ranks may run out of batches."""
+        for reducer in self._reducers:
+            reducer._joined = joined
 
     def __enter__(self) -> Join:
         return self

@@ -109,10 +109,12 @@ def _logged(_context: Any, record: Any) -> None:
         logger.handle(passed)
 
 
-def tell(text: str, rank: int) -> None:
-    """What the package itself logs, of level INFO."""
-    if logger.isEnabledFor(logging.INFO):
+def tell(text: str, rank: int) -> bool:
+    """Logs what the package itself says, of level INFO; False where the program's logging does not want it."""
+    wanted = logger.isEnabledFor(logging.INFO)
+    if wanted:
         logger.handle(_record(logging.INFO, text, rank))
+    return wanted
 
 
 def _record(level: int, text: str, rank: Optional[int]) -> logging.LogRecord:

@@ -9,8 +9,10 @@ from typing import Any, Optional
 
 from libdsc import _dtypes, _raw
 from libdsc._library import check, lib
+from libdsc._types import NonfiniteName
 
 _checks: dict[int, int] = {}  # handle of a communicator -> what it was set to; OFF otherwise
+_NAMES: tuple[NonfiniteName, ...] = ("off", "count", "fail")  # by number
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ def set_check(handle: int, value: Any) -> None:
     _checks[handle] = number
 
 
-def get_check(handle: int) -> str:
+def get_check(handle: int) -> NonfiniteName:
     """What was set last."""
-    return _raw.NonfiniteCheck(_checks.get(handle, 0)).name.lower()
+    return _NAMES[_checks.get(handle, 0)]
 
 
 def inherit(parent: int, group: int) -> None:

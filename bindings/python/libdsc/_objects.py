@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import array
+import functools
+import operator
 import pickle
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 from libdsc import errors
 from libdsc._arguments import expect_communicator, member
 from libdsc._broadcast_data import NamedArrays
 from libdsc._raw import Result
+from libdsc._types import OpName
 
 PROTOCOL = 5  # of pickle, which every Python that is supported reads
 HEADER = 2  # numbers of a rank's header: whether its object was pickled, and the bytes that follow
@@ -113,6 +116,57 @@ class Objects(NamedArrays):
             return objs[root]
         return self._unpack(name, root, own)
 
+    def send_object(self, obj: Any, peer: int) -> None:
+        """Sends a Python object to one rank, which calls recv_object(); returns when that has it.
+
+        One that cannot be pickled raises InvalidArgError on both.
+        """
+        name, peer = "send_object", member("peer", peer, self._size)
+        self._require_no_batch(name)
+        header, data = _pack(obj)
+        self.send(header, peer)
+        self.send(data, peer)
+        self._require_pickled(name, self._rank, header, data)
+
+    def recv_object(self, peer: int) -> Any:
+        """Returns the object that one rank sends by send_object().
+
+        Runs pickle on what that rank sends: see the warning of Objects.
+        """
+        name, peer = "recv_object", member("peer", peer, self._size)
+        self._require_no_batch(name)
+        header = _header(True, 0)
+        self.recv(header, peer)
+        data = bytearray(header[1])
+        self.recv(data, peer)
+        self._require_pickled(name, peer, header, data)
+        return self._unpack(name, peer, data)
+
+    def all_reduce_object(self, obj: Any, op: ObjectOp = "sum") -> Any:
+        """Returns the objects of all ranks combined, such as numbers, on all ranks. Collective.
+
+            total = comm.all_reduce_object(len(batch))
+
+        Objects are combined in rank order, so all ranks get the same. An array goes faster through all_reduce().
+        Runs pickle on what all ranks send: see the warning of Objects.
+
+        Args:
+            obj: a number, or anything that op takes.
+            op: "sum" (by +), "prod", "max", "min", "avg", "band", "bor" or "bxor", or a function of two objects; the
+                same on all ranks.
+        """
+        combine = combining("all_reduce_object", op)
+        return combine(self.all_gather_object((_spelled(op), obj)))
+
+    def reduce_object(self, obj: Any, op: ObjectOp = "sum", root: int = 0) -> Any:
+        """Returns the objects of all ranks combined on the root, and None elsewhere. Collective.
+
+        As all_reduce_object().
+        """
+        combine = combining("reduce_object", op)
+        objs = self.gather_object((_spelled(op), obj), root)
+        return None if objs is None else combine(objs)
+
     def _pack_list(self, objs: Optional[Sequence[Any]]) -> list[tuple[array.array[int], bytearray]]:
         """Headers and data for all ranks; when one is a failure, it stands first and the others are empty."""
         if not isinstance(objs, (list, tuple)) or len(objs) != self._size:
@@ -149,6 +203,43 @@ class Objects(NamedArrays):
             text = f"{name}: the object of rank {rank} cannot be unpickled here: {type(error).__name__}: {error}"
             kind = errors.InvalidArgError
             raise kind(text, rank=rank, ranks=(rank,), group=self._name, op=name) from error
+
+
+ObjectOp = Union[OpName, Callable[[Any, Any], Any]]
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "avg": operator.add,
+    "prod": operator.mul,
+    "max": max,
+    "min": min,
+    "band": operator.and_,
+    "bor": operator.or_,
+    "bxor": operator.xor,
+}
+
+
+def _spelled(op: Any) -> str:
+    """What ranks compare of an operation."""
+    return op if isinstance(op, str) else str(getattr(op, "__qualname__", type(op).__name__))
+
+
+def combining(name: str, op: Any) -> Callable[[Sequence[tuple[str, Any]]], Any]:
+    """A function of what all ranks gave, in rank order: how each spelled the operation, and its object."""
+    if isinstance(op, str) and op not in _OPERATORS:
+        raise ValueError(f"op is {op!r}; expected one of {', '.join(_OPERATORS)}, or a function of two objects")
+    if not isinstance(op, str) and not callable(op):
+        raise TypeError(f"op is a {type(op).__name__}; expected a name such as \"sum\", or a function of two objects")
+    function = _OPERATORS[op] if isinstance(op, str) else op
+
+    def combine(given: Sequence[tuple[str, Any]]) -> Any:
+        for rank, (spelled, _) in enumerate(given):
+            if spelled != given[0][0]:
+                text = f"{name}: ranks gave different operations: rank 0: {given[0][0]}; rank {rank}: {spelled}"
+                raise errors.MismatchError(text, rank=rank, ranks=(rank,), op=name)
+        combined = functools.reduce(function, [obj for _, obj in given])
+        return combined / len(given) if op == "avg" else combined
+
+    return combine
 
 
 def _header(is_pickled: bool, size: int) -> array.array[int]:

@@ -87,7 +87,9 @@ def partition_layers(
         method: "bottleneck" makes the heaviest part as light as can be, then the next-heaviest, and so on, and leaves
             no part empty. "uniform" and "deepspeed_balanced" do as DeepSpeed does, "uniform_v0" and
             "deepspeed_balanced_v0" as it did up to v0.10.0 and v0.12.4. "type:REGEX" counts the layers whose name has
-            REGEX in it, in small or capital letters, and spreads them by "deepspeed_balanced", as DeepSpeed does.
+            REGEX in it, in lower or upper case, and spreads them by "deepspeed_balanced", as DeepSpeed does; so does
+            "parameters", by weights, which may be None where names has torch modules: their parameters that are
+            trained are counted then.
         layer_bytes: the memory that each layer takes, for "bottleneck".
         part_limits: the memory of a part in bytes: one number for all, or one for each.
         names: of the layers, or the layers themselves, which are called by their class or function.
@@ -97,6 +99,9 @@ def partition_layers(
         raise ValueError(f"names has {len(names)} entries; expected {len(weights)}, one per layer")
     if method[: len(TYPE_PREFIX)].lower() == TYPE_PREFIX:
         weights, method = type_weights(_needed(names, method), method[len(TYPE_PREFIX) :]), "deepspeed_balanced"
+    if method.lower() == "parameters":
+        weights = _parameter_counts(names) if weights is None else weights
+        method = "deepspeed_balanced"
     if weights is None and "uniform" not in method:
         raise ValueError(f"weights is None; expected one number per layer for method {method!r}")
     n_layers = len(_needed(names, method)) if weights is None else len(weights)
@@ -116,6 +121,21 @@ def type_weights(names: Sequence[Any], regex: str) -> list[float]:
     if not any(weights):
         raise ValueError(f"no layer has {regex!r} in its name; the names are {sorted({_name(n) for n in names})}")
     return weights
+
+
+def _parameter_counts(layers: Optional[Sequence[Any]]) -> list[float]:
+    """How many elements of the parameters of each layer are trained; 0 for functions and other layers without any."""
+    if layers is None or any(isinstance(layer, str) for layer in layers):
+        raise ValueError(
+            "weights is None; expected the number of parameters of each layer for method 'parameters', or the layers "
+            "themselves in names"
+        )
+    counts = []
+    for layer in layers:
+        parameters = getattr(layer, "parameters", None)
+        own = parameters() if callable(parameters) and not isinstance(layer, type) else ()
+        counts.append(float(sum(p.numel() for p in own if p.requires_grad)))
+    return counts
 
 
 def _name(layer: Any) -> str:

@@ -6,12 +6,13 @@ import ctypes
 import operator
 import threading
 from ctypes import byref, c_size_t, c_void_p
-from typing import Any, Iterable, Mapping, NoReturn, Optional, Sequence
+from typing import Any, Iterable, NoReturn, Optional, Sequence
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, SIZE, Seconds, boolean, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import DeviceMemory
 from libdsc._library import check, last_message, lib
+from libdsc._carried import Carried
 from libdsc._communicator import Communicator
 from libdsc._iteration import Iteration
 from libdsc._memory import DeviceArray, array_over, numpy_module
@@ -19,8 +20,9 @@ from libdsc._plan import bucket_lists
 from libdsc._reducer_features import ReducerFeatures
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
-from libdsc._trees import Tree, flatten, is_writable, rebuild
+from libdsc._trees import Tree, flatten, is_writable, parameters_of, rebuild
 from libdsc._streams import of_call, place_of
+from libdsc._types import AverageLike, RebuildLike
 from libdsc._write_mark import STALE, WriteMark
 
 class _Handle:
@@ -96,6 +98,7 @@ class BucketReducer(ReducerFeatures):
         "_memory",
         "_device",
         "_carries",
+        "_carried",
         "_grad_dtype",
         "__weakref__",
     )
@@ -107,7 +110,7 @@ class BucketReducer(ReducerFeatures):
         names: Optional[Sequence[str]] = None,
         bucket_bytes: int = 25 << 20,
         first_bucket_bytes: int = 1 << 20,
-        average: Any = "pre",
+        average: AverageLike = "pre",
         sync: bool = True,
         buckets: Optional[Sequence[Sequence[int]]] = None,
         single_first_bucket: bool = False,
@@ -115,7 +118,7 @@ class BucketReducer(ReducerFeatures):
         *,
         find_unused: bool = False,
         static_graph: bool = False,
-        rebuild: Any = "once",
+        rebuild: RebuildLike = "once",
         small_bucket_first: bool = False,
         grad_dtype: Any = None,
         sparse: Sequence[int] = (),
@@ -124,12 +127,8 @@ class BucketReducer(ReducerFeatures):
         hook: Any = None,
     ) -> None:
         expect_communicator("world", world)
-        params = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
-        leaves = flatten(params, "params")
-        paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
-        if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
-            names = paths
-        tensors = Tensors(world, arrays, "params", dtype, sync and world.rank != 0, names, paths)
+        paths, arrays, names = parameters_of(params, names)
+        tensors = Tensors(world, arrays, "params", dtype, boolean("sync", sync), names, paths)
         self._grad_dtype = 0 if grad_dtype is None else _dtypes.dtype_code(grad_dtype, "grad_dtype")
         options = _options(
             bucket_bytes=integer("bucket_bytes", bucket_bytes, *SIZE),
@@ -155,6 +154,7 @@ class BucketReducer(ReducerFeatures):
             lib.dsc_bucket_reducer_create, tensors.array, tensors.length, byref(options), byref(reducer)
         )
         assert reducer.value is not None
+        self._finds_unused, self._joined = bool(find_unused or static_graph), False
         self._keep(world, reducer.value, tensors, arrays, [path[len("params") :] for path in paths], names, dtype)
         if buffers is not None:
             self.set_buffers(buffers)
@@ -188,6 +188,9 @@ class BucketReducer(ReducerFeatures):
         self._finishing = threading.RLock()  # held inside finish()
         self._names = None if names is None else list(names)
         self._synced, self._carries, self._rebuilds = True, False, 0
+        self._carried = Carried()
+        self._elsewhere: list[int] = []
+        self._untaken: set[int] = set()
         self._hook_entry: Any = None
         self._buffers: list[tuple[str, Any, _buffers.Buffer]] = []
 
@@ -235,6 +238,8 @@ class BucketReducer(ReducerFeatures):
         """
         try:
             self._require_world("begin")
+            self._require_taken()
+            self._require_sums()
             place = self._stream(None, stream)
             self._check(_interrupt.call(self._stop, lib.dsc_bucket_reducer_begin, self._handle, place), "begin")
             self._forget_moved_views()
@@ -243,6 +248,7 @@ class BucketReducer(ReducerFeatures):
             self._iteration = Iteration(len(self._expected))
             if self._carries:  # views hold sums, to which more may be added
                 return
+            self._carried = Carried()
             for mark in self._marks.values():
                 mark.put()
         except Exception as error:
@@ -282,6 +288,8 @@ class BucketReducer(ReducerFeatures):
                     f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
                     "expected the gradient to be computed after begin()"
                 )
+            if self._carries and self._carried.adds_up(i, grad):
+                raise errors.StateError(_twice(self._name(i), i))
             code = lib.dsc_bucket_reducer_mark_ready(self._handle, i, address, self._stream(owner, stream))
             if code < 0:
                 self._fail(code, last_message(), "mark_ready")
@@ -289,6 +297,8 @@ class BucketReducer(ReducerFeatures):
             iteration.collected.discard(i)
             if address is not None:
                 iteration.marked.append((grad, address, self._expected[i][0], owner))
+                if not self._synced and (mark is None or mark.address != address):
+                    self._carried.note(i, grad)
         except Exception as error:
             raise shown(error)
 
@@ -318,6 +328,7 @@ class BucketReducer(ReducerFeatures):
         try:
             i = self._index(i)
             self._require_world("grad_view")
+            self._untaken.discard(i)
             if copy:
                 return self._copy_of(i)
             view = self._views.get(i)
@@ -373,8 +384,11 @@ class BucketReducer(ReducerFeatures):
         code = _interrupt.call(self._stop, lib.dsc_bucket_reducer_finish, self._handle, place)
         if code < 0:
             self._fail(code, last_message() + _collected_only(code, map(self._name, sorted(iteration.collected))), "finish")
+        self._note_elsewhere(iteration.pending if self._synced else ())
         iteration.end()
         self._carries = not self._synced
+        if self._carries:
+            self._carried.note_sums(self._marks)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
         """Waits until all finished iterations are over on the GPU, and raises what has failed; False: not yet.
@@ -481,11 +495,32 @@ class BucketReducer(ReducerFeatures):
         if code < 0:
             self._fail(code, last_message(), op)
 
+    def _require_sums(self) -> None:
+        """Raises where a view was zeroed that holds the sum of iterations under no_sync()."""
+        lost = self._carried.zeroed(self._marks) if self._carries else None
+        if lost is not None:
+            raise errors.StateError(
+                f"begin: the gradient view of {self._name(lost)} was zeroed, and with it the sum of the iterations under "
+                "no_sync() before; expected views to be zeroed after an iteration that was reduced. begin() again goes on "
+                "without that sum"
+            )
+
     def _fail(self, code: int, text: str, op: str) -> NoReturn:
         self._raise_hook_error()
         if code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the reducer was closed"
+        if code in (_raw.Result.ERR_PEER_LEFT, _raw.Result.ERR_TIMEOUT) and not self._joined:
+            text += "; ranks that run out of batches early need `with libdsc.Join(reducer, params):` around the loop"
         self._world._fail(code, text, f"bucket_reducer_{op}")
+
+
+def _twice(name: str, i: int) -> str:
+    """What is wrong with an array that was marked under no_sync(), and since then added to and not zeroed."""
+    return (
+        f"mark_ready: the gradient of {name} was added to the array that was marked under no_sync() before, and was not "
+        "zeroed: the reducer has that part already, and would add it twice. Expected the gradient of one iteration alone: "
+        f"call zero_grad() between them. An array that was overwritten instead is taken by accumulate({i}, grad)"
+    )
 
 
 def _collected_only(code: int, names: Iterable[str]) -> str:

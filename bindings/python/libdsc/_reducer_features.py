@@ -7,7 +7,7 @@ import ctypes
 import json
 import math
 from ctypes import POINTER, byref, c_double, c_int64, c_size_t, c_uint8, c_uint64, c_void_p, cast
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import expect_communicator, real, string
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 class ReducerFeatures:
     """The part of BucketReducer that is not about marking gradients."""
 
-    __slots__ = ("_synced", "_rebuilds", "_hook_entry", "_buffers", "_iteration")
+    __slots__ = (
+        "_synced",
+        "_rebuilds",
+        "_hook_entry",
+        "_buffers",
+        "_iteration",
+        "_elsewhere",
+        "_untaken",
+        "_finds_unused",
+        "_joined",
+    )
 
     _world: Communicator
     _dtype: Any
@@ -40,6 +50,10 @@ class ReducerFeatures:
     _marks: dict[int, WriteMark]
     _synced: bool
     _rebuilds: int
+    _elsewhere: list[int]  # parameters whose latest result is in their views alone
+    _untaken: set[int]  # those of them that nobody has asked for
+    _finds_unused: bool
+    _joined: bool
     _hook_entry: Optional[HookEntry]
     _buffers: list[tuple[str, Any, _buffers.Buffer]]
 
@@ -57,9 +71,15 @@ class ReducerFeatures:
         self._set_sync(False)
         try:
             yield
-        finally:
-            if self._handle:
-                self._set_sync(before)
+        except BaseException:
+            with contextlib.suppress(errors.DscError):  # that an iteration is open would hide what has happened in it
+                self._leave_no_sync(before)
+            raise
+        self._leave_no_sync(before)
+
+    def _leave_no_sync(self, before: bool) -> None:
+        if self._handle:
+            self._set_sync(before)
 
     def _set_sync(self, sync: bool) -> None:
         self._check(lib.dsc_bucket_reducer_set_sync(self._handle, int(sync)), "set_sync")
@@ -73,6 +93,40 @@ class ReducerFeatures:
         indices = list_of(c_size_t, lib.dsc_bucket_reducer_unused, self._handle)
         names = self._names
         return [(int(i), f"parameter {i}" if names is None else names[int(i)]) for i in indices]
+
+    def used_elsewhere(self) -> list[tuple[int, str]]:
+        """The parameters, by index and name, that had a gradient in the latest iteration on other ranks alone.
+
+        Their averages are in grad_view(i) and in no array of this rank. In PyTorch p.grad stays None there, and the
+        optimizer would leave the parameter as it is, while other ranks change theirs:
+
+            for i, name in reducer.used_elsewhere():
+                params[i].grad = torch.as_tensor(reducer.grad_view(i))
+
+        Known with find_unused or static_graph. Where a program takes neither these views nor this list, the next begin()
+        raises StateError.
+        """
+        names, self._untaken = self._names, set()
+        return [(i, f"parameter {i}" if names is None else names[i]) for i in self._elsewhere]
+
+    def _note_elsewhere(self, unmarked: Iterable[int]) -> None:
+        """Remembers the results of an iteration that was reduced for parameters that this rank has not marked."""
+        self._elsewhere = []
+        if self._finds_unused and unmarked:
+            nowhere = {i for i, _ in self.unused()}
+            self._elsewhere = sorted(i for i in unmarked if i not in nowhere)
+        self._untaken = set(self._elsewhere) - self._views.keys()
+
+    def _require_taken(self) -> None:
+        """Raises, once, where nobody has taken them."""
+        untaken, self._untaken = self._untaken, set()
+        if untaken:
+            first = min(untaken)
+            raise errors.StateError(
+                f"begin: {self._name(first)} had a gradient on other ranks alone, and nobody has taken the average from "
+                f"grad_view({first}): where the optimizer leaves the parameter as it is, ranks drift apart. Expected a "
+                "look at used_elsewhere() after finish()"
+            )
 
     @property
     def rebuilds(self) -> int:

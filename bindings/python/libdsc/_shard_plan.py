@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 from libdsc import _dtypes, _raw
 from libdsc._arguments import SIZE, boolean, integer, integers
 from libdsc._library import check, lib, list_of
+from libdsc._types import LayoutName
 
 
 class ShardBucket(NamedTuple):
@@ -50,7 +51,7 @@ class ShardRules(NamedTuple):
     and not planned; alone are the parameters that get a planned unit of their own.
     """
 
-    layout: str = "unit"
+    layout: LayoutName = "unit"
     units: Optional[Sequence[int]] = None
     bucket_elements: int = 40_000_000
     alignment: int = 16

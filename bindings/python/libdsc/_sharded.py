@@ -20,7 +20,8 @@ from libdsc._shard_plan import ShardRules
 from libdsc._streams import of_call, place_of
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._tracebacks import shown
-from libdsc._trees import flatten
+from libdsc._trees import parameters_of
+from libdsc._types import LayoutName, ShardAverageLike, Stage
 
 
 @dataclass
@@ -130,21 +131,21 @@ class Sharded:
     """
 
     __slots__ = ("_world", "_dtype", "_owner", "_handle", "_rules", "_paths", "_counts", "_codes", "_shapes", "_elements",
-                 "_memory", "_views", "_shards", "units", "shard", "n_shards", "__weakref__")  # fmt: skip
+                 "_memory", "_views", "_shards", "_releases", "units", "shard", "n_shards", "__weakref__")  # fmt: skip
 
     def __init__(
         self,
         world: Communicator,
         params: Any,
         names: Optional[Sequence[str]] = None,
-        stage: int = 2,
+        stage: Stage = 2,
         units: Optional[Sequence[int]] = None,
-        layout: str = "unit",
+        layout: LayoutName = "unit",
         bucket_elements: int = 40_000_000,
         alignment: int = 16,
         wide_padding: bool = False,
         alone: Sequence[int] = (),
-        average: Any = "pre",
+        average: ShardAverageLike = "pre",
         grad_dtype: Any = None,
         shard_size: int = 0,
         max_live_bytes: int = 0,
@@ -153,11 +154,7 @@ class Sharded:
         dtype: Any = None,
     ) -> None:
         expect_communicator("world", world)
-        params = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
-        leaves = flatten(params, "params")
-        paths, arrays = [path for path, _ in leaves], [x for _, x in leaves]
-        if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
-            names = paths
+        paths, arrays, names = parameters_of(params, names)
         tensors = Tensors(world, arrays, "params", dtype, False, names, paths)
         self._rules = ShardRules(layout, units, bucket_elements, alignment, wide_padding, alone)
         options, plan = _raw.ShardedOptions(), self._rules.options(tensors.length)
@@ -176,6 +173,7 @@ class Sharded:
         self._owner: Optional[_Handle] = _Handle(made.value)
         self._handle = made.value
         self._paths = list(names or paths)
+        self._releases = stage == 3  # parameters, between uses
         self._counts = [buffer.count for buffer in tensors.buffers]
         self._codes = [buffer.dtype for buffer in tensors.buffers]
         self._shapes = [buffer.shape for buffer in tensors.buffers]
@@ -476,4 +474,9 @@ class Sharded:
     def _fail(self, code: int, text: str, op: str) -> NoReturn:
         if code == _raw.Result.ERR_BAD_HANDLE:
             text = f"{op}: the sharded parameters were closed"
+        if code == _raw.Result.ERR_PEER_DEAD and self._releases:
+            text += (
+                "; if it died by signal 11 (SIGSEGV), it may have used a parameter whose unit was released: "
+                "PYTHONFAULTHANDLER=1 shows the line"
+            )
         self._world._fail(code, text, f"sharded_{op}")

@@ -29,6 +29,9 @@ BY_VALUE = (
     "function is carried by the package cloudpickle: `pip install cloudpickle`, or move it to a module"
 )
 
+CALL = "fn and args cannot be carried to other processes"
+RESULT = "what fn returned cannot be carried to the caller"
+
 
 class SpawnError(RuntimeError):
     """A process of spawn() failed; ``rank`` says which one."""
@@ -134,19 +137,19 @@ def _cloudpickle() -> Any:
     return cloudpickle
 
 
-def _pickle(call: Any) -> bytes:
+def _pickle(value: Any, what: str = CALL) -> bytes:
     """By value where cloudpickle is installed, which alone can carry a function out of a notebook."""
     by_value = _cloudpickle()
     try:
-        return bytes(by_value.dumps(call)) if by_value else pickle.dumps(call)
+        return bytes(by_value.dumps(value)) if by_value else pickle.dumps(value)
     except Exception as error:
-        raise _not_carried(error, by_value is not None) from error
+        raise _not_carried(error, by_value is not None, what) from error
 
 
-def _not_carried(error: Exception, by_value: bool) -> pickle.PicklingError:
-    """Says what to do where fn or args do not get to the processes."""
+def _not_carried(error: Exception, by_value: bool, what: str = CALL) -> pickle.PicklingError:
+    """Says what to do where something does not get to another process."""
     advice = "" if by_value else "; " + BY_VALUE
-    return pickle.PicklingError(f"fn and args cannot be carried to other processes: {error}{advice}")
+    return pickle.PicklingError(f"{what}: {error}{advice}")
 
 
 def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: Optional[dict[str, str]]) -> None:
@@ -158,7 +161,7 @@ def _run(rank: int, n: int, job_id: str, call: bytes, results: Any, inherited: O
     os.environ.update({name: str(number) for name, number in numbers.items()}, DSC_JOB_ID=job_id)
     try:
         fn, args = _unpickle(call)
-        message = pickle.dumps((True, fn(rank, *args)))
+        message = _pickle((True, fn(rank, *args)), RESULT)
     except BaseException as error:
         of_fn = error.__traceback__ and error.__traceback__.tb_next  # without this function
         text = "raised\n" + "".join(traceback.format_exception(type(error), error, of_fn))
@@ -214,7 +217,8 @@ def _ending(exit_code: Optional[int]) -> str:
     if exit_code == EXIT_UNGUARDED:
         return "came to spawn() itself: " + UNGUARDED
     if exit_code is not None and exit_code < 0:
-        return f"was ended by {signal.Signals(-exit_code).name}"
+        hint = "; PYTHONFAULTHANDLER=1 shows the line" if exit_code == -signal.SIGSEGV else ""
+        return f"was ended by {signal.Signals(-exit_code).name}{hint}"
     return f"ended with exit code {exit_code} and without a result"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from ctypes import byref, c_int32, c_void_p
-from typing import Any, Optional, TypeVar
+from typing import Any, Mapping, Optional, TypeVar
 
 from libdsc import _dtypes, _interrupt, _log, _nccl, _nonfinite, _raw, _streams
 from libdsc._arguments import Seconds, boolean, integer, milliseconds, optional_string, seconds_of
@@ -44,12 +45,13 @@ def init_distributed(
     auto_mpi_discovery: bool = True,
     dist_init_required: Optional[bool] = None,
     verbose: bool = False,
+    config: Any = None,
 ) -> Communicator:
     """Joins all ranks of the job into one world and returns it.
 
     Rank and size come from the arguments, or from RANK and WORLD_SIZE, or from the launcher; without any of them
-    the process is a world of one rank. A second call without arguments, or with equal ones, returns the world that
-    exists.
+    the process is a world of one rank. A second call returns the world that exists; what it says must fit that world,
+    and what it leaves out is not compared.
 
     Two names of one setting that contradict each other are a ValueError, before anybody is joined.
 
@@ -82,7 +84,9 @@ def init_distributed(
         auto_mpi_discovery: False: rank and size do not come from a PMIx server or the variables of a launcher, which
             is sources=Source.OPTIONS | Source.ENV | Source.SINGLE.
         dist_init_required: False is require_existing=True; None and True make the world if there is none.
-        verbose: True says in one record of the logger "libdsc", of level INFO, what world was joined.
+        verbose: True says what world was joined, in one record of the logger "libdsc" of level INFO; rank 0 prints it
+            where the program's logging leaves that level out, as it does by default.
+        config: DeepSpeed's, as a dict or a path. Nothing of it is read: operations are counted in any case, see summary().
     """
     return _joined(dict(locals()))
 
@@ -91,6 +95,8 @@ def _joined(said: dict[str, Any]) -> Communicator:
     """The world that the arguments of init_distributed() ask for; with require_existing nothing else is looked at."""
     for name in ("require_existing", "rank_per_thread", "progress_thread", "auto_mpi_discovery", "verbose"):
         said[name] = boolean(name, said[name])
+    if said["config"] is not None and not isinstance(said["config"], (Mapping, str, os.PathLike)):
+        raise TypeError(f"config is a {type(said['config']).__name__}; expected DeepSpeed's, as a dict or a path, or None")
     if said["require_existing"] and said["dist_init_required"]:
         raise ValueError("require_existing and dist_init_required are both True; expected one of them")
     if said["require_existing"] or said["dist_init_required"] is False:
@@ -100,7 +106,8 @@ def _joined(said: dict[str, Any]) -> Communicator:
         joined = _init(_given(said), of_this_thread)
     if said["verbose"]:
         told = f"joined {joined!r}, backend {joined.backend}, rank and size from {joined.source}"
-        _log.tell(told, joined.rank)
+        if not _log.tell(told, joined.rank) and joined.rank == 0:
+            print(f"libdsc: {told}", flush=True)
     return joined
 
 

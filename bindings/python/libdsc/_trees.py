@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, TypeVar
+from typing import Any, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from libdsc import _buffers, _dtypes
-from libdsc._arguments import expect_communicator
-from libdsc._communicator import Communicator
+from libdsc._arguments import expect_communicator, member
+from libdsc._lists import Lists
 from libdsc._memory import numpy_module
 from libdsc._raw import Dtype
 
@@ -18,6 +18,19 @@ FLOATS = {Dtype.F16, Dtype.F32, Dtype.F64, Dtype.BF16, Dtype.F8E4M3, Dtype.F8E5M
 def flatten(tree: Any, path: str) -> list[tuple[str, Any]]:
     """The arrays of a tree with their paths, such as "grads['layer1'][0]"; dicts by sorted key, None is no array."""
     return list(_leaves(tree, path))
+
+
+def parameters_of(params: Any, names: Optional[Sequence[str]]) -> tuple[list[str], list[Any], Optional[Sequence[str]]]:
+    """Paths, arrays and names of the parameters of a model; a tree names its arrays by their paths."""
+    given = params if isinstance(params, Mapping) else _buffers.list_of_arrays("params", params)
+    for index, x in enumerate(() if isinstance(given, Mapping) else given):
+        if x is None:
+            raise TypeError(f"params[{index}] is None; expected an array")
+    leaves = flatten(given, "params")
+    paths = [path for path, _ in leaves]
+    if names is None and paths != [f"params[{index}]" for index in range(len(paths))]:
+        names = paths
+    return paths, [x for _, x in leaves], names
 
 
 def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -61,38 +74,83 @@ def is_writable(x: Any, path: str, dtype: Any) -> bool:
     return True
 
 
-def average_gradients(comm: Communicator, grads: Tree, dtype: Any = None) -> Tree:
-    """Returns the tree of gradients averaged over all ranks. Collective.
+class TreeOperations(Lists):
+    """The operations of Communicator on trees of arrays."""
 
-    Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's, there
-    are new numpy arrays. A BucketReducer is faster where gradients come one after another.
+    __slots__ = ()
 
-    Args:
-        comm: the communicator.
-        grads: an array, or dicts, lists and tuples of them, nested as you like; of equal structure on all ranks.
-        dtype: what the elements of all arrays are, such as "bf16".
-    """
+    def average_gradients(self, grads: Tree, dtype: Any = None) -> Tree:
+        """Returns the tree of gradients averaged over all ranks. Collective.
+
+        Arrays that can be written hold the average themselves and are returned; in place of others, such as JAX's,
+        there are new numpy arrays. A BucketReducer is faster where gradients come one after another.
+
+        Args:
+            grads: an array, or dicts, lists and tuples of them, nested as you like; of equal structure on all ranks.
+            dtype: what the elements of all arrays are, such as "bf16".
+        """
+        pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
+        _require_distinct(grads, dtype)
+        with self.batch():
+            for x, out, code in pairs:
+                self.all_reduce(x, "avg", None if out is x else out, dtype=code)
+        result: Tree = rebuild(grads, iter([out for _, out, _ in pairs]))
+        return result
+
+    def broadcast_tree(self, tree: Tree, root: int = 0, dtype: Any = None) -> Tree:
+        """Returns the root's tree of arrays on all ranks, such as the parameters of a model in JAX. Collective.
+
+            params = comm.broadcast_tree(params)
+
+        All ranks give a tree of the same structure, types and shapes, which is compared first: MismatchError names the
+        array that differs, on all ranks. Arrays that can be written hold the root's values and are returned; in place
+        of others, such as JAX's, there are new numpy arrays. On the root the tree itself is returned.
+
+        Args:
+            tree: an array, or dicts, lists and tuples of them, nested as you like.
+            root: the rank whose arrays count.
+            dtype: what the elements of all arrays are, such as "bf16".
+        """
+        root = member("root", root, self._size)
+        leaves = flatten(tree, "tree")
+        outs = [x if self._rank == root else _writable(x, path, dtype) for path, x in leaves]
+        self.verify_params([x for _, x in leaves], [path for path, _ in leaves], dtype)
+        codes = [_buffers.describe(x, path, dtype, False).dtype for path, x in leaves]
+        with self.batch():
+            for out, code in zip(outs, codes):
+                self.broadcast(out, root, dtype=Dtype(code))
+        result: Tree = rebuild(tree, iter(outs))
+        return result
+
+
+def average_gradients(comm: TreeOperations, grads: Tree, dtype: Any = None) -> Tree:
+    """As comm.average_gradients()."""
     expect_communicator("comm", comm)
-    pairs = [(x, *_result_of(x, path, dtype)) for path, x in flatten(grads, "grads")]
-    _require_distinct(grads, dtype)
-    with comm.batch():
-        for x, out, code in pairs:
-            comm.all_reduce(x, "avg", None if out is x else out, dtype=code)
-    result: Tree = rebuild(grads, iter([out for _, out, _ in pairs]))
-    return result
+    return comm.average_gradients(grads, dtype)
+
+
+def broadcast_tree(comm: TreeOperations, tree: Tree, root: int = 0, dtype: Any = None) -> Tree:
+    """As comm.broadcast_tree()."""
+    expect_communicator("comm", comm)
+    return comm.broadcast_tree(tree, root, dtype)
+
+
+def _writable(x: Any, path: str, dtype: Any) -> Any:
+    """The array itself if it can be written, or a new one of its type and shape."""
+    if is_writable(x, path, dtype):
+        return x
+    found = _buffers.describe(x, path, dtype, False)
+    if found.device >= 0:
+        raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
+    return numpy_module().empty(found.shape, _dtypes.view_type(found.dtype, getattr(x, "dtype", None)))
 
 
 def _result_of(x: Any, path: str, dtype: Any) -> tuple[Any, Dtype]:
     """Where the average of an array goes, and its element type."""
-    found = _buffers.describe(x, path, dtype, False)
-    code = Dtype(found.dtype)
+    code = Dtype(_buffers.describe(x, path, dtype, False).dtype)
     if code not in FLOATS:
         raise TypeError(f"{path} has element type {code.name.lower()}; expected floating point, which has an average")
-    if is_writable(x, path, dtype):
-        return x, code
-    if found.device >= 0:
-        raise ValueError(f"{path} is read-only on a GPU; expected an array that can be written")
-    return numpy_module().empty(found.shape, _dtypes.view_type(code, getattr(x, "dtype", None))), code
+    return _writable(x, path, dtype), code
 
 
 def _require_distinct(grads: Any, dtype: Any) -> None:

@@ -8,7 +8,7 @@ import mmap
 from typing import Any, Literal, Protocol, Sequence, Union
 
 from libdsc._ops import ReduceOp
-from libdsc._raw import Backend, Op
+from libdsc._raw import Average, Backend, Op, Rebuild
 
 
 class HasArrayInterface(Protocol):
@@ -39,4 +39,10 @@ Array = Union[HasArrayInterface, HasCudaArrayInterface, HasDLPack, BuiltIn]
 Arrays = Union[Array, Sequence[Array]]
 OpName = Literal["sum", "prod", "max", "min", "avg", "band", "bor", "bxor"]
 OpLike = Union[OpName, Op, ReduceOp]
+AverageLike = Union[Literal["pre", "post", "none", "pytorch"], Average]
+ShardAverageLike = Union[Literal["pre", "post", "none"], Average]
+RebuildLike = Union[Literal["never", "once", "repeated"], Rebuild]
+LayoutName = Literal["unit", "megatron", "deepspeed", "partitioned"]
+Stage = Literal[1, 2, 3]
+NonfiniteName = Literal["off", "count", "fail"]
 BackendLike = Union[Literal["auto", "host", "device", "inter_host", "nccl", "gloo"], Backend]

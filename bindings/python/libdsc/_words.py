@@ -63,6 +63,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
     (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
     (re.compile(r"\bNULL\b"), "None"),
+    (re.compile(r"\bdsc_comm_(?=\w+\(\))"), ""),
     (re.compile(r"\bdsc_(?=\w+\(\))"), ""),
     (re.compile(r"\bn_ranks is (\d+), expected 1 to 1\b"), r"ranks has \1 entries, expected 1"),
     (re.compile(r"\bn_ranks is (\d+)(?=, expected)"), r"ranks has \1 entries"),

@@ -38,9 +38,12 @@ class WriteMark:
 
     def put(self) -> None:
         """Marks the view as not written."""
-        zero = not self._head.tobytes().strip(b"\0\x80")
-        self._mark = self._zeros if zero else self._stale
+        self._mark = self._zeros if self.is_zero() else self._stale
         self._head[:] = self._mark
+
+    def is_zero(self) -> bool:
+        """Whether the view begins with zeros."""
+        return not self._head.tobytes().strip(b"\0\x80")
 
     def is_there(self) -> bool:
         """Whether the marks are as they were put."""

@@ -80,9 +80,10 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * bound or the call fails on all ranks; with DSC_BACKEND_AUTO it is bound if every rank works in a CUDA
  * context already and NCCL can be had, and the log says why not.
  *
- * A second call with NULL or equal options returns the world that exists; other options are DSC_ERR_STATE
- * naming the first option that differs. A call after dsc_finalize() makes a new world. With rank_per_thread
- * every call makes a new rank, which only its handle and, on the calling thread, dsc_world() reach.
+ * A second call with NULL or options that fit returns the world that exists: an option at its default is not
+ * compared. Another value is DSC_ERR_STATE, naming the first option that differs. A call after dsc_finalize()
+ * makes a new world. With rank_per_thread every call makes a new rank, which only its handle and, on the
+ * calling thread, dsc_world() reach.
  *
  * @param[in] options NULL: all defaults
  * @param[out] world the world; stays NULL on failure

@@ -35,7 +35,8 @@ typedef void (*dsc_log_fn)(void* context, const dsc_log_record_t* record);
  * @brief Sends log records to a callback, in place of the one before and of the standard error stream.
  *
  * The library is silent unless the environment variable DSC_LOG (error, warn, info or debug) sends records to
- * the standard error stream, or a callback is set here. Records wait in a queue of 1,024; when it is full the
+ * the standard error stream, or a callback is set here, except that it then says once of an operation that it
+ * has waited 30 s for other ranks (DSC_LOG=off: never). Records wait in a queue of 1,024; when it is full the
  * newest are dropped and the number of dropped records is reported in the next one.
  *
  * @param[in] callback the function; NULL removes it

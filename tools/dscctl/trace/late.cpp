@@ -232,8 +232,8 @@ class LateFinder {
     if (number <= 0) return "; it has " + done + " none of this group";
     for (const Entry& entry : dump.entries)
       if (!entry.is_message && entry.group == operation.group && entry.sequence == number)
-        return "; it last " + done + " " + entry.name + " number " + std::to_string(number);
-    return "; it last " + done + " number " + std::to_string(number);
+        return "; it last " + done + " collective " + std::to_string(number) + " (" + entry.name + ")";
+    return "; it last " + done + " collective " + std::to_string(number);
   }
 
   static std::string waiting_text(const std::vector<Waiter>& waiters) {

@@ -69,7 +69,7 @@ std::vector<int> outvoted(const RanksByValue& values) {
 
 std::string number_text(const Trace& trace, const Operation& operation) {
   if (operation.is_message) return title(trace, operation);
-  return "operation number " + std::to_string(operation.sequence) + " of group \"" +
+  return "collective " + std::to_string(operation.sequence) + " of group \"" +
          trace.groups[operation.group].name + "\"";
 }
 

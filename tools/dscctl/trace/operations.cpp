@@ -62,15 +62,20 @@ std::vector<Operation> match(const Trace& trace) {
 }
 
 std::string title(const Trace& trace, const Operation& operation) {
-  const std::string number = " number " + std::to_string(operation.sequence);
-  if (!operation.is_message) return operation.any_entry().name + number + of_group(trace, operation.group);
-  return "message" + number + " from rank " + std::to_string(operation.participants[0].rank) + " to rank " +
-         std::to_string(operation.participants[1].rank) + of_group(trace, operation.group);
+  const std::string number = std::to_string(operation.sequence);
+  if (!operation.is_message)
+    return "collective " + number + " (" + operation.any_entry().name + ")" +
+           of_group(trace, operation.group);
+  return "message number " + number + " from rank " + std::to_string(operation.participants[0].rank) +
+         " to rank " + std::to_string(operation.participants[1].rank) + of_group(trace, operation.group);
 }
 
 std::string title(const Trace& trace, const Entry& entry) {
-  std::string text = entry.name + " number " + std::to_string(entry.sequence);
-  if (entry.is_message) text += (entry.is_send() ? " to rank " : " from rank ") + std::to_string(*entry.peer);
+  const std::string number = std::to_string(entry.sequence);
+  std::string text = "collective " + number + " (" + entry.name + ")";
+  if (entry.is_message)
+    text = entry.name + " number " + number + (entry.is_send() ? " to rank " : " from rank ") +
+           std::to_string(*entry.peer);
   return text + of_group(trace, entry.group);
 }
 

@@ -30,7 +30,7 @@ struct Operation {
 // trace.
 std::vector<Operation> match(const Trace& trace);
 
-// all_reduce number 812 of group "world"; message number 3 from rank 0 to rank 1 of group "world".
+// collective 812 (all_reduce) of group "world"; message number 3 from rank 0 to rank 1 of group "world".
 std::string title(const Trace& trace, const Operation& operation);
 // The same as one rank sees it: send number 3 to rank 1 of group "world".
 std::string title(const Trace& trace, const Entry& entry);

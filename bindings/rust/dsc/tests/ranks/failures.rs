@@ -70,7 +70,7 @@ fn errors_tell_of_the_failure_in_their_text() {
         }
         for _ in 0..2 {
             let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
-            let number = error.message.split("all_reduce number ").nth(1).and_then(|rest| rest.split(' ').next());
+            let number = error.message.split("collective ").nth(1).and_then(|rest| rest.split(' ').next());
             assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // the first one may tell the cause
             assert_eq!((&*error.ranks, error.group.as_deref()), (&[2][..], Some("world")), "{}", error);
             assert_eq!(number.map(str::parse), error.sequence.map(Ok), "{}", error);
