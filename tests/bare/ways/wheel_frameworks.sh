@@ -1,0 +1,21 @@
+# A user of PyTorch has the wheel, torch and no compiler; init_process_group("dsc") needs no import.
+wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # of ./dev test bare wheel
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+python3 -m venv venv
+export PATH=$PWD/venv/bin:$PATH OMP_NUM_THREADS=1
+pip install -q "$wheel" torch numpy pytest expecttest
+cat >train.py <<'EOF'
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("dsc")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+model(torch.full((2, 4), 1.0 + dist.get_rank())).sum().backward()
+if dist.get_rank() == 0:
+    print(dist.get_backend(), model.module.weight.grad.tolist())
+dist.destroy_process_group()
+EOF
+[[ $(torchrun --standalone --nproc-per-node 2 train.py) == "dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
+[[ $(dscrun -n 2 python train.py) == "[0] dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
+python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE/tests/frameworks" -k test_torch --gate
