@@ -298,12 +298,14 @@ static dsc_result_t barrier(call_t* call) { return dsc_barrier(call->comm, NULL,
 // ---- what XLA calls
 // -----------------------------------------------------------------------------------------------------
 
-/** Answers which version of the interface this is. An older XLA, with the same layouts, is told its own. */
+/** Answers which version of the interface this is. An older XLA is told its own; one that hands over no table
+ * is the oldest. */
 static void describe(const ffi_call_t* frame, ffi_metadata_t* metadata) {
-  const int known = frame->api->version.major == FFI_MAJOR ? frame->api->version.minor : FFI_MINOR;
+  const int theirs = frame->api == NULL ? FFI_OLDEST_MINOR : frame->api->version.minor;
   metadata->version.major = FFI_MAJOR;
-  metadata->version.minor = known < FFI_MINOR ? known : FFI_MINOR;
+  metadata->version.minor = theirs < FFI_MINOR ? theirs : FFI_MINOR;
   metadata->traits = 0;
+  if (metadata->struct_size >= sizeof *metadata) metadata->state_type_id = 0;
 }
 
 static ffi_error_t* run(const ffi_call_t* frame, const char* name, operation_t* operation) {

@@ -13,7 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** The versions whose layouts are these, from jaxlib 0.5 on. */
 #define FFI_MAJOR 0
+#define FFI_OLDEST_MINOR 1
 #define FFI_MINOR 3
 
 enum { FFI_EXTENSION_METADATA = 1, FFI_STAGE_EXECUTE = 3, FFI_BUFFER = 1, FFI_SCALAR = 3 };
@@ -68,6 +70,7 @@ typedef struct ffi_metadata {
   size_t struct_size;
   ffi_version_t version;
   uint32_t traits;
+  int64_t state_type_id; /**< from minor 2 on, which struct_size tells */
 } ffi_metadata_t;
 
 typedef struct ffi_metadata_extension {

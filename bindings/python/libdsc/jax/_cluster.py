@@ -52,12 +52,23 @@ def _local_rank(cls: Any) -> Any:
     return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else None
 
 
-def offer() -> bool:
-    """Makes the class, which is all that JAX needs to find it; says whether this JAX has the base of it."""
+def _base() -> Any:
     try:
-        from jax._src.clusters import ClusterEnv as base
+        from jax._src.clusters import ClusterEnv
     except ImportError:
-        return False
+        return None
+    return ClusterEnv
+
+
+def has_base() -> bool:
+    """Whether this JAX has the class whose subclasses it looks at."""
+    return _base() is not None
+
+
+def offer() -> None:
+    """Makes the subclass, which is all that JAX needs to find it. Without the base nothing happens."""
+    if not has_base():
+        return
     methods = {
         "is_env_present": _is_present,
         "get_coordinator_address": _address,
@@ -66,5 +77,4 @@ def offer() -> bool:
         "get_local_process_id": _local_rank,
     }
     members = {name: classmethod(function) for name, function in methods.items()}
-    type("DscCluster", (base,), {"name": NAME, "__module__": __name__, **members})
-    return True
+    type("DscCluster", (_base(),), {"name": NAME, "__module__": __name__, **members})

@@ -13,6 +13,7 @@ from libdsc._library import lib
 from libdsc._tracebacks import shown
 from libdsc.jax import _order
 from libdsc.jax._failures import failure_of
+from libdsc.jax._module import PREFIX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,6 +67,10 @@ class Jitted:
             result, token = self._for_world()(*args, **kwargs, **{TOKEN: _chain.take()})
         except jax.errors.JaxRuntimeError as error:
             raise_failure(error)
+        except ValueError as error:
+            if PREFIX in str(error) and "differentiated" in str(error):
+                raise shown(TypeError(f"{self!r} {MISPLACED}")) from None
+            raise
         if isinstance(token, jax.core.Tracer):
             raise shown(TypeError(f"{self!r} {MISPLACED}"))
         _chain.token = token

@@ -51,7 +51,12 @@ class Step:
 
     def adjoint(self) -> Step:
         """The step of gradients."""
-        raise TypeError(f"{self.name} has no gradient; expected send_recv(), which has one")
+        raise TypeError(f"{self.name} has no gradient{self.instead}")
+
+    @property
+    def instead(self) -> str:
+        """What to use where a gradient is wanted."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,12 @@ class AllReduce(Step):
 
     def adjoint(self) -> Step:
         if self.op not in (Op.SUM, Op.AVG):
-            name = Op(self.op).name.lower()
-            raise TypeError(f'all_reduce with op "{name}" has no gradient; expected "sum" or "avg", or jax.lax.stop_gradient()')
+            return super().adjoint()
         return self
+
+    @property
+    def instead(self) -> str:
+        return f' with op "{Op(self.op).name.lower()}"; expected "sum" or "avg", or jax.lax.stop_gradient() of the result'
 
 
 @dataclass(frozen=True)
@@ -191,31 +199,49 @@ class SendRecv(Step):
 
 
 @dataclass(frozen=True)
-class Send(Step):
-    """A message to one rank."""
+class OneWay(Step):
+    """A message in one direction. Its gradient would go the other way, which the peer's program knows nothing of."""
 
     peer: int
+
+    @property
+    def instead(self) -> str:
+        return "; expected send_recv(), which has one, or jax.lax.stop_gradient() of the argument"
+
+
+class Send(OneWay):
+    """A message to one rank."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("send", arrays, (), token, comm=self.comm, peer=self.peer)
 
 
-@dataclass(frozen=True)
-class Recv(Step):
+class Recv(OneWay):
     """A message from one rank, in the shape of the argument."""
-
-    peer: int
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("recv", arrays, arrays, token, comm=self.comm, peer=self.peer)
 
 
 @dataclass(frozen=True)
-class Barrier(Step):
+class Nothing(Step):
+    """What happens on the way back of a step that moves nothing."""
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return arrays, token
+
+    def adjoint(self) -> Step:
+        return self
+
+
+class Barrier(Nothing):
     """The meeting of all ranks."""
 
     def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
         return _call("barrier", (), (), token, comm=self.comm)
+
+    def adjoint(self) -> Step:
+        return Nothing(self.comm)
 
 
 def _run(step: Step, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
@@ -223,6 +249,9 @@ def _run(step: Step, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
 
 
 def _forward(step: Step, arrays: Arrays, token: Any) -> tuple[tuple[Arrays, Any], Any]:
+    """Whoever drops the result of a message also drops the call of its gradient: so that is refused here."""
+    if isinstance(step, OneWay):
+        step.adjoint()
     found, after = apply(step, arrays, token)
     return (found, after), after
 
