@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any
+from typing import Any, cast
 
 from libdsc import _start
 
@@ -76,5 +76,7 @@ def offer() -> None:
         "get_process_id": _rank,
         "get_local_process_id": _local_rank,
     }
-    members = {name: classmethod(function) for name, function in methods.items()}
-    type("DscCluster", (_base(),), {"name": NAME, "__module__": __name__, **members})
+    members: dict[str, Any] = {"name": NAME, "__module__": __name__}
+    for name, function in methods.items():
+        members[name] = classmethod(cast(Any, function))
+    type("DscCluster", (_base(),), members)

@@ -17,23 +17,35 @@ PREFIX = "dsc_jax_"
 HANDLERS = ("all_reduce", "broadcast", "tensor_map", "send", "recv", "send_recv", "barrier")
 
 
-def _candidates() -> list[tuple[str, str]]:
-    """(where, path): what DSC_JAX_LIBRARY names and nothing else, or beside libdsc.so, in the package, of the system."""
+class _Place(ctypes.Structure):
+    """Dl_info: which file a function is from."""
+
+    file: Any
+
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+
+
+def _folder_of_library() -> pathlib.Path:
+    """Where the libdsc.so is that this process has loaded."""
+    place = _Place()
+    ctypes.CDLL(None).dladdr(ctypes.cast(lib.dsc_version, ctypes.c_void_p), ctypes.byref(place))
+    return pathlib.Path(os.fsdecode(place.file or b"")).resolve().parent
+
+
+def _candidates() -> list[str]:
+    """What DSC_JAX_LIBRARY names and nothing else, or beside libdsc.so, or in a folder libdsc there, as Debian has it."""
     named = os.environ.get("DSC_JAX_LIBRARY")
-    if named:
-        return [("DSC_JAX_LIBRARY", named)]
-    found = [("in the package", str(pathlib.Path(__file__).resolve().parent.parent / FILE)), ("of the system", FILE)]
-    folder = os.path.dirname(str(lib._name))
-    return [("beside libdsc.so", os.path.join(folder, FILE))] + found if folder else found
+    folder = _folder_of_library()
+    return [named] if named else [str(folder / FILE), str(folder / "libdsc" / FILE)]
 
 
 def _load() -> ctypes.CDLL:
     tried = []
-    for where, path in _candidates():
+    for path in _candidates():
         try:
             return ctypes.CDLL(path)
         except OSError as error:
-            tried.append(f"  {where}: {path}: {error}")
+            tried.append(f"  {path}: {error}")
     advice = "It is built and installed with libdsc.so; set DSC_JAX_LIBRARY to the path of one."
     raise ImportError(f"{FILE} could not be loaded; tried\n" + "\n".join(tried) + "\n" + advice)
 
