@@ -1,6 +1,7 @@
 """libdsc.jax: values and gradients against numpy, order, transformations, errors; each rank a process."""
 
 import functools
+import importlib.util
 import os
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 import libdsc as dsc
 from conftest import ROOT
 
-pytest.importorskip("jax", reason="jax is not installed")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))

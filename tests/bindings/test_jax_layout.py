@@ -1,5 +1,6 @@
 """What capi/jax/xla_ffi.h says of XLA's interface is what the header of the installed jaxlib says."""
 
+import importlib.util
 import os
 import re
 import shlex
@@ -9,7 +10,7 @@ import pytest
 
 from conftest import ROOT
 
-jax = pytest.importorskip("jax", reason="jax is not installed")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
 
 OURS = ROOT / "capi" / "jax"
 # Our struct and XLA's, then the fields whose names differ; all other fields of ours have the same name there.
@@ -77,6 +78,8 @@ def comparisons():
 
 
 def compiled(tmp_path, checks):
+    import jax
+
     lines = ["#include <stddef.h>", "#include <xla/ffi/api/c_api.h>", '#include "xla_ffi.h"']
     for since, check in checks:
         lines += [f"#if XLA_FFI_API_MINOR >= {since}", f'_Static_assert({check}, "{check}");', "#endif"]
