@@ -47,13 +47,19 @@ def runs_recipe(world, framework):
 
 
 @pytest.mark.parametrize("n", [2, 4])
-@pytest.mark.parametrize("framework", ["torch", "jax", "autograd", "tinygrad"])
+@pytest.mark.parametrize("framework", ["torch", "autograd", "tinygrad"])
 def test_recipes_for_frameworks(framework, n, monkeypatch):
     if importlib.util.find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # on the host alone
-    monkeypatch.setenv("DEV", "CPU")
+    monkeypatch.setenv("DEV", "CPU")  # on the host alone
     assert ranks(n, runs_recipe, framework) == [True] * n
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_jax(n, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert dsc.spawn(_runs, n, ("jax.md",), timeout=60) == [8] * n
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -256,19 +256,23 @@ class Work:
             pass
 
 
+def details_of(info: _raw.ErrorInfo) -> dict[str, Any]:
+    """What an error record of the library says besides code and text, as exceptions name it."""
+    return {
+        "rank": info.rank if info.rank >= 0 else None,
+        "ranks": tuple(info.ranks[: min(info.n_ranks, len(info.ranks))]),
+        "group": info.group.decode(errors="replace") or None,
+        "op": info.operation.decode() or None,
+        "sequence": info.sequence or None,
+        "index": info.index if info.code == _raw.Result.ERR_NONFINITE else None,
+    }
+
+
 def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
     """Makes the exception that an error record of the library describes."""
-    ranks = tuple(info.ranks[: min(info.n_ranks, len(info.ranks))])
-    return errors.from_code(
-        info.code,
-        info.text.decode(errors="replace"),
-        rank=info.rank if info.rank >= 0 else None,
-        ranks=ranks,
-        group=info.group.decode(errors="replace") or comm.name,
-        op=info.operation.decode() or None,
-        sequence=info.sequence or None,
-        index=info.index if info.code == _raw.Result.ERR_NONFINITE else None,
-    )
+    details = details_of(info)
+    details["group"] = details["group"] or comm.name
+    return errors.from_code(info.code, info.text.decode(errors="replace"), **details)
 
 
 def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:

@@ -1,0 +1,42 @@
+"""Failures of operations: XLA carries a code and a text, and from these comes the exception of libdsc again."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Optional
+
+from libdsc import _raw, errors
+from libdsc._work import details_of
+from libdsc.jax._module import latest_failure
+
+_RESULT = re.compile(r"\bDSC_(ERR_\w+): (.*)", re.DOTALL)
+
+
+def failure_of(error: BaseException) -> Optional[errors.DscError]:
+    """Returns libdsc's exception for an error of JAX, or None if libdsc did not cause it.
+
+    Calls of libdsc.jax raise libdsc's exceptions by themselves. JAX may run a program after the call has returned; then
+    block_until_ready(), or whatever uses the result first, raises jax.errors.JaxRuntimeError, and this tells more:
+
+        try:
+            loss.block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            raise dj.failure_of(error) or error
+
+    Args:
+        error: what was raised.
+    """
+    if isinstance(error, errors.DscError):
+        return error
+    found = _RESULT.search(str(error))
+    if found is None or not hasattr(_raw.Result, found[1]):
+        return None
+    code, text = _raw.Result[found[1]], found[2].rstrip()
+    return errors.from_code(code, text, **_details(code, text))
+
+
+def _details(code: int, text: str) -> dict[str, Any]:
+    """Ranks, group and number, if the latest failure is the one of this text."""
+    info = latest_failure()
+    said = info.text.decode(errors="replace")
+    return details_of(info) if info.code == code and said and said in text else {}

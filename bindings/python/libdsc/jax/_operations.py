@@ -1,0 +1,310 @@
+"""The operations, as programs call them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from libdsc import _dtypes, _start, errors
+from libdsc._arguments import dimension, expect_communicator, member
+from libdsc._communicator import Communicator
+from libdsc._raw import MapDirection, Op, Result, TensorMapping
+from libdsc._tensor_map import named
+from libdsc._tracebacks import shown
+from libdsc.jax import _jit, _order, _steps
+
+_REDUCED = {"bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64"}
+_REDUCED |= {"float8_e4m3fn", "float8_e5m2", "complex64", "complex128"}
+_MOVED = _REDUCED | {"int16", "uint16"}
+
+
+def all_reduce(x: Any, op: Any = "sum", comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Returns x combined over all ranks. Collective.
+
+    Gradients of "sum" and "avg" are the same reduction of the gradients; other operations have none.
+
+    Args:
+        x: an array, or a tree of them, which takes one call.
+        op: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor".
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    try:
+        group = _group(comm)
+        return _tree(_steps.AllReduce(group._handle, _op(op)), x, token, _REDUCED)
+    except Exception as error:
+        raise shown(error)
+
+
+def average_gradients(grads: Any, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Returns the tree of gradients averaged over all ranks, in one call. Collective.
+
+    Args:
+        grads: an array of floating point, or a tree of them; of equal structure on all ranks.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (tree, token) then.
+    """
+    try:
+        group = _group(comm)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
+            if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+                where, kind = jax.tree_util.keystr(path), jnp.result_type(leaf)
+                raise TypeError(f"grads{where} has element type {kind}; expected floating point, which has an average")
+        return _tree(_steps.AllReduce(group._handle, Op.AVG), grads, token, _REDUCED)
+    except Exception as error:
+        raise shown(error)
+
+
+def broadcast(x: Any, root: int = 0, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Returns the root's arrays on all ranks. Collective.
+
+    The gradient is the sum over all ranks on the root, and zero on the others.
+
+    Args:
+        x: an array, or a tree of them, which takes one call; of equal shapes on all ranks.
+        root: whose arrays they are.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    try:
+        group = _group(comm)
+        step = _steps.Broadcast(group._handle, member("root", root, group.size), group.rank)
+        return _tree(step, x, token, _MOVED)
+    except Exception as error:
+        raise shown(error)
+
+
+def all_gather(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Returns the arrays of all ranks, one after another along an axis. Collective.
+
+    For a new axis give x[None]. The gradient is the sum over all ranks of this rank's part (reduce-scatter); where all ranks
+    have the same gradient already, tensor_map(x, "gather") takes its own part of it.
+
+    Args:
+        x: an array, of equal shape on all ranks.
+        axis: along which they are joined.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    return _mapped(x, TensorMapping.GATHER_REDUCE, axis, comm, token)
+
+
+def reduce_scatter(
+    x: Any, op: Any = "sum", axis: int = 0, comm: Optional[Communicator] = None, *, token: Any = None
+) -> Any:
+    """Returns this rank's part of the sum over all ranks, divided along an axis. Collective.
+
+    The gradient is the all-gather of the parts' gradients.
+
+    Args:
+        x: an array, of equal shape on all ranks.
+        op: "sum" or "avg".
+        axis: which is divided; a multiple of the number of ranks.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    try:
+        if _op(op) not in (Op.SUM, Op.AVG):
+            raise ValueError(f'op is {op!r}; expected "sum" or "avg"')
+        divisor = _group(comm).size if _op(op) == Op.AVG else 1
+    except Exception as error:
+        raise shown(error)
+    found = _mapped(x, TensorMapping.REDUCE_SCATTER, axis, comm, token)
+    if divisor == 1:
+        return found
+    return found / divisor if token is None else (found[0] / divisor, found[1])
+
+
+def all_to_all(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Gives part r of x along an axis to rank r, and returns what the ranks gave to this one. Collective.
+
+    Args:
+        x: an array, of equal shape on all ranks.
+        axis: which is divided; a multiple of the number of ranks.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    return _mapped(x, TensorMapping.ALL_TO_ALL, axis, comm, token)
+
+
+def tensor_map(x: Any, mapping: Any, axis: int = -1, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Takes the forward step of a mapping of tensor parallelism; gradients take its backward step. Collective.
+
+    Args:
+        x: the whole or this rank's part, as Communicator.tensor_map() says.
+        mapping: "copy", "reduce", "scatter", "gather", "gather_reduce", "reduce_scatter", "all_to_all",
+            "sequence_to_hidden" or "hidden_to_sequence".
+        axis: the dimension that the ranks divide, into equal parts.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    return _mapped(x, mapping, axis, comm, token)
+
+
+def send_recv(
+    x: Any, dest: Optional[int], source: Optional[int], comm: Optional[Communicator] = None, *, token: Any = None
+) -> Any:
+    """Sends x to one rank and returns what another one sent, of equal shape and type.
+
+    Both happen at once: all ranks of a ring may call it. Gradients go the other way.
+
+    Args:
+        x: an array.
+        dest: the rank that gets it; None: nobody.
+        source: the rank whose array is returned; None: nobody, and the result is zeros.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    try:
+        group = _group(comm)
+        peers = [_steps.NOBODY if r is None else _peer(name, r, group) for name, r in (("dest", dest), ("source", source))]
+        found = _perform(_steps.SendRecv(group._handle, *peers), (_array(x, "x", _MOVED),), token)
+        return _first(found, token)
+    except Exception as error:
+        raise shown(error)
+
+
+def send(x: Any, dest: int, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Sends x to one rank, which calls recv(); returns when it has come there. Has no gradient: see send_recv().
+
+    Args:
+        x: an array.
+        dest: the rank that gets it.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is the next token then.
+    """
+    try:
+        group = _group(comm)
+        found = _perform(_steps.Send(group._handle, _peer("dest", dest, group)), (_array(x, "x", _MOVED),), token)
+        return None if token is None else found[1]
+    except Exception as error:
+        raise shown(error)
+
+
+def recv(like: Any, source: int, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Returns what one rank sends by send(). Has no gradient: see send_recv().
+
+    Args:
+        like: an array of the shape and type of what comes; its elements are not used.
+        source: the rank that sends.
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is (y, token) then.
+    """
+    try:
+        group = _group(comm)
+        found = _perform(_steps.Recv(group._handle, _peer("source", source, group)), (_array(like, "like", _MOVED),), token)
+        return _first(found, token)
+    except Exception as error:
+        raise shown(error)
+
+
+def barrier(comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
+    """Waits until all ranks have come. Collective.
+
+    Args:
+        comm: the communicator; None: the world.
+        token: orders calls by hand; the result is the next token then.
+    """
+    try:
+        found = _perform(_steps.Barrier(_group(comm)._handle), (), token)
+        return None if token is None else found[1]
+    except Exception as error:
+        raise shown(error)
+
+
+def create_token() -> Any:
+    """Returns a token for programs that order their calls by hand: each call takes one and returns the next.
+
+    What does not hang together by tokens has no order. Return the last one from a compiled function, or XLA may leave out the
+    call that gave it.
+    """
+    return jnp.asarray(_order.FIRST)
+
+
+def _group(comm: Optional[Communicator]) -> Communicator:
+    if comm is None:
+        return _start.world()
+    expect_communicator("comm", comm)
+    if not comm._handle:
+        raise errors.from_code(Result.ERR_BAD_HANDLE, "comm was closed or finalized; expected an open communicator")
+    return comm
+
+
+def _op(op: Any) -> int:
+    if not isinstance(op, (str, Op)):
+        raise TypeError(f"op is {op!r}; expected the name of a built-in operation")
+    return int(_dtypes.op_code(op))
+
+
+def _peer(name: str, rank: Any, group: Communicator) -> int:
+    found = member(name, rank, group.size)
+    if found == group.rank:
+        raise ValueError(f"{name} is {found}, this rank itself; expected another one")
+    return found
+
+
+def _array(x: Any, name: str, kinds: set[str]) -> Any:
+    """x as an array of JAX, of a type that the operation knows."""
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+        raise TypeError(f"{name} is a {type(x).__name__}; expected an array")
+    array = jnp.asarray(x)
+    if array.dtype.name not in kinds:
+        raise TypeError(f"{name} has element type {array.dtype}; expected one of {', '.join(sorted(kinds))}")
+    return array
+
+
+def _tree(step: _steps.Step, x: Any, token: Any, kinds: set[str]) -> Any:
+    leaves, tree = jax.tree_util.tree_flatten_with_path(x)
+    arrays = tuple(_array(leaf, "x" + jax.tree_util.keystr(path), kinds) for path, leaf in leaves)
+    found, after = _perform(step, arrays, token)
+    result = jax.tree_util.tree_unflatten(tree, found)
+    return result if token is None else (result, after)
+
+
+def _mapped(x: Any, mapping: Any, axis: int, comm: Optional[Communicator], token: Any) -> Any:
+    try:
+        group, kind = _group(comm), named("mapping", TensorMapping, mapping)
+        array = _array(x, "x", _MOVED)
+        at = dimension(axis, array.ndim, "x")
+        if at == 0 and kind in (TensorMapping.SEQUENCE_TO_HIDDEN, TensorMapping.HIDDEN_TO_SEQUENCE):
+            raise ValueError("axis is 0, which is the sequence; expected another dimension of x")
+        step = _steps.Mapping(group._handle, group.size, group.rank, kind, MapDirection.FORWARD, at)
+        return _first(_perform(step, (array,), token), token)
+    except Exception as error:
+        raise shown(error)
+
+
+def _first(found: tuple[Sequence[Any], Any], token: Any) -> Any:
+    (result,), after = found
+    return result if token is None else (result, after)
+
+
+def _perform(step: _steps.Step, arrays: tuple[Any, ...], token: Any) -> tuple[Sequence[Any], Any]:
+    """Applies a step: ordered by hand, as a part of what is being traced, or at once."""
+    if token is not None:
+        return _steps.apply(step, arrays, jnp.asarray(token, jnp.float32))  # type: ignore[no-any-return]
+    if _order.is_tracing():
+        return _steps.apply(step, arrays, _order.UNORDERED)  # type: ignore[no-any-return]
+    if any(isinstance(x, jax.core.Tracer) for x in arrays):
+        raise TypeError(
+            f"{step.name} is traced by a function of JAX that gives its operations no order, such as jax.jit; expected "
+            "libdsc.jax.jit() outermost, as in libdsc.jax.jit(jax.grad(f)), or token="
+        )
+    found, after = _at_once.with_token((step, arrays), {})
+    if not found:
+        try:
+            after.block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            _jit.raise_failure(error)
+    return found, after
+
+
+def _apply(step: _steps.Step, arrays: tuple[Any, ...]) -> Sequence[Any]:
+    found: Sequence[Any] = _steps.apply(step, arrays, _order.UNORDERED)[0]
+    return found
+
+
+_at_once = _jit.Jitted(_apply, {"static_argnums": 0})

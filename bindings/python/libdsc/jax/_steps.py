@@ -1,0 +1,269 @@
+"""What one call of an operation does, and what its gradient does: steps that may be parts of compiled programs.
+
+A step is a value: programs that contain equal steps are equal. Its adjoint is the step by which gradients go back. All rules
+are the adjoints of linear maps over all ranks, so they give the gradient of the sum of what all ranks call their loss.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Optional, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from libdsc._raw import MapDirection, Op, TensorMapping
+from libdsc._tensor_map import PartSizes
+from libdsc.jax._module import PREFIX
+
+Arrays = tuple[Any, ...]
+
+NOBODY = -1
+TOKEN = jax.ShapeDtypeStruct((), jnp.float32)  # a float, so that its gradient is a token of the way back
+
+
+def _call(name: str, arrays: Sequence[Any], results: Sequence[Any], token: Any, **numbers: int) -> tuple[Arrays, Any]:
+    """Calls a handler. vmap puts its dimension in front of all arrays, and makes one larger operation of many."""
+    like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results]
+    attributes = {key: np.int64(value) for key, value in numbers.items()}
+    function = jax.ffi.ffi_call(PREFIX + name, [*like, TOKEN], vmap_method="broadcast_all")
+    *found, after = function(*arrays, token, **attributes)
+    return tuple(found), after
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation on the communicator of a handle."""
+
+    comm: int
+
+    @property
+    def name(self) -> str:
+        """The operation, as errors name it."""
+        return re.sub("(?<=.)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        """The step itself."""
+        raise NotImplementedError
+
+    def adjoint(self) -> Step:
+        """The step of gradients."""
+        raise TypeError(f"{self.name} has no gradient{self.instead}")
+
+    @property
+    def instead(self) -> str:
+        """What to use where a gradient is wanted."""
+        return ""
+
+
+@dataclass(frozen=True)
+class AllReduce(Step):
+    """The reduction of each array over all ranks."""
+
+    op: int
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("all_reduce", arrays, arrays, token, comm=self.comm, op=self.op) if arrays else (arrays, token)
+
+    def adjoint(self) -> Step:
+        if self.op not in (Op.SUM, Op.AVG):
+            return super().adjoint()
+        return self
+
+    @property
+    def instead(self) -> str:
+        return f' with op "{Op(self.op).name.lower()}"; expected "sum" or "avg", or jax.lax.stop_gradient() of the result'
+
+
+@dataclass(frozen=True)
+class Broadcast(Step):
+    """The root's arrays for all ranks."""
+
+    root: int
+    rank: int
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("broadcast", arrays, arrays, token, comm=self.comm, root=self.root) if arrays else (arrays, token)
+
+    def adjoint(self) -> Step:
+        return ReduceToRoot(self.comm, self.root, self.rank)
+
+
+@dataclass(frozen=True)
+class ReduceToRoot(Step):
+    """The sum over all ranks for the root, and zeros for the others."""
+
+    root: int
+    rank: int
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        found, after = AllReduce(self.comm, Op.SUM).run(arrays, token)
+        return (found if self.rank == self.root else tuple(map(jnp.zeros_like, found))), after
+
+    def adjoint(self) -> Step:
+        return Broadcast(self.comm, self.root, self.rank)
+
+
+@dataclass(frozen=True)
+class Mapping(Step):
+    """One direction of a mapping between a whole tensor and the parts that the ranks have of it."""
+
+    size: int
+    rank: int
+    mapping: TensorMapping
+    direction: MapDirection
+    axis: int
+
+    @property
+    def name(self) -> str:
+        """The mapping, which is what the program called."""
+        return f"tensor_map {self.mapping.name.lower()}"
+
+    def adjoint(self) -> Step:
+        forward = self.direction == MapDirection.FORWARD
+        return replace(self, direction=MapDirection.BACKWARD if forward else MapDirection.FORWARD)
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        (x,) = arrays
+        if self._is((TensorMapping.COPY, TensorMapping.REDUCE)):
+            return arrays, token
+        if self._is((TensorMapping.SCATTER, TensorMapping.GATHER)):
+            return (self._slice(x),), token
+        if self.mapping in (TensorMapping.COPY, TensorMapping.REDUCE):
+            return AllReduce(self.comm, Op.SUM).run(arrays, token)
+        if self.mapping in (TensorMapping.SEQUENCE_TO_HIDDEN, TensorMapping.HIDDEN_TO_SEQUENCE):
+            return self._exchange_sequence(x, token)
+        return self._call(x, token)
+
+    def _is(self, pair: tuple[TensorMapping, TensorMapping]) -> bool:
+        """Whether it is the first of a pair forward, or the second one backward: what needs no other rank."""
+        return self.mapping == pair[self.direction == MapDirection.BACKWARD]
+
+    def _slice(self, x: Any) -> Any:
+        part = PartSizes(None, self.rank, self.size).part_of(x.shape[self.axis], self.axis)
+        return jax.lax.slice_in_dim(x, self.rank * part, (self.rank + 1) * part, axis=self.axis)
+
+    def _sums(self) -> bool:
+        return self._is((TensorMapping.REDUCE_SCATTER, TensorMapping.GATHER_REDUCE))
+
+    def _call(self, x: Any, token: Any) -> tuple[Arrays, Any]:
+        shape = list(x.shape)
+        if self._sums():
+            shape[self.axis] = PartSizes(None, self.rank, self.size).part_of(shape[self.axis], self.axis)
+        elif self.mapping == TensorMapping.ALL_TO_ALL:
+            PartSizes(None, self.rank, self.size).part_of(shape[self.axis], self.axis)
+        else:
+            shape[self.axis] *= self.size
+        whole = max(shape[self.axis], x.shape[self.axis])
+        numbers = {
+            "comm": self.comm,
+            "mapping": self.mapping,
+            "direction": self.direction,
+            "count": math.prod(x.shape),
+            "outer": math.prod(x.shape[: self.axis]),
+            "dim": whole,
+            "inner": math.prod(x.shape[self.axis + 1 :]),
+            "sums": self._sums(),
+        }
+        return _call("tensor_map", (x,), (jax.ShapeDtypeStruct(shape, x.dtype),), token, **numbers)
+
+    def _exchange_sequence(self, x: Any, token: Any) -> tuple[Arrays, Any]:
+        """All-to-all along one dimension, whose blocks are then put along the other; so it works under vmap too."""
+        to_hidden = self._is((TensorMapping.SEQUENCE_TO_HIDDEN, TensorMapping.HIDDEN_TO_SEQUENCE))
+        split, joined = (self.axis, 0) if to_hidden else (0, self.axis)
+        part = PartSizes(None, self.rank, self.size).part_of(x.shape[split], split)
+        shape = [*x.shape[:split], self.size, part, *x.shape[split + 1 :]]
+        blocks = jnp.moveaxis(x.reshape(shape), split, 0)
+        exchange = replace(self, mapping=TensorMapping.ALL_TO_ALL, axis=0)
+        (received,), after = exchange._call(blocks, token)
+        whole = [*received.shape[1:]]
+        whole[joined] *= self.size
+        return (jnp.moveaxis(received, 0, joined).reshape(whole),), after
+
+
+@dataclass(frozen=True)
+class SendRecv(Step):
+    """A message to one rank and one of equal shape from another; NOBODY: none, and zeros in place of what came."""
+
+    dest: int
+    source: int
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("send_recv", arrays, arrays, token, comm=self.comm, dest=self.dest, source=self.source)
+
+    def adjoint(self) -> Step:
+        return SendRecv(self.comm, self.source, self.dest)
+
+
+@dataclass(frozen=True)
+class OneWay(Step):
+    """A message in one direction. Its gradient would go the other way, which the peer's program knows nothing of."""
+
+    peer: int
+
+    @property
+    def instead(self) -> str:
+        return "; expected send_recv(), which has one, or jax.lax.stop_gradient() of the argument"
+
+
+class Send(OneWay):
+    """A message to one rank."""
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("send", arrays, (), token, comm=self.comm, peer=self.peer)
+
+
+class Recv(OneWay):
+    """A message from one rank, in the shape of the argument."""
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("recv", arrays, arrays, token, comm=self.comm, peer=self.peer)
+
+
+@dataclass(frozen=True)
+class Nothing(Step):
+    """What happens on the way back of a step that moves nothing."""
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return arrays, token
+
+    def adjoint(self) -> Step:
+        return self
+
+
+class Barrier(Nothing):
+    """The meeting of all ranks."""
+
+    def run(self, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+        return _call("barrier", (), (), token, comm=self.comm)
+
+    def adjoint(self) -> Step:
+        return Nothing(self.comm)
+
+
+def _run(step: Step, arrays: Arrays, token: Any) -> tuple[Arrays, Any]:
+    return step.run(arrays, token)
+
+
+def _forward(step: Step, arrays: Arrays, token: Any) -> tuple[tuple[Arrays, Any], Any]:
+    """Whoever drops the result of a message also drops the call of its gradient: so that is refused here."""
+    if isinstance(step, OneWay):
+        step.adjoint()
+    found, after = apply(step, arrays, token)
+    return (found, after), after
+
+
+def _backward(step: Step, after: Any, gradients: tuple[Arrays, Any]) -> tuple[tuple[Optional[Any], ...], Any]:
+    """The token of the way back is the gradient of the token, and comes after the step itself. Integers have no gradient."""
+    given, token = gradients
+    has_gradient = [x.dtype != jax.dtypes.float0 for x in given]
+    found, token = apply(step.adjoint(), tuple(x for x, has in zip(given, has_gradient) if has), token + after)
+    rest = iter(found)
+    return tuple(next(rest) if has else None for has in has_gradient), token
+
+
+apply = jax.custom_vjp(_run, nondiff_argnums=(0,))
+apply.defvjp(_forward, _backward)
