@@ -18,26 +18,27 @@ from libdsc.torch import DistributedDataParallel
 from torch_ddp_modules import Plan, differences, train
 
 
-def compare(plan, rank):
-    """Raises AssertionError at the first difference."""
+def compare(plan, world):
+    """Raises AssertionError on all ranks at the first difference of any."""
+    rank = world.rank
     modules = [plan.module(rank), plan.module(rank)]
     stock = Stock(modules[0], **plan.options(0))
     ours = DistributedDataParallel(modules[1], **plan.options(1))
     optimizers = [plan.optimizer_of(module.parameters()) for module in modules]
-    expect_same("at first", *(dict(model.state_dict()) for model in (stock, ours)))
+    expect_same(world, "at first", *(dict(model.state_dict()) for model in (stock, ours)))
     for iteration in range(plan.iterations):
         grads = [
             train(plan, rank, model, module, iteration, optimizer)
             for model, module, optimizer in zip((stock, ours), modules, optimizers)
         ]
-        expect_same(f"gradients of iteration {iteration}", *grads)
-        expect_same(f"state after iteration {iteration}", *(dict(model.state_dict()) for model in (stock, ours)))
+        expect_same(world, f"gradients of iteration {iteration}", *grads)
+        expect_same(world, f"state after iteration {iteration}", *(dict(model.state_dict()) for model in (stock, ours)))
     ours.close()
 
 
-def expect_same(where, expected, got):
-    found = differences(expected, got)
-    assert not found, f"{where}: {'; '.join(found)}"
+def expect_same(world, where, expected, got):
+    found = dsc.all_gather_object(world, differences(expected, got))
+    assert not any(found), f"{where}: " + "; ".join(f"rank {r}: {name}" for r, names in enumerate(found) for name in names)
 
 
 def main():
@@ -50,15 +51,14 @@ def main():
     for seed in range(first, first + count):
         plan = Plan(seed)
         try:
-            compare(plan, world.rank)
-            problem = ""
-        except Exception as error:
-            problem = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-4:])
-        problems = dsc.all_gather_object(world, problem)
-        if any(problems):
+            compare(plan, world)
+        except AssertionError as error:
             failed.append(seed)
             if world.rank == 0:
-                print(f"seed {seed}: {plan}", *(f"rank {r}: {text}" for r, text in enumerate(problems)), sep="\n  ", flush=True)
+                print(f"seed {seed} ({plan}): {error}", flush=True)
+        except Exception:  # the other rank cannot go on either
+            print(f"rank {world.rank}, seed {seed} ({plan}): {traceback.format_exc()}", flush=True)
+            os._exit(1)
     if world.rank == 0:
         spent = f"{time.monotonic() - start:.1f} s"
         print(f"{count - len(failed)} of {count} modules train the same bits, {spent}; failed seeds: {failed}", flush=True)
