@@ -4,7 +4,9 @@ python3 torch_ddp_random.py FIRST COUNT    on each of the ranks that dscrun star
 """
 
 import os
+import pathlib
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -46,7 +48,7 @@ def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     world = dsc.init_distributed(timeout=60, init_timeout=120)
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['GLOO_FILE']}", rank=world.rank, world_size=world.size)
+    dist.init_process_group("gloo", init_method=f"file://{pathlib.Path(tempfile.gettempdir(), 'gloo-' + os.environ['MEETING'])}", rank=world.rank, world_size=world.size)
     failed, start = [], time.monotonic()
     for seed in range(first, first + count):
         plan = Plan(seed)

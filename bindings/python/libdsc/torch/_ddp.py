@@ -239,8 +239,9 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
     @property
     def join_process_group(self) -> Any:
-        """The group of torch's Join."""
-        return self.process_group
+        """The group of torch's Join: that of the wrapper, or the default one."""
+        is_torch = isinstance(self.process_group, torch.distributed.ProcessGroup)
+        return self.process_group if is_torch else torch.distributed.group.WORLD
 
     def register_comm_hook(self, state: Any, hook: Union[str, hooks.TorchHook]) -> None:
         """Sets what reduces a bucket in place of the all-reduce. Collective, and at most once.

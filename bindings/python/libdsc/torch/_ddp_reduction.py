@@ -136,9 +136,9 @@ class Reduction:
         try:
             unused = self._reduce()
         except errors.StateError as error:
-            if self._find_unused or self.static is not None or all(self.gradients.marked):
-                raise
-            raise errors.StateError(f"{error}{ADVICE}", op=error.op, group=error.group) from None
+            if not self._find_unused and self.static is None and not all(self.gradients.marked):
+                error.message += ADVICE
+            raise
         finally:
             self.is_open = self._prepared = False
         self._touched = bytearray(len(self._touched))
