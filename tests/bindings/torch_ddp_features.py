@@ -115,20 +115,33 @@ def hooks_by_name(world):
 
 
 def hooks_that_fail(world):
-    def raises(state, bucket):
+    """The rank of the hook gets its exception, the others an error of the library; nobody waits for the time-out."""
+
+    def raises():
         raise ArithmeticError("in the hook")
 
-    def wrong(state, bucket):
-        return bucket.buffer()
-
-    def late(state, bucket):
+    def fails_later():
         future = torch.futures.Future()
         future.set_exception(ArithmeticError("in the future"))
         return future
 
-    for hook, kind, text in [(raises, ArithmeticError, "in the hook"), (wrong, TypeError, "expected a torch.futures.Future"), (late, ArithmeticError, "in the future")]:
+    cases = [
+        (raises, ArithmeticError, "in the hook"),
+        (lambda: 3, TypeError, "gave a int; expected a torch.futures.Future"),
+        (fails_later, ArithmeticError, "in the future"),
+    ]
+    for fails, kind, text in cases:
+
+        def hook(state, bucket):
+            if world.rank == world.size - 1:
+                return fails()
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
         model = Ours(small())
         model.register_comm_hook(None, hook)
+        kind, text = (kind, text) if world.rank == world.size - 1 else (dsc.DscError, "reducer")
         expect_error(kind, text, lambda: model(torch.ones(1, 4)).sum().backward())
         model.close()
 

@@ -15,7 +15,7 @@ from libdsc._arguments import boolean
 from libdsc._reducer import BucketReducer
 from libdsc.torch import _ddp_arguments as arguments
 from libdsc.torch import _ddp_hooks as hooks
-from libdsc.torch import _ddp_join as join
+from libdsc.torch import _ddp_join as uneven
 from libdsc.torch import _ddp_params as params
 from libdsc.torch._ddp_buffers import Buffers
 from libdsc.torch._ddp_gradients import Gradients
@@ -66,6 +66,14 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         lazy_bucket_allocation: not supported.
     """
 
+    find_unused_parameters: bool
+    gradient_as_bucket_view: bool
+    static_graph: bool
+    require_backward_grad_sync: bool
+    require_forward_param_sync: bool
+    _reduction: Reduction
+    _synced_buffers: Buffers
+
     def __init__(
         self,
         module: Any,
@@ -103,7 +111,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         arguments.warn_if_deprecated(check_reduction)
         buckets = arguments.bucket_options(bucket_cap_mb)
         sync_first, sync_later = arguments.buffer_options(broadcast_buffers, forward_sync_buffers)
-        self_options = {
+        switches = {
             "find_unused_parameters": boolean("find_unused_parameters", find_unused_parameters),
             "gradient_as_bucket_view": boolean("gradient_as_bucket_view", gradient_as_bucket_view),
             "batched_grad_copy": boolean("batched_grad_copy", batched_grad_copy),
@@ -117,7 +125,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
 
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)
-        for name, value in self_options.items():
+        for name, value in switches.items():
             setattr(self, name, value)
         self.module, self.dim, self.device_ids, self.output_device = module, dim, None, None
         self.device, self.parameters_to_ignore = torch.device("cpu"), ignored
@@ -175,11 +183,11 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         joins = bool(self._join_config.enable)
         if self._will_sync_buffers():
             if joins:
-                self._synced_buffers.broadcast(join.agree(self, self._comm.rank))
+                self._synced_buffers.broadcast(uneven.agree(self, self._comm.rank))
             else:
                 self._synced_buffers.sync()
         if joins:
-            join.agree(self, int(torch.is_grad_enabled() and self.require_backward_grad_sync))
+            uneven.agree(self, int(torch.is_grad_enabled() and self.require_backward_grad_sync))
 
     def _after_forward(self, output: Any) -> None:
         self.require_forward_param_sync = torch.is_grad_enabled() and self.require_backward_grad_sync
@@ -223,14 +231,14 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         if not boolean("enable", enable):
             return contextlib.nullcontext()
         by_initial = boolean("divide_by_initial_world_size", divide_by_initial_world_size)
-        return join.joined(self, by_initial, boolean("throw_on_early_termination", throw_on_early_termination))
+        return uneven.joined(self, by_initial, boolean("throw_on_early_termination", throw_on_early_termination))
 
-    def join_hook(self, **kwargs: Any) -> join.ShadowHook:
+    def join_hook(self, **kwargs: Any) -> uneven.ShadowHook:
         """For torch.distributed.algorithms.join.Join, which needs a process group of torch's."""
         if not kwargs.get("divide_by_initial_world_size", True):
             raise ValueError("divide_by_initial_world_size is False; expected True under torch's Join: use model.join()")
-        join.expect_known_graph(self)
-        return join.ShadowHook(self)
+        uneven.expect_known_graph(self)
+        return uneven.ShadowHook(self)
 
     @property
     def join_device(self) -> Any:

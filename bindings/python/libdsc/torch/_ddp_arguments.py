@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from typing import Any, Optional
 
@@ -101,7 +102,7 @@ def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
 
 def _of_torch(process_group: Any) -> Optional[Communicator]:
     """The communicator of a process group of backend "dsc"; None: the group has another backend, or there is none."""
-    find = getattr(libdsc.torch, "communicator", None)  # type: ignore[attr-defined]
+    find = getattr(sys.modules["libdsc.torch"], "communicator", None)
     distributed = torch.distributed
     if find is None or not distributed.is_available() or not distributed.is_initialized():
         return None

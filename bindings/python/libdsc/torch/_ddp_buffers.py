@@ -21,7 +21,7 @@ class Buffers:
 
     def __init__(self, comm: Communicator, reducer: BucketReducer, module: Any, ignored: set[str]) -> None:
         self._comm, self._reducer, self._module, self._ignored = comm, reducer, module, ignored
-        self._known: list[tuple[Any, ...]] = []  # where those were that the reducer knows
+        self._known: list[tuple[int, int, Any]] = []  # where those were that the reducer knows
         self._arrays: list[Any] = []
         self.is_joined = False
 

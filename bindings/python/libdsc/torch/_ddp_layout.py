@@ -80,5 +80,5 @@ def shaped(flat: Any, shape: Any, order: Order) -> Any:
     """Returns a flat tensor as one of that shape, whose elements lie in that order."""
     if order is None:
         return flat.view(shape)
-    back = sorted(range(len(order)), key=lambda d: order[d])
+    back = [order.index(d) for d in range(len(order))]
     return flat.view([shape[d] for d in order]).permute(back)
