@@ -5,7 +5,9 @@ python3 torch_ddp_features.py [CASE ...]    on each rank; all cases without name
 
 import copy
 import gc
+import pathlib
 import pickle
+import re
 import warnings
 import weakref
 
@@ -19,6 +21,16 @@ from torch.nn.parallel import DistributedDataParallel as Stock
 import libdsc as dsc
 from libdsc.torch import DistributedDataParallel as Ours
 from torch_ddp_cases import batches, expect_error, expect_same_everywhere, reference_sums, run, small, step_of, wide, wide_loss
+
+
+def documented_lines(world):
+    """The Python of docs/torch_ddp.md runs."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "torch_ddp.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    names = {}
+    for block in blocks:
+        exec(block, names)
 
 
 def state_dicts_are_stock_ones(world):
