@@ -106,16 +106,11 @@ def _of_torch(process_group: Any) -> Optional[Communicator]:
     distributed = torch.distributed
     if find is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    if process_group is None and not libdsc.is_initialized():
-        return _expect(find(None))
     try:
         if "dsc" not in distributed.get_backend(process_group):
             return None
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError):  # no process group, which the caller tells
         return None
-    return _expect(find(process_group))
-
-
-def _expect(found: Any) -> Communicator:
+    found = find(process_group)
     assert isinstance(found, Communicator)
     return found

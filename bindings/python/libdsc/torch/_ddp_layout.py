@@ -42,6 +42,8 @@ def overlaps_itself(tensor: Any) -> bool:
 
 def alias(tensor: Any, order: Order) -> Any:
     """Returns a contiguous tensor of real numbers over the same memory; None if there is no such tensor."""
+    if order is None and not tensor.requires_grad and not tensor.is_complex() and not tensor.is_neg():  # hot
+        return tensor if tensor.is_contiguous() else None
     seen = tensor.detach() if order is None else tensor.detach().permute(order)
     if seen.is_conj() or seen.is_neg():  # the memory holds other numbers than the tensor
         return None
