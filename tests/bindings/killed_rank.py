@@ -31,7 +31,7 @@ def telling(*facts):
         os._exit(0)
 
 
-def _start(program, rank, ranks, hosts, port, arguments):
+def _start(python, program, rank, ranks, hosts, port, arguments):
     host = rank * hosts // ranks
     local = [other for other in range(ranks) if other * hosts // ranks == host]
     env = os.environ | {
@@ -45,15 +45,15 @@ def _start(program, rank, ranks, hosts, port, arguments):
     if hosts > 1:
         env |= {"DSC_HOST_ID": f"host-{host}", "DSC_TOKEN": "cd" * 32}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, program, *map(str, arguments)], env=env, text=True, **pipes)
+    return subprocess.Popen([python, program, *map(str, arguments)], env=env, text=True, **pipes)
 
 
-def others_of(victim, program, ranks, hosts, *arguments, by=signal.SIGKILL):
+def others_of(victim, program, ranks, hosts, *arguments, by=signal.SIGKILL, python=sys.executable):
     """Runs a program on so many ranks. Returns what each rank but the victim, which must have ended by a signal, told."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    processes = [_start(program, rank, ranks, hosts, port, arguments) for rank in range(ranks)]
+    processes = [_start(python, program, rank, ranks, hosts, port, arguments) for rank in range(ranks)]
     limit = threading.Timer(LIMIT_S, lambda: [process.kill() for process in processes])
     limit.start()
     try:

@@ -1,6 +1,12 @@
 """Tests that need a framework: `./dev test torch` and `./dev test jax` install it, and run those of its name."""
 
+import pathlib
+import sys
+
 import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests/bindings"), str(ROOT / "tests/support")]  # of which some helpers are used
 
 
 def pytest_addoption(parser):

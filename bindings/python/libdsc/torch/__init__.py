@@ -8,10 +8,11 @@ pipelining and checkpoints of torch go over it; failures arrive as torch.distrib
 
 from libdsc.torch._backend import Backend, Life as _Life, ProcessGroup, communicator, register, replace_gloo
 from libdsc.torch._compiler import keep_out as _keep_out
+from libdsc.torch._ddp.module import DistributedDataParallel
 from libdsc.torch._errors import Error
 from libdsc.torch._operations import Operations as _Operations
 
-__all__ = ["Backend", "Error", "ProcessGroup", "communicator", "register", "replace_gloo"]
+__all__ = ["Backend", "DistributedDataParallel", "Error", "ProcessGroup", "communicator", "register", "replace_gloo"]
 
 register()
 _keep_out(_Operations, _Life, Backend, ProcessGroup)

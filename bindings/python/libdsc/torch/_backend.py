@@ -224,6 +224,14 @@ def communicator(process_group: Any = None, device: Any = "cpu") -> Communicator
     if not isinstance(found, (Backend, ProcessGroup)):
         raise TypeError(
             f"process_group is a {type(found).__name__} without the backend dsc; expected one of"
-            ' init_process_group("dsc") or new_group(backend="dsc")'
+            ' init_process_group("dsc") or new_group(backend="dsc"), or a communicator of libdsc'
         )
     return found._group.communicator(torch.device(device))
+
+
+def has_default_group() -> bool:
+    """Whether torch's default process group is one of libdsc."""
+    if not dist.is_initialized():
+        return False
+    found = dist.distributed_c10d._get_default_group()
+    return isinstance(found, ProcessGroup) or any(isinstance(found._get_backend(device), Backend) for device in found._device_types)

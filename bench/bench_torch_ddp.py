@@ -1,0 +1,112 @@
+"""What averaging gradients adds to a training step of a small GPT: torch's DDP over gloo beside libdsc.torch's.
+
+dscrun -n 2 -- python3 bench/bench_torch_ddp.py [STEPS]    the exposed time is that of a step beside one without averaging
+"""
+
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel as Stock
+
+import libdsc as dsc
+from libdsc.torch import DistributedDataParallel as Ours
+
+WIDTH, HEADS, LAYERS, CONTEXT, VOCABULARY, BATCH = 256, 4, 4, 64, 512, 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, WIDTH)
+        x = x + self.out(y)
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+    def forward(self, tokens):
+        return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places.weight)))
+
+
+def made(wrap):
+    torch.manual_seed(0)
+    model = wrap(Gpt())
+    return model, torch.optim.SGD(model.parameters(), 0.01)
+
+
+def step(model, optimizer, tokens):
+    """Returns the seconds of the forward and backward passes; the optimizer's are the same for all."""
+    optimizer.zero_grad()
+    start = time.perf_counter()
+    F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+    spent = time.perf_counter() - start
+    optimizer.step()
+    return spent
+
+
+def report(times, parameters, ranks):
+    """Medians, and first deciles, which other work on the machine disturbs least."""
+    base = times["without averaging"]
+    print(f"{parameters / 1e6:.2f} M parameters, {ranks} ranks, {len(base)} steps of {statistics.median(base):.1f} ms without averaging")
+    first = None
+    for name, values in list(times.items())[1:]:
+        exposed = [statistics.median(values) - statistics.median(base), decile(values) - decile(base)]
+        first = first or exposed
+        ratios = [each / torchs for each, torchs in zip(exposed, first)]
+        print(f"{name}: median {exposed[0]:.1f} ms exposed ({ratios[0]:.2f}), first decile {exposed[1]:.1f} ms ({ratios[1]:.2f})")
+
+
+def decile(values):
+    return statistics.quantiles(values, n=10)[0]
+
+
+def main():
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    torch.set_num_threads(1)
+    world = dsc.init_distributed()
+    file = pathlib.Path(tempfile.gettempdir(), f"gloo-{os.getppid()}")
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=world.rank, world_size=world.size)
+    runs = {
+        "without averaging": made(lambda module: module),
+        "torch DDP, gloo": made(Stock),
+        "torch DDP, gloo, bucket views": made(lambda module: Stock(module, gradient_as_bucket_view=True)),
+        "libdsc.torch DDP": made(Ours),
+        "libdsc.torch DDP, bucket views": made(lambda module: Ours(module, gradient_as_bucket_view=True)),
+    }
+    times = {name: [] for name in runs}
+    for number in range(steps + 5):
+        tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
+        for name, (model, optimizer) in runs.items():
+            world.barrier()
+            spent = step(model, optimizer, tokens)
+            if number >= 5:
+                times[name].append(spent * 1e3)
+    if world.rank == 0:
+        report(times, sum(p.numel() for p in runs["without averaging"][0].parameters()), world.size)
+    dist.destroy_process_group()
+    file.unlink(missing_ok=True)
+    dsc.finalize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Data parallelism for modules of torch, over buckets of libdsc."""

@@ -1,0 +1,188 @@
+"""The gradients of parameters on their way into the buckets of a reducer and back into p.grad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+
+from libdsc import errors
+from libdsc._communicator import Communicator
+from libdsc._reducer import BucketReducer
+from libdsc.torch._ddp import layout
+from libdsc.torch._ddp.params import Named
+
+if TYPE_CHECKING:
+    from libdsc.torch._ddp.hooks import TorchHooks
+
+EXACT = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+class _Reducer(BucketReducer):
+    """Without the check that views were written: every gradient is passed by name, and views hold sums of micro-batches."""
+
+    __slots__ = ()
+
+    def _mark_view(self, i: int, view: Any, address: int) -> None:
+        pass
+
+
+class Gradients:
+    """Marks gradients, and puts the averages where PyTorch users look for them.
+
+    Attributes:
+        reducer: the reducer underneath.
+        absent: the parameters that this rank has marked as unused in the running iteration.
+    """
+
+    def __init__(self, comm: Communicator, named: list[Named], sparse: set[Any], zero_copy: bool, **options: Any) -> None:
+        self.params = [param for _, param in named]
+        self.names = [name for name, _ in named]
+        self.sparse = {i for i, param in enumerate(self.params) if param in sparse}
+        self.absent: set[int] = set()
+        self.marked = bytearray(len(named))
+        self._orders: list[layout.Order] = []
+        arrays = []
+        for i, param in enumerate(self.params):
+            is_dense, order = layout.order_of(param)
+            is_dense = is_dense and i not in self.sparse
+            self._orders.append(order if is_dense else None)
+            array = layout.alias(param, order) if is_dense else None
+            arrays.append(layout.copy_in_order(param, None) if array is None else array)
+        # Both rules have the same bits in 32 and more bits. Only the second one rounds 16 bits as PyTorch does.
+        average = "pre" if all(param.dtype in EXACT for param in self.params) else "pytorch"
+        self.reducer = _Reducer(
+            comm, arrays, self.names, sync=False, average=average, sparse=sorted(self.sparse), **options
+        )
+        self._zero_copy = zero_copy
+        self._views: list[Optional[Any]] = []  # empty until the buckets no longer move
+        self._copies: list[tuple[Any, layout.Order, Any]] = []  # to be written back
+        self.hooks: Optional[TorchHooks] = None
+
+    def begin(self) -> None:
+        """Starts an iteration of the reducer."""
+        if self.hooks is not None:
+            self.hooks.begin()
+        self.reducer.begin()
+        self.marked = bytearray(len(self.params))
+        self.absent = set()
+        self._copies = []
+
+    def mark(self, i: int) -> None:
+        """Marks p.grad as ready."""
+        param = self.params[i]
+        grad = param.grad
+        if grad is None:
+            raise errors.StateError(f"{self.names[i]}: p.grad is None when its gradient is ready; expected that no hook takes it away")
+        self.marked[i] = 1
+        if i in self.sparse:
+            return self._mark_sparse(i, grad)
+        if grad.layout != torch.strided:
+            raise TypeError(
+                f"{self.names[i]} has a gradient of layout {grad.layout}; expected a dense one: only weights of "
+                "torch.nn.Embedding and EmbeddingBag with sparse=True have sparse gradients"
+            )
+        view = self._views[i] if self._views else None
+        if view is None:
+            self.reducer.mark_ready(i, self._array(i, grad, True))
+        elif grad is view or grad.data_ptr() == view.data_ptr() and grad.stride() == view.stride():
+            self.reducer.mark_ready(i)
+        else:
+            self.reducer.accumulate(i, self._array(i, grad, False))
+            param.grad = view
+            self.reducer.mark_ready(i)
+
+    def _mark_sparse(self, i: int, grad: Any) -> None:
+        if grad.layout != torch.sparse_coo:
+            raise TypeError(
+                f"{self.names[i]} has a gradient of layout {grad.layout}; expected a sparse one, for its module has sparse=True. "
+                "A weight that is shared with a dense layer needs sparse=False"
+            )
+        rows = grad.detach().coalesce()  # first, so that sums are rounded as in PyTorch
+        if rows.sparse_dim() != 1:
+            raise TypeError(f"{self.names[i]} has a gradient with {rows.sparse_dim()} sparse dimensions; expected 1, its rows")
+        values = rows.values()
+        values = torch.view_as_real(values) if values.is_complex() else values
+        self.reducer.mark_sparse(i, rows.indices()[0].numpy(), values.contiguous())
+
+    def _array(self, i: int, grad: Any, writes: bool) -> Any:
+        """The gradient as an array like the parameter's; a copy, which is written back, if it lies otherwise in memory."""
+        order = self._orders[i]
+        array = layout.alias(grad, order)
+        if array is None:
+            array = layout.copy_in_order(grad, order)
+            if writes:
+                self._copies.append((grad, order, array))
+        return array
+
+    def mark_rest(self, i: int) -> None:
+        """Marks a parameter that this backward pass did not reach. What p.grad holds from passes before counts."""
+        if self.params[i].grad is not None:
+            self.mark(i)
+        else:
+            self.mark_absent(i)
+
+    def mark_absent(self, i: int) -> None:
+        """Says that this rank has nothing for a parameter, whatever p.grad holds."""
+        self.marked[i] = 1
+        self.absent.add(i)
+        self.reducer.mark_unused(i)
+
+    def finish(self) -> None:
+        """Waits for the averages, which are in every p.grad then, except of absent parameters."""
+        try:
+            if self.hooks is not None:
+                self._end_hooks(self.hooks)
+            self.reducer.finish()
+            for grad, order, array in self._copies:
+                layout.write_back(grad, order, array)
+        finally:
+            self._copies = []
+
+    def _end_hooks(self, hooks: TorchHooks) -> None:
+        """A hook that fails here ends the reducer, so that no rank waits for this one."""
+        try:
+            hooks.end()
+        except BaseException:
+            self.reducer.close()
+            raise
+
+    def shaped(self, i: int, flat: Any) -> Any:
+        """A flat tensor as it stands in a bucket, with the shape of a parameter."""
+        param, order = self.params[i], self._orders[i]
+        return layout.shaped(torch.view_as_complex(flat.view(-1, 2)) if param.is_complex() else flat, param.shape, order)
+
+    def fill(self, indices: set[int]) -> None:
+        """Sets p.grad of absent parameters to what the other ranks have."""
+        for i in indices:
+            param = self.params[i]
+            if i in self.sparse:
+                continue  # take_sparse() does that
+            if self._views:
+                param.grad = self._views[i]
+            else:
+                param.grad = layout.over(self.reducer.grad_view(i, copy=True), param, self._orders[i])
+
+    def take_sparse(self, unused: set[int]) -> None:
+        """Sets p.grad of the parameters with sparse gradients to the sums of rows."""
+        for i in self.sparse - unused:
+            param = self.params[i]
+            rows, values = self.reducer.sparse(i)
+            flat = torch.from_numpy(values.reshape(-1).view("u1")).view(param.dtype)
+            shape = (len(rows), *param.shape[1:])
+            param.grad = torch.sparse_coo_tensor(
+                torch.from_numpy(rows).unsqueeze(0), flat.view(shape), param.shape, is_coalesced=True
+            )
+
+    def use_views(self) -> None:
+        """From now on p.grad is the place in the bucket, if that was asked for. Buckets must not be rebuilt any more."""
+        if not self._zero_copy or self._views:
+            return
+        for i, param in enumerate(self.params):
+            view = None
+            if i not in self.sparse:
+                view = layout.over(self.reducer.grad_view(i), param, self._orders[i])
+                if param.grad is not None and self.marked[i]:
+                    view.copy_(param.grad.detach())
+                    param.grad = view
+            self._views.append(view)

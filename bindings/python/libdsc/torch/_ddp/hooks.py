@@ -1,0 +1,119 @@
+"""Communication hooks: PyTorch's own, behind a reducer of the library, and the library's by name."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch
+
+from libdsc import errors
+from libdsc._hooks import Bucket
+from libdsc.torch._ddp.gradients import Gradients
+
+TorchHook = Callable[[Any, Any], Any]
+OTHER_NAMES = {"fp16_compress": "fp16", "bf16_compress": "bf16", "allreduce_hook": "allreduce", "powerSGD": "powersgd"}
+
+
+def name_of(hook: str) -> str:
+    """A name of the library for PyTorch's; options and hooks inside stay as they are."""
+    head, bracket, rest = hook.partition("(")
+    head = head[: -len("_hook")] if head.endswith("_hook") else head
+    return OTHER_NAMES.get(head, head) + bracket + rest
+
+
+class GradBucket:
+    """A bucket with the methods of torch.distributed.GradBucket."""
+
+    def __init__(self, bucket: Bucket, gradients: Gradients) -> None:
+        self._bucket, self._gradients = bucket, gradients
+        self._result: Optional[Any] = None
+        first = gradients.params[bucket.params[0]]
+        dtype = torch.view_as_real(first.detach()).dtype if first.is_complex() else first.dtype
+        self._buffer = torch.from_numpy(bucket.buffer.view("u1")).view(dtype)
+
+    def index(self) -> int:
+        """The number of the bucket in the order in which buckets are reduced."""
+        return self._bucket.index
+
+    def buffer(self) -> Any:
+        """The gradients of this rank one after another in one flat tensor, undivided."""
+        return self._buffer if self._result is None else self._result
+
+    def set_buffer(self, buffer: Any) -> None:
+        """Sets the tensor with the result."""
+        self._result = buffer
+
+    def parameters(self) -> list[Any]:
+        """The parameters of the gradients."""
+        return [self._gradients.params[i] for i in self._bucket.params]
+
+    def gradients(self) -> list[Any]:
+        """The parts of buffer(), shaped as the parameters."""
+        parts = []
+        for i, at, count in zip(self._bucket.params, self._bucket._offsets, self._bucket._counts):
+            flat = self.buffer()[at : at + count]
+            parts.append(self._gradients.shaped(i, flat))
+        return parts
+
+    def is_last(self) -> bool:
+        """Whether it is the last bucket of the iteration."""
+        return self._bucket.is_last
+
+    def take(self, result: Any) -> None:
+        """Writes the result of a hook into the memory of the bucket."""
+        result = result[0] if isinstance(result, (list, tuple)) else result
+        if not isinstance(result, torch.Tensor) or result.numel() != self._buffer.numel():
+            got = f"a tensor of {result.numel()} elements" if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
+            raise TypeError(f"the communication hook gave {got}; expected a tensor of {self._buffer.numel()} elements")
+        result = result.detach().reshape(-1)
+        if result.data_ptr() != self._buffer.data_ptr() or result.dtype != self._buffer.dtype:
+            self._buffer.copy_(result)
+
+
+class TorchHooks:
+    """Runs a hook of PyTorch's for every bucket. The results are awaited at the end of the iteration, in order."""
+
+    def __init__(self, state: Any, hook: TorchHook, gradients: Gradients) -> None:
+        self._state, self._hook, self._gradients = state, hook, gradients
+        self._running: list[tuple[GradBucket, Any]] = []
+        self._waits = False  # the end of the iteration has come
+
+    def __call__(self, bucket: Bucket) -> None:
+        """What the reducer calls."""
+        seen = GradBucket(bucket, self._gradients)
+        future = self._hook(self._state, seen)
+        if not hasattr(future, "wait"):
+            raise TypeError(f"the communication hook gave a {type(future).__name__}; expected a torch.futures.Future of a tensor")
+        if self._waits:
+            seen.take(future.wait())
+        else:
+            self._running.append((seen, future))
+
+    def begin(self) -> None:
+        """Forgets an iteration that has failed."""
+        self._running, self._waits = [], False
+
+    def end(self) -> None:
+        """Waits for what has been started; buckets that the end of the iteration completes are waited for at once."""
+        self._waits = True
+        for seen, future in self._running:
+            seen.take(future.wait())
+        self._running = []
+
+
+def expect_hook(hook: Any) -> None:
+    """Raises unless it is a function."""
+    if not callable(hook):
+        raise TypeError(f"hook is a {type(hook).__name__}; expected a function of (state, bucket), or the name of a hook such as 'bf16'")
+
+
+def expect_no_state(state: Any) -> None:
+    """Raises where a state is given that nothing would use."""
+    if state is not None:
+        raise ValueError(f"state is a {type(state).__name__}; expected None with a hook by name, which keeps its own state")
+
+
+def once(has_hook: bool) -> None:
+    """Raises where there is a hook already."""
+    if has_hook:
+        raise errors.StateError("register_comm_hook: there is a communication hook already; expected one call at most")

@@ -1,0 +1,86 @@
+"""How the elements of a tensor lie in memory, and the arrays through which the library reads and writes them there."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+
+Order = Optional[tuple[int, ...]]  # of dimensions; None: as they are
+
+# The types that DLPack and the library both know. Elements of other types travel as bytes.
+_SHARED = (
+    torch.bool,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+
+
+def order_of(tensor: Any) -> tuple[bool, Order]:
+    """Returns whether the elements lie one after another in memory, and the order of dimensions in which they do.
+
+    That order is (0, 2, 3, 1) for a tensor in channels_last. A tensor with gaps or with elements that share memory has
+    none.
+    """
+    if tensor.is_contiguous():
+        return True, None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda d: (-strides[d], d)))
+    return bool(tensor.permute(order).is_contiguous()), order
+
+
+def overlaps_itself(tensor: Any) -> bool:
+    """Whether elements share memory, as after expand()."""
+    return any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def alias(tensor: Any, order: Order) -> Any:
+    """Returns a contiguous tensor of real numbers over the same memory; None if there is no such tensor."""
+    if order is None and not tensor.requires_grad and not tensor.is_complex() and not tensor.is_neg():  # hot
+        return tensor if tensor.is_contiguous() else None
+    seen = tensor.detach() if order is None else tensor.detach().permute(order)
+    if seen.is_conj() or seen.is_neg():  # the memory holds other numbers than the tensor
+        return None
+    if seen.is_complex():
+        seen = torch.view_as_real(seen)
+    return seen if seen.is_contiguous() else None
+
+
+def copy_in_order(tensor: Any, order: Order) -> Any:
+    """Returns a new contiguous tensor with the numbers that alias() would show."""
+    seen = tensor.detach() if order is None else tensor.detach().permute(order)
+    copied = seen.resolve_conj().resolve_neg().contiguous()
+    if copied.data_ptr() == tensor.data_ptr():
+        copied = copied.clone()
+    return torch.view_as_real(copied) if copied.is_complex() else copied
+
+
+def write_back(tensor: Any, order: Order, copied: Any) -> None:
+    """Writes what copy_in_order() gave, and the library has changed, into the tensor."""
+    target = tensor.detach() if order is None else tensor.detach().permute(order)
+    target.copy_(torch.view_as_complex(copied) if tensor.is_complex() else copied)
+
+
+def as_bytes_if_unknown(array: Any) -> Any:
+    """The same elements in a type that the library knows."""
+    return array if array.dtype in _SHARED else array.reshape(-1).view(torch.uint8)
+
+
+def over(array: Any, like: Any, order: Order) -> Any:
+    """Returns a tensor over a numpy array of the library, with the type and shape of another one, laid out in that order."""
+    flat = torch.from_numpy(array.reshape(-1).view("u1")).view(like.dtype)
+    return shaped(flat, like.shape, order)
+
+
+def shaped(flat: Any, shape: Any, order: Order) -> Any:
+    """Returns a flat tensor as one of that shape, whose elements lie in that order."""
+    if order is None:
+        return flat.view(shape)
+    back = [order.index(d) for d in range(len(order))]
+    return flat.view([shape[d] for d in order]).permute(back)
