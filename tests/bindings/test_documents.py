@@ -168,7 +168,7 @@ TAKES_OPTIONS = [
     dsc.init_distributed,
 ]
 WITH_A_FRAMEWORK = ("libdsc.jax.", "libdsc.torch.")  # whose source is read, as the framework may be missing
-TOOLS = ("dscctl bench", "dscctl trace", "dscrun", "dscrun --export")
+TOOLS = ("dscctl bench", "dscctl info", "dscrun", "dscrun --export")
 
 
 def names_here():
