@@ -1,7 +1,12 @@
 """The Python that stands in the documents runs."""
 
+import ast
+import importlib
 import importlib.util
+import inspect
+import operator
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -150,3 +155,76 @@ def test_uneven_data(n):
     assert len({entry[1] for entry in found}) == 1
     left = [entry[2] for entry in found]
     assert left[0] == [] and left[1:] == [[True]] * (n - 1)
+
+
+OWNERS = {
+    "comm": dsc.Communicator,
+    "megatron": importlib.import_module("libdsc.megatron"),
+    "mesh": dsc.Mesh,
+    "reducer": dsc.BucketReducer,
+    "sharded": dsc.Sharded,
+    "store": dsc.Store,
+    "work": dsc.Work,
+}
+TAKES_OPTIONS = [
+    dsc.BucketReducer,
+    dsc.Communicator.pipe_run,
+    dsc.PipeSchedule,
+    dsc.Sharded,
+    dsc.init_distributed,
+]
+WITH_A_FRAMEWORK = ("libdsc.jax.", "libdsc.torch.")  # whose source is read, as the framework may be missing
+TOOLS = ("dscctl bench", "dscctl info", "dscrun", "dscrun --export")
+
+
+def names_here():
+    """The names in the columns "here" of the tables of coming_from.md, with their lines."""
+    found, is_table = [], False
+    for number, line in enumerate((ROOT / "docs" / "coming_from.md").read_text().splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            is_table = False
+        elif cells == ["there", "here", "note"]:
+            is_table = True
+        elif is_table:
+            assert len(cells) == 3, f"line {number} has {len(cells)} cells"
+            assert cells[2] or cells[1] not in ("", "out"), f"line {number} does not say why"
+            names = re.findall(r"`([^`]+)`", cells[1])
+            assert names or cells[1] in ("", "out", "---"), f"line {number} names nothing here"
+            found += [(number, name) for name in names]
+    return found
+
+
+def exported(package):
+    """What a package says that it exports, read from its source."""
+    source = pathlib.Path(dsc.__file__).parent / package / "__init__.py"
+    (names,) = [
+        ast.literal_eval(node.value)
+        for node in ast.parse(source.read_text()).body
+        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]
+    ]
+    return names
+
+
+def is_there(name):
+    if name.startswith("dsc_"):
+        headers = (ROOT / "capi" / "include" / "dsc").glob("*.h")
+        return any(re.search(rf"\b{name}\(", header.read_text()) for header in headers)
+    if name.startswith(WITH_A_FRAMEWORK):
+        _, package, member = name.split(".")
+        return member in exported(package)
+    if name.endswith("="):
+        return any(name[:-1] in inspect.signature(taker).parameters for taker in TAKES_OPTIONS)
+    owner, _, rest = name.partition(".")
+    try:
+        operator.attrgetter(rest)(dsc if owner == "libdsc" else OWNERS[owner])
+    except (AttributeError, KeyError):
+        return name in TOOLS
+    return True
+
+
+def test_names_for_newcomers():
+    names = names_here()
+    assert len(names) > 300
+    assert [(line, name) for line, name in names if not is_there(name)] == []
+    assert not is_there("comm.allreduce") and not is_there("dsc_allreduce") and not is_there("bucket_cap_mb=")
