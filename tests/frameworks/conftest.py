@@ -1,12 +1,17 @@
 """Tests that need a framework: `./dev test torch` and `./dev test jax` install it, and run those of its name."""
 
+import os
 import pathlib
 import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests/bindings"), str(ROOT / "tests/support")]  # of which some helpers are used
+
+# Some helpers of other tests are used, here and in the processes of ranks.
+SHARED = [str(ROOT / "tests/bindings"), str(ROOT / "tests/support")]
+sys.path += SHARED
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *SHARED]))
 
 
 def pytest_addoption(parser):
@@ -22,3 +27,12 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="session")
+def world():
+    """A world of one rank, whatever the environment of the test run says."""
+    import libdsc as dsc
+
+    yield dsc.init_distributed(rank=0, world_size=1, job_id=f"one-rank-{os.getpid()}")
+    dsc.finalize()

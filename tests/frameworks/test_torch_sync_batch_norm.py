@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-import ranks
+import torch_ranks as ranks
 import torch
 import torch.distributed as dist
 

@@ -18,4 +18,4 @@ dist.destroy_process_group()
 EOF
 [[ $(torchrun --standalone --nproc-per-node 2 train.py) == "dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
 [[ $(dscrun -n 2 python train.py) == "[0] dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
-python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE/tests/frameworks" -k test_torch --gate
+python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE"/tests/frameworks/test_torch*.py --gate

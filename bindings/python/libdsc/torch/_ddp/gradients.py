@@ -136,6 +136,7 @@ class Gradients:
             self.reducer.finish()
             for grad, order, array in self._copies:
                 layout.write_back(grad, order, array)
+            self.reducer.used_elsewhere()  # their averages are placed by whoever called, or are left out in a join
         finally:
             self._copies = []
 
