@@ -19,6 +19,11 @@ def test_same_bits_as_gloo(program):
     assert ranks.run(2, program, backend="dsc") == ranks.run(2, program, backend="gloo")
 
 
+@pytest.mark.parametrize("hosts", [None, [0, 1]], ids=["one host", "two hosts"])
+def test_own_ddp_gives_the_bits_of_torchs(hosts):
+    assert ranks.run(2, programs.own_ddp, hosts=hosts) == ranks.run(2, programs.ddp, backend="gloo")
+
+
 @pytest.mark.parametrize("program", [programs.ddp, programs.fsdp2, programs.pipelined], ids=lambda program: program.__name__)
 def test_on_two_hosts(program):
     assert ranks.run(2, program, hosts=[0, 1]) == ranks.run(2, program, backend="gloo")

@@ -48,6 +48,13 @@ def ddp(rank):
     return train(nn.parallel.DistributedDataParallel(model(rank), bucket_cap_mb=0.002), rank)
 
 
+def own_ddp(rank):
+    """The same by libdsc's own class, which needs a process group of "dsc"."""
+    import libdsc.torch
+
+    return train(libdsc.torch.DistributedDataParallel(model(rank), bucket_cap_mb=0.002), rank)
+
+
 def ddp_with_buffers(rank):
     net = model(rank)
     net.insert(1, nn.BatchNorm1d(32))

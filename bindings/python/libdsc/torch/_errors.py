@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import ErrorType
 from libdsc import errors
 
 
-class Error(dist.DistBackendError):
+class Error(dist.DistBackendError):  # type: ignore[misc]
     """A failure of a process group of libdsc.
 
     Attributes:

@@ -55,11 +55,7 @@ class Inbox:
             raise NotImplementedError(
                 f"receiving from rank {peer} while a receive from any source waits; expected the end of that one first"
             )
-        known = self._headers.pop(peer, None)
-        if known is None:
-            numbers = torch.zeros(2, dtype=torch.int64)
-            known = comm.recv(numbers, peer, not in_batch), numbers  # type: ignore[assignment]
-        header, numbers = known
+        header, numbers = self._headers.pop(peer, None) or _awaited(comm, peer, in_batch)
         return [header, comm.recv(x, peer, not in_batch)], lambda: _checked(numbers, peer, tag)
 
     def recv_any(self, x: torch.Tensor, result: Any, tag: int) -> AnySource:
@@ -77,8 +73,7 @@ class Inbox:
         group.awaits_headers = True
         with with_timeout(group.host, FOREVER):
             for peer in set(range(group.size)) - {group.rank} - self._headers.keys():
-                numbers = torch.zeros(2, dtype=torch.int64)
-                self._headers[peer] = group.host.irecv(numbers, peer), numbers
+                self._headers[peer] = _awaited(group.host, peer, False)
 
     def match(self) -> None:
         """Starts the messages whose headers have come, for the receives from any source in their order."""
@@ -142,6 +137,11 @@ class AnySource(Work):
             if looks > LOOKS:
                 _sleep_until_any(self.parts())
         super()._wait_for_all(limit_s)
+
+
+def _awaited(comm: Communicator, peer: int, in_batch: bool) -> tuple[Any, torch.Tensor]:
+    numbers = torch.zeros(2, dtype=torch.int64)
+    return comm.recv(numbers, peer, not in_batch), numbers
 
 
 def _checked(header: torch.Tensor, peer: int, tag: int) -> int:

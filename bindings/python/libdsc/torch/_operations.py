@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Callable, ContextManager, Optional, Sequence
 
 import torch
+from torch import Tensor
 from torch.distributed import ReduceOp
 
 from libdsc import errors
@@ -21,7 +22,6 @@ from libdsc.torch._errors import Error, translated
 from libdsc.torch._group import LEAST, NONE_SET, Group, with_timeout
 from libdsc.torch._work import Completed, Work
 
-Tensor = torch.Tensor
 Tensors = Sequence[Tensor]
 Begin = Callable[[Communicator, bool], Any]  # starts an operation, with or without a Work
 CPU = torch.device("cpu")
@@ -63,7 +63,7 @@ class Operations:
 
     def _run(self, name: str, options: Any, tensors: Tensors, begins: Sequence[Begin], result: Any, finish: Finish = None) -> Any:
         """Starts operations; torch's Work for them. Blocks until they are over where torch asked for that."""
-        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        if torch.autograd._profiler_enabled():
             with _profile.event(f"{self._group.label}:{name}", tensors):
                 return self._start(options, tensors, begins, result, finish)
         return self._start(options, tensors, begins, result, finish)
@@ -128,7 +128,7 @@ class Operations:
             op = op_of(options.reduceOp)
             whole = written(tensor, "tensor")
             reduced = reducible(whole, op)
-            begins = [lambda comm, async_op: comm.all_reduce(reduced, op, None, async_op)]
+            begins = [lambda comm, async_op: comm.all_reduce(reduced, op, async_op=async_op)]
             return self._run("all_reduce", options, tensors, begins, tensors, put_back(whole, reduced))
         return self.allreduce_coalesced(tensors, options)
 
@@ -156,7 +156,7 @@ class Operations:
             raise translated(error, self._group.name) from error
         return Completed(tensors)
 
-    def broadcast(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, root: Optional[int] = None) -> Any:
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: Optional[timedelta] = None, root: Any = None) -> Any:
         """Copies the root's tensors to all ranks."""
         tensors = _list(tensors)
         options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
@@ -208,7 +208,7 @@ class Operations:
         return self._run("all_gather", _options(opts), inputs, begins, outputs)
 
     def gather(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Optional[int] = None
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Gathers the tensors of all ranks into a list on the root."""
         if isinstance(input_tensors, Tensor):
@@ -231,7 +231,7 @@ class Operations:
     # ---- scatter -------------------------------------------------------------------------------------------------
 
     def scatter(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Optional[int] = None
+        self, output_tensors: Any, input_tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Gives each rank its tensor of the root's list."""
         if isinstance(output_tensors, Tensor):
@@ -246,7 +246,7 @@ class Operations:
         return self._run("scatter", options, output_tensors, begins, output_tensors)
 
     def reduce(
-        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Optional[int] = None
+        self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, root: Any = None
     ) -> Any:
         """Combines the tensors of all ranks; the root has the result."""
         tensors = _list(tensors)
@@ -291,7 +291,7 @@ class Operations:
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None, timeout: Any = None) -> Any:
         """Sends tensor r of each rank's list to rank r."""
         outs, xs = _parts(output_tensors), _inputs(input_tensors)
-        begins = [lambda comm, async_op: comm.all_to_all(outs, xs, async_op)]
+        begins = [lambda comm, async_op: comm.all_to_all(outs, xs, async_op=async_op)]
         return self._run("all_to_all", _options(opts, timeout=timeout), output_tensors, begins, output_tensors)
 
     def all_to_all_single(
@@ -309,7 +309,7 @@ class Operations:
         if output_split_sizes or input_split_sizes:
             counts["send_counts"] = _counts(input, x, input_split_sizes, self._group.size, "input")
             counts["recv_counts"] = _counts(output, out, output_split_sizes, self._group.size, "output")
-        begins = [lambda comm, async_op: comm.all_to_all(out, x, async_op, **counts)]
+        begins = [lambda comm, async_op: comm.all_to_all(out, x, async_op=async_op, **counts)]
         return self._run("all_to_all", _options(opts, timeout=timeout), [output], begins, [output])
 
     # ---- messages ------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Operations:
         return self._message("recv", self._inbox.recv, written(_only(tensors), "tensor"), tensors, src, tag)
 
     def _message(self, name: str, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
-        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        if torch.autograd._profiler_enabled():
             with _profile.event(f"{self._group.label}:{name}", tensors):
                 return self._start_message(start, whole, tensors, peer, tag)
         return self._start_message(start, whole, tensors, peer, tag)
@@ -366,34 +366,34 @@ class Operations:
 
 
 def _all_reduce_of(array: Tensor, op: Any) -> Begin:
-    return lambda comm, async_op: comm.all_reduce(array, op, None, async_op)
+    return lambda comm, async_op: comm.all_reduce(array, op, async_op=async_op)
 
 
 def _broadcast_of(array: Tensor, root: int) -> Begin:
-    return lambda comm, async_op: comm.broadcast(array, root, async_op)
+    return lambda comm, async_op: comm.broadcast(array, root, async_op=async_op)
 
 
 def _reduce_of(array: Tensor, root: int, op: Any) -> Begin:
-    return lambda comm, async_op: comm.reduce(array, root, op, None, async_op)
+    return lambda comm, async_op: comm.reduce(array, root, op, async_op=async_op)
 
 
 def _all_gather_of(out: Any, x: Tensor) -> Begin:
     given = movable(read(x, "input"))
-    return lambda comm, async_op: comm.all_gather(out, given, async_op)
+    return lambda comm, async_op: comm.all_gather(out, given, async_op=async_op)
 
 
 def _gather_of(out: Any, x: Tensor, root: int) -> Begin:
     given = movable(read(x, "input"))
-    return lambda comm, async_op: comm.gather(out, given, root, async_op)
+    return lambda comm, async_op: comm.gather(out, given, root, async_op=async_op)
 
 
 def _scatter_of(out: Tensor, given: Any, root: int) -> Begin:
     array = movable(written(out, "output"))
-    return lambda comm, async_op: comm.scatter(array, given, root, async_op)
+    return lambda comm, async_op: comm.scatter(array, given, root, async_op=async_op)
 
 
 def _reduce_scatter_of(out: Tensor, given: Any, op: Any) -> Begin:
-    return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op)
+    return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op=async_op)
 
 
 def _parts(tensors: Tensors) -> list[Tensor]:

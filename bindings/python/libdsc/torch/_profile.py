@@ -14,8 +14,8 @@ def event(name: str, tensors: Sequence[Any]) -> Iterator[None]:
 
     For one that is asynchronous that is how long it took to start.
     """
-    handle = torch.autograd._record_function_with_args_enter(name, *tensors)  # type: ignore[attr-defined]
+    handle = torch.autograd._record_function_with_args_enter(name, *tensors)
     try:
         yield
     finally:
-        torch.autograd._record_function_with_args_exit(handle)  # type: ignore[attr-defined]
+        torch.autograd._record_function_with_args_exit(handle)

@@ -19,7 +19,7 @@ from libdsc.torch._errors import Error, translated
 Check = Optional[Callable[[], int]]
 
 
-class Completed(dist._Work):  # type: ignore[misc, name-defined]
+class Completed(dist._Work):  # type: ignore[misc]
     """An operation that was over when its call returned."""
 
     def __init__(self, result: Any) -> None:
@@ -50,7 +50,7 @@ class Completed(dist._Work):  # type: ignore[misc, name-defined]
         return future
 
 
-class Work(dist._Work):  # type: ignore[misc, name-defined]
+class Work(dist._Work):  # type: ignore[misc]
     """One or several operations that run beside the program.
 
     It tells the truth about is_completed(), and its future becomes ready when they are over, whoever waits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Literal, Optional
 
 import torch
 
@@ -50,7 +50,7 @@ class Gradients:
             array = layout.alias(param, order) if is_dense else None
             arrays.append(layout.copy_in_order(param, None) if array is None else array)
         # Both rules have the same bits in 32 and more bits. Only the second one rounds 16 bits as PyTorch does.
-        average = "pre" if all(param.dtype in EXACT for param in self.params) else "pytorch"
+        average: Literal["pre", "pytorch"] = "pre" if all(param.dtype in EXACT for param in self.params) else "pytorch"
         self.reducer = _Reducer(
             comm, arrays, self.names, sync=False, average=average, sparse=sorted(self.sparse), **options
         )
