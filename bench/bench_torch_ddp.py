@@ -1,6 +1,9 @@
-"""What averaging gradients adds to a training step of a small GPT: torch's DDP over gloo beside libdsc.torch's.
+"""What averaging gradients adds to a training step: torch's DDP over gloo, the same over "dsc", and libdsc.torch's.
 
-dscrun -n 2 -- python3 bench/bench_torch_ddp.py [STEPS]    the exposed time is that of a step beside one without averaging
+dscrun -n 2 -- python3 bench/bench_torch_ddp.py [MODEL] [STEPS]
+
+MODEL is gpt, which computes, or resnet50 or gpt2, whose gradients come one after the other without computing much.
+Exposed is the time of a step less that of one without averaging; all ways take turns in the same processes.
 """
 
 import os
@@ -17,6 +20,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as Stock
 
 import libdsc as dsc
+from bench_ddp import TorchModel, shapes_of
 from libdsc.torch import DistributedDataParallel as Ours
 
 WIDTH, HEADS, LAYERS, CONTEXT, VOCABULARY, BATCH = 256, 4, 4, 64, 512, 4
@@ -48,20 +52,41 @@ class Gpt(nn.Module):
         return self.head(self.norm(self.blocks(self.tokens(tokens) + self.places.weight)))
 
 
-def made(wrap):
-    torch.manual_seed(0)
-    model = wrap(Gpt())
-    return model, torch.optim.SGD(model.parameters(), 0.01)
+class Trained:
+    """The small GPT, and what trains it."""
+
+    def __init__(self, wrap):
+        torch.manual_seed(0)
+        self.model = wrap(Gpt())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+
+    def step(self):
+        """Returns the seconds of the forward and backward passes; the optimizer's are the same for all."""
+        tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
+        self.optimizer.zero_grad()
+        start = time.perf_counter()
+        F.cross_entropy(self.model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        spent = time.perf_counter() - start
+        self.optimizer.step()
+        return spent
 
 
-def step(model, optimizer, tokens):
-    """Returns the seconds of the forward and backward passes; the optimizer's are the same for all."""
-    optimizer.zero_grad()
-    start = time.perf_counter()
-    F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
-    spent = time.perf_counter() - start
-    optimizer.step()
-    return spent
+class Listed:
+    """The gradients of a large model, whose memory all ways share."""
+
+    models = {}
+
+    def __init__(self, name, rank, wrap):
+        known = self.models.setdefault(name, None) or TorchModel(shapes_of(name), rank)
+        self.models[name] = known
+        self.model = wrap(known.module())
+
+    def step(self):
+        start = time.perf_counter()
+        self.model().backward()
+        spent = time.perf_counter() - start
+        self.model.zero_grad()
+        return spent
 
 
 def report(times, parameters, ranks):
@@ -81,28 +106,29 @@ def decile(values):
 
 
 def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    name = sys.argv[1] if len(sys.argv) > 1 else "gpt"
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 60
     torch.set_num_threads(1)
     world = dsc.init_distributed()
     file = pathlib.Path(tempfile.gettempdir(), f"gloo-{os.getppid()}")
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=world.rank, world_size=world.size)
-    runs = {
-        "without averaging": made(lambda module: module),
-        "torch DDP, gloo": made(Stock),
-        "torch DDP, gloo, bucket views": made(lambda module: Stock(module, gradient_as_bucket_view=True)),
-        "libdsc.torch DDP": made(Ours),
-        "libdsc.torch DDP, bucket views": made(lambda module: Ours(module, gradient_as_bucket_view=True)),
+    group = dist.new_group(backend="dsc")
+    wraps = {
+        "without averaging": lambda module: module,
+        "torch DDP, gloo": lambda module: Stock(module, gradient_as_bucket_view=True),
+        "torch DDP, dsc": lambda module: Stock(module, process_group=group, gradient_as_bucket_view=True),
+        "libdsc.torch DDP": lambda module: Ours(module, process_group=group, gradient_as_bucket_view=True),
     }
-    times = {name: [] for name in runs}
+    runs = {way: Trained(wrap) if name == "gpt" else Listed(name, world.rank, wrap) for way, wrap in wraps.items()}
+    times = {way: [] for way in runs}
     for number in range(steps + 5):
-        tokens = torch.randint(0, VOCABULARY, (BATCH, CONTEXT))
-        for name, (model, optimizer) in runs.items():
+        for way, run in runs.items():
             world.barrier()
-            spent = step(model, optimizer, tokens)
+            spent = run.step()
             if number >= 5:
-                times[name].append(spent * 1e3)
+                times[way].append(spent * 1e3)
     if world.rank == 0:
-        report(times, sum(p.numel() for p in runs["without averaging"][0].parameters()), world.size)
+        report(times, sum(p.numel() for p in runs["without averaging"].model.parameters()), world.size)
     dist.destroy_process_group()
     file.unlink(missing_ok=True)
     dsc.finalize()
