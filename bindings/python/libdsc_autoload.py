@@ -14,6 +14,4 @@ def torch_backends() -> None:
     if value not in ("0", "1"):
         raise ValueError(f"{VARIABLE} is {value!r}; expected 0 or 1")
     if value == "1":
-        from libdsc.torch import replace_gloo
-
-        replace_gloo()
+        import libdsc.torch  # noqa: F401  # which does so

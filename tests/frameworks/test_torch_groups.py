@@ -416,3 +416,86 @@ def wrong_arguments(rank):
 
 def test_wrong_arguments_touch_nobody():
     assert ranks.run(2, wrong_arguments) == [[2.0]] * 2
+
+
+# ---- what a review found ---------------------------------------------------------------------------------------------
+
+
+def outputs_in_another_order(rank):
+    shape = (1, 2, 2, 2)
+    ours = torch.empty(shape, memory_format=torch.channels_last)
+    for call in (
+        lambda: dist.all_gather([ours, ours.clone()], torch.ones(shape)),
+        lambda: dist.scatter(ours, [torch.ones(shape)] * 2 if rank == 0 else None),
+        lambda: dist.irecv(ours, 1 - rank),
+    ):
+        with pytest.raises(ValueError, match="must be contiguous"):
+            call()
+    given = torch.arange(8.0).view(shape).to(memory_format=torch.channels_last) + rank  # what is only read may lie anyhow
+    parts = [torch.empty(shape) for _ in range(2)]
+    dist.all_gather(parts, given)
+    return [part.flatten().tolist() for part in parts] == [[float(i + r) for i in range(8)] for r in range(2)]
+
+
+def test_outputs_must_be_contiguous():
+    assert ranks.run(2, outputs_in_another_order) == [True, True]
+
+
+def batch_that_fails(rank):
+    with pytest.raises(ValueError):
+        dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.ones(4, 4)[:, 1], 1 - rank)])
+    return total(torch.tensor([1.0]))
+
+
+def test_a_batch_that_fails_leaves_the_group_as_it_was():
+    assert ranks.run(2, batch_that_fails) == [[2.0]] * 2
+
+
+def dropped(rank):
+    x = torch.tensor([rank + 1], dtype=torch.int16)  # which is reduced in a wider type
+    dist.all_reduce(x, async_op=True)
+    end_s = time.monotonic() + 20
+    while x.item() != 3 and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return x.item()
+
+
+def test_a_work_that_is_dropped_still_writes_its_result():
+    assert ranks.run(2, dropped) == [3, 3]
+
+
+def two_threads(rank):
+    import threading
+
+    x, y = torch.ones(1000), torch.zeros(3)
+    total(torch.ones(1))
+    if rank == 1:
+        dist.recv(y, 0)
+        return [total(x)[0], y[0].item()]
+    threading.Thread(target=dist.barrier, args=(dist.new_group([0]),)).start()  # a second thread has been seen
+    seen = threading.Thread(target=lambda: dist.isend(torch.ones(3), 1).wait())
+    other = threading.Thread(target=lambda: total(x))
+    seen.start()
+    other.start()
+    for thread in (seen, other):
+        thread.join(30)
+    return [x[0].item(), 1.0]
+
+
+def test_two_threads_use_one_group():
+    assert ranks.run(2, two_threads, timeout_s=20) == [[2.0, 1.0]] * 2
+
+
+def aborted_while_it_waits(rank):
+    other = dist.new_group([0, 1])
+    pending = dist.irecv(torch.empty(3), group=other)  # from any source
+    other.abort()
+    with pytest.raises(Exception):
+        pending.wait()
+    x = torch.ones(3)
+    future = dist.group.WORLD.allreduce([x], dist.AllreduceOptions()).get_future()
+    return future.wait()[0].tolist(), type(pending).__name__
+
+
+def test_an_aborted_group_stops_no_futures_of_others():
+    assert ranks.run(2, aborted_while_it_waits) == [([2.0] * 3, "AnySource")] * 2

@@ -6,6 +6,8 @@ With torch 2.14 or newer an installed libdsc needs no import for that. All colle
 pipelining and checkpoints of torch go over it; failures arrive as torch.distributed.DistBackendError.
 """
 
+import os as _os
+
 from libdsc.torch._backend import Backend, Life as _Life, ProcessGroup, communicator, register, replace_gloo
 from libdsc.torch._compiler import keep_out as _keep_out
 from libdsc.torch._ddp.module import DistributedDataParallel
@@ -15,4 +17,6 @@ from libdsc.torch._operations import Operations as _Operations
 __all__ = ["Backend", "DistributedDataParallel", "Error", "ProcessGroup", "communicator", "register", "replace_gloo"]
 
 register()
+if _os.environ.get("DSC_TORCH_REPLACE_GLOO") == "1":
+    replace_gloo()
 _keep_out(_Operations, _Life, Backend, ProcessGroup)

@@ -9,6 +9,7 @@ PyWorkHolder).
 from __future__ import annotations
 
 import functools
+import warnings
 from datetime import timedelta
 from typing import Any, Optional, Sequence
 
@@ -18,7 +19,7 @@ from torch._C._distributed_c10d import Backend as TorchBackend
 from torch._C._distributed_c10d import ErrorType
 
 from libdsc._communicator import Communicator
-from libdsc.torch._errors import as_torch, state_of
+from libdsc.torch._errors import Error, as_torch, state_of
 from libdsc.torch._group import Group
 from libdsc.torch._messages import Inbox
 from libdsc.torch._operations import Operations
@@ -58,7 +59,8 @@ class Life(Operations):
 
     @property
     def supports_coalescing(self) -> bool:
-        return True
+        """No: messages are asynchronous, so that a batch of them needs no call around it."""
+        return False
 
 
 class Backend(Life, TorchBackend):  # type: ignore[misc]
@@ -129,10 +131,12 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
     def shrink(self, ranks_to_exclude: Sequence[int], shrink_flags: int = 0, opts_override: Any = None) -> Backend:
         """Makes a Backend of the ranks that are not listed. Collective among them; works after a failure too."""
         old = self._group
+        if shrink_flags:
+            old.host.abort()  # which another thread may be waiting for
         with as_torch(old.name), old.lock:
-            if shrink_flags:
-                old.host.abort()
             shrunk = old.host.shrink()
+        if shrunk.size != old.size - len(set(ranks_to_exclude)):
+            raise Error(f"{shrunk.size} ranks of {old.size} live and have come; expected all but {sorted(ranks_to_exclude)}")
         return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", old.label, shrunk))
 
 
@@ -203,7 +207,12 @@ def register() -> None:
 
 
 def replace_gloo() -> None:
-    """From now on groups of the backend "gloo" are libdsc's. torch.distributed.get_backend() still says "gloo"."""
+    """From now on groups of the backend "gloo" are libdsc's. torch.distributed.get_backend() still says "gloo".
+
+    communicator(group) tells a group that is libdsc's: it raises for others.
+    """
+    if dist.is_initialized() and not has_default_group():
+        warnings.warn("replace_gloo() after init_process_group(): groups that exist stay what they are", RuntimeWarning, 2)
     create_in_place = functools.partial(create, label="gloo")
     dist.Backend.register_backend("gloo", create_in_place, extended_api=True, devices=DEVICES)
 

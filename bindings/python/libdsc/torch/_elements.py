@@ -66,6 +66,8 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
     """The elements of a tensor in the order of its memory, to be written in place; never a copy."""
     if tensor.layout != torch.strided:
         raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError(f"{argument} is a lazy conjugate or negative; expected its resolve_conj() or resolve_neg()")
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.is_contiguous():
@@ -76,6 +78,15 @@ def written(tensor: torch.Tensor, argument: str) -> torch.Tensor:
             " and what is written to a copy would be lost"
         )
     return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def as_output(tensor: torch.Tensor, argument: str) -> torch.Tensor:
+    """A tensor that gets elements of other ranks, which travel in the order of their indices."""
+    if tensor.layout == torch.strided and not tensor.is_contiguous():
+        raise ValueError(
+            f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()}"
+        )
+    return written(tensor, argument)
 
 
 def read(tensor: torch.Tensor, argument: str) -> torch.Tensor:
@@ -110,7 +121,7 @@ def reducible(tensor: torch.Tensor, op: Any) -> torch.Tensor:
         return tensor
     if tensor.is_complex():
         if isinstance(op, str) and op not in ON_COMPLEX:
-            raise ValueError(f"all_reduce does not support {op.upper()} on complex tensors")
+            raise ValueError(f"{op.upper()} is not supported on complex tensors")
         return torch.view_as_real(tensor)
     wider = WIDER.get(tensor.dtype)
     if wider is None:

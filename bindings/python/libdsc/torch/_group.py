@@ -10,10 +10,9 @@ from typing import Any, Iterator, Optional
 import torch
 
 from libdsc import errors
-from libdsc._batch import Batch
 from libdsc._communicator import Communicator
 from libdsc.torch import _world
-from libdsc.torch._elements import Finish
+from libdsc.torch._work import Work
 from libdsc.torch._errors import Error, as_torch
 
 NONE_SET = timedelta(milliseconds=-1)  # a time-out in torch's options that nobody has set
@@ -22,6 +21,21 @@ LEAST = timedelta(milliseconds=1)  # that a time-out may be
 # Communicators that nobody uses any more, with receives that never end: to close them now would end what other ranks are just
 # completing. They go with the process.
 _kept: list[Communicator] = []
+
+
+class Coalesced:
+    """What one thread starts between start_coalescing() and end_coalescing()."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+        self._thread = threading.get_ident()
+
+    def add(self, work: Work) -> bool:
+        """Takes a work of that thread; False for another thread's."""
+        if threading.get_ident() != self._thread:
+            return False
+        self.works.append(work)
+        return True
 
 
 class Group:
@@ -44,13 +58,25 @@ class Group:
         self.label = label  # what the program calls the backend
         self.timeout = timeout
         self.lock = threading.RLock()  # held while an operation starts, and during one that blocks
-        self.batch: Optional[Batch] = None  # between start_coalescing() and end_coalescing()
-        self.finishes: list[Finish] = []  # of the operations in it
+        self.coalesced: Optional[Coalesced] = None  # between start_coalescing() and end_coalescing()
+        self._thread = threading.get_ident()
+        self._is_shared = False  # several threads use it
         self.has_background = False  # the thread of _watch.py has to call the communicator too, so no call may block
         self.awaits_headers = False  # some receive of _messages.py never ends
         self._devices: dict[int, Communicator] = {}
         self._host = self._join(None) if host is None else host
         self._closed = False
+
+    def may_not_block(self) -> bool:
+        """Whether an operation must leave the communicator free while it runs: for other threads, or for a batch."""
+        if threading.get_ident() != self._thread:
+            self._is_shared = True
+        return self._is_shared or self.has_background or self.coalesced is not None
+
+    def expect_no_background(self, what: str) -> None:
+        """Raises where a call that blocks would keep the message of a receive from any source waiting."""
+        if self.has_background:
+            raise RuntimeError(f"{what} while a receive from any source waits; expected the end of that one first")
 
     def _join(self, device: Optional[int]) -> Communicator:
         place = "host" if device is None else f"cuda{device}"

@@ -20,22 +20,23 @@ from libdsc import _raw, errors
 from libdsc import _work as _libdsc_work
 from libdsc._communicator import Communicator
 from libdsc.torch import _watch
-from libdsc.torch._errors import Error
+from libdsc.torch._errors import Error, translated
 from libdsc.torch._group import Group, with_timeout
 from libdsc.torch._work import Check, Work
 
 MARK = 0x6473635F746167  # the first number of a header
 FOREVER = timedelta(milliseconds=2**31 - 1)
+BUSY_S = 0.001  # before the communicator is asked again
 LOOKS = 200  # at headers, before a wait for any of them sleeps
 Header = tuple[_libdsc_work.Work, torch.Tensor]
 
 
-def send(comm: Communicator, x: torch.Tensor, peer: int, tag: int, in_batch: bool) -> tuple[list[Any], Check]:
+def send(comm: Communicator, x: torch.Tensor, peer: int, tag: int) -> tuple[list[Any], Check]:
     """Starts to send; returns the works, and what is to be done when they are over."""
     works = []
     if comm._device < 0:
-        works.append(comm.send(torch.tensor([MARK, tag]), peer, not in_batch))
-    works.append(comm.send(x, peer, not in_batch))
+        works.append(comm.send(torch.tensor([MARK, tag]), peer, True))
+    works.append(comm.send(x, peer, True))
     return works, None
 
 
@@ -47,16 +48,16 @@ class Inbox:
         self._headers: dict[int, Header] = {}  # by rank: awaited or here, and of no message yet that is received
         self._any: list[AnySource] = []  # receives from any source that have no message yet, in their order
 
-    def recv(self, comm: Communicator, x: torch.Tensor, peer: int, tag: int, in_batch: bool) -> tuple[list[Any], Check]:
+    def recv(self, comm: Communicator, x: torch.Tensor, peer: int, tag: int) -> tuple[list[Any], Check]:
         """Starts to receive; returns the works, and what says who sent once they are over, or raises for a wrong tag."""
         if comm._device >= 0:
-            return [comm.recv(x, peer, not in_batch)], lambda: peer
+            return [comm.recv(x, peer, True)], lambda: peer
         if self._any:
             raise NotImplementedError(
                 f"receiving from rank {peer} while a receive from any source waits; expected the end of that one first"
             )
-        header, numbers = self._headers.pop(peer, None) or _awaited(comm, peer, in_batch)
-        return [header, comm.recv(x, peer, not in_batch)], lambda: _checked(numbers, peer, tag)
+        header, numbers = self._headers.pop(peer, None) or _awaited(comm, peer)
+        return [header, comm.recv(x, peer, True)], lambda: _checked(numbers, peer, tag)
 
     def recv_any(self, x: torch.Tensor, result: Any, tag: int) -> AnySource:
         """Starts to receive from whichever rank sends first."""
@@ -73,16 +74,17 @@ class Inbox:
         group.awaits_headers = True
         with with_timeout(group.host, FOREVER):
             for peer in set(range(group.size)) - {group.rank} - self._headers.keys():
-                self._headers[peer] = _awaited(group.host, peer, False)
+                self._headers[peer] = _awaited(group.host, peer)
 
     def match(self) -> None:
         """Starts the messages whose headers have come, for the receives from any source in their order."""
         with self._group.lock:
             for work in list(self._any):
                 peer = next((peer for peer in self._headers if self._has_come(peer, work.tag)), None)
-                if peer is not None:
-                    self._any.remove(work)
-                    work.take(peer, self._headers.pop(peer))
+                if peer is None or not work.take(peer, self._headers[peer]):
+                    continue
+                self._any.remove(work)
+                del self._headers[peer]
             if self._any:
                 self._await_headers()
             self._group.has_background = bool(self._any)
@@ -108,15 +110,21 @@ class AnySource(Work):
         self._end_s = time.monotonic() + self._timeout_s
         self._is_matched = False
 
-    def take(self, peer: int, header: Header) -> None:
-        """Receives the message of a header that has come."""
+    def take(self, peer: int, header: Header) -> bool:
+        """Receives the message of a header that has come; False where another thread is in a call just now."""
         work, numbers = header
         self._check = lambda: _checked(numbers, peer, self.tag)
+        self._works = [work]
         try:
-            self._works = [work, self._inbox._group.host.irecv(self._x, peer)]
-        except errors.DscError:
-            self._works = [work]  # whose failure is that of the group
+            if work.error() is None:
+                self._works = [work, self._inbox._group.host.irecv(self._x, peer)]
+        except errors.BusyError:
+            time.sleep(BUSY_S)
+            return False
+        except errors.DscError as error:
+            self._failure = translated(error, self._group)
         self._is_matched = True
+        return True
 
     def parts(self) -> list[_libdsc_work.Work]:
         return list(self._works) if self._is_matched else self._inbox.awaited()
@@ -139,9 +147,9 @@ class AnySource(Work):
         super()._wait_for_all(limit_s)
 
 
-def _awaited(comm: Communicator, peer: int, in_batch: bool) -> tuple[Any, torch.Tensor]:
+def _awaited(comm: Communicator, peer: int) -> tuple[Any, torch.Tensor]:
     numbers = torch.zeros(2, dtype=torch.int64)
-    return comm.recv(numbers, peer, not in_batch), numbers
+    return comm.recv(numbers, peer, True), numbers
 
 
 def _checked(header: torch.Tensor, peer: int, tag: int) -> int:

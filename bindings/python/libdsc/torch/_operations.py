@@ -16,10 +16,10 @@ from torch.distributed import ReduceOp
 
 from libdsc import errors
 from libdsc._communicator import Communicator
-from libdsc.torch import _messages, _profile, _sparse
-from libdsc.torch._elements import Finish, movable, op_of, put_back, read, reducible, written
+from libdsc.torch import _messages, _profile, _sparse, _watch
+from libdsc.torch._elements import Finish, as_output, movable, op_of, put_back, read, reducible, written
 from libdsc.torch._errors import Error, translated
-from libdsc.torch._group import LEAST, NONE_SET, Group, with_timeout
+from libdsc.torch._group import LEAST, NONE_SET, Coalesced, Group, with_timeout
 from libdsc.torch._work import Completed, Work
 
 Tensors = Sequence[Tensor]
@@ -73,13 +73,8 @@ class Operations:
         try:
             with group.lock:
                 comm = group.communicator(tensors[0].device if tensors else CPU)
-                if group.batch is not None:
-                    for begin in begins:
-                        begin(comm, False)
-                    group.finishes.append(finish)
-                    return Completed(result)
                 with _timeout_of(options, comm):
-                    if not options.asyncOp and not group.has_background:
+                    if not (options.asyncOp or group.may_not_block()):
                         for begin in begins:
                             begin(comm, False)
                         if finish is not None:
@@ -87,33 +82,27 @@ class Operations:
                         return Completed(result)
                     work = Work([begin(comm, True) for begin in begins], result, group.name, finish)
         except errors.DscError as error:
-            raise translated(error, self._group.name) from error
+            raise translated(error, group.name) from error
+        if group.coalesced is not None and group.coalesced.add(work):
+            return Completed(result)
         if not options.asyncOp:
             work.wait()
+        elif finish is not None:
+            _watch.watch(work, torch.futures.Future())  # a program may drop the work, and look at the tensor later
         return work
 
     def start_coalescing(self, device: Any = None) -> None:
-        """Opens a batch: operations up to end_coalescing() start together."""
-        group = self._group
-        with group.lock:
-            if group.batch is not None:
-                raise RuntimeError("start_coalescing() was called twice; expected end_coalescing() first")
-            comm = group.host if device is None else group.communicator(torch.device(device))
-            group.batch = comm.batch(async_op=True).__enter__()
+        """Collects what this thread starts up to end_coalescing(). Nothing waits for the end: each starts at once."""
+        self._group.coalesced = Coalesced()
 
     def end_coalescing(self, device: Any = None) -> Any:
-        """Starts the operations of the batch, and returns the Work of all."""
-        group = self._group
-        with group.lock:
-            batch, group.batch = group.batch, None
-            finishes, group.finishes = group.finishes, []
-            if batch is None:
-                raise RuntimeError("end_coalescing() without start_coalescing()")
-            try:
-                batch.__exit__(None, None, None)
-            except errors.DscError as error:
-                raise translated(error, self._group.name) from error
-            return Work([batch.work] if batch.work is not None else [], None, group.name, _all_of(finishes))
+        """Returns the Work of all that was started since start_coalescing()."""
+        coalesced, self._group.coalesced = self._group.coalesced, None
+        if coalesced is None:
+            raise RuntimeError("end_coalescing() without start_coalescing()")
+        works = coalesced.works
+        parts = [part for work in works for part in work.parts()]
+        return Work(parts, None, self._group.name, _all_of([_ending(work) for work in works]))
 
     # ---- all ranks get the same ----------------------------------------------------------------------------------
 
@@ -148,6 +137,7 @@ class Operations:
         kind = getattr(options.reduceOp, "op", options.reduceOp)
         if kind not in (ReduceOp.SUM, ReduceOp.AVG):
             raise ValueError(f"the reduce operation of sparse tensors is {options.reduceOp}; expected SUM or AVG")
+        self._group.expect_no_background("a sum of sparse tensors")
         try:
             with self._group.lock:
                 for tensor in tensors:
@@ -174,6 +164,7 @@ class Operations:
         """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
         given = getattr(timeout, "timeout", timeout)  # torch's C++ code gives a struct of options
         limit = self._group.timeout if given is None or given == NONE_SET else max(given, LEAST)
+        self._group.expect_no_background("monitored_barrier()")
         try:
             with self._group.lock:
                 self._group.host.monitored_barrier(limit)
@@ -204,7 +195,7 @@ class Operations:
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         """As all_gather_single() of several tensors."""
-        begins = [_all_gather_of(movable(written(out, "output")), x) for out, x in zip(outputs, inputs)]
+        begins = [_all_gather_of(movable(as_output(out, "output")), x) for out, x in zip(outputs, inputs)]
         return self._run("all_gather", _options(opts), inputs, begins, outputs)
 
     def gather(
@@ -225,7 +216,7 @@ class Operations:
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Gathers the tensors of all ranks into one on the root."""
         options = _options(opts)
-        out = movable(written(output, "output")) if self._group.rank == options.rootRank else None
+        out = movable(as_output(output, "output")) if self._group.rank == options.rootRank else None
         return self._run("gather", options, [input], [_gather_of(out, input, options.rootRank)], [output])
 
     # ---- scatter -------------------------------------------------------------------------------------------------
@@ -276,7 +267,7 @@ class Operations:
 
     def _reduce_scatter(self, outputs: Tensors, inputs: Any, options: Any) -> Any:
         op = op_of(options.reduceOp)
-        wholes = [written(out, "output") for out in outputs]
+        wholes = [as_output(out, "output") for out in outputs]
         arrays = [reducible(whole, op) for whole in wholes]
         given = [
             [reducible(read(part, "input"), op) for part in x] if isinstance(x, (list, tuple)) else reducible(read(x, "input"), op)
@@ -304,7 +295,7 @@ class Operations:
         timeout: Any = None,
     ) -> Any:
         """Sends part r of each rank's tensor to rank r; parts are equal, or as many rows as the split sizes say."""
-        out, x = movable(written(output, "output")), movable(read(input, "input"))
+        out, x = movable(as_output(output, "output")), movable(read(input, "input"))
         counts: dict[str, Any] = {}
         if output_split_sizes or input_split_sizes:
             counts["send_counts"] = _counts(input, x, input_split_sizes, self._group.size, "input")
@@ -320,7 +311,7 @@ class Operations:
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Any:
         """Receives a tensor from one rank; asynchronous."""
-        return self._message("recv", self._inbox.recv, written(_only(tensors), "tensor"), tensors, src, tag)
+        return self._message("recv", self._inbox.recv, as_output(_only(tensors), "tensor"), tensors, src, tag)
 
     def _message(self, name: str, start: Any, whole: Tensor, tensors: Tensors, peer: int, tag: int) -> Any:
         if torch.autograd._profiler_enabled():
@@ -332,19 +323,18 @@ class Operations:
         group = self._group
         try:
             with group.lock:
-                comm = group.communicator(whole.device)
-                works, check = start(comm, movable(whole), peer, tag, group.batch is not None)
-                if group.batch is None:
-                    return Work(works, tensors, group.name, check=check)
-                group.finishes.append(check)
-                return Completed(tensors)
+                works, check = start(group.communicator(whole.device), movable(whole), peer, tag)
         except errors.DscError as error:
-            raise translated(error, self._group.name) from error
+            raise translated(error, group.name) from error
+        work = Work(works, tensors, group.name, check=check)
+        if group.coalesced is not None and group.coalesced.add(work):
+            return Completed(tensors)
+        return work
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:
         """Receives a tensor from whichever rank sends first; asynchronous, for memory of the host."""
-        whole = written(_only(tensors), "tensor")
-        if whole.device.type != "cpu" or self._group.batch is not None:
+        whole = as_output(_only(tensors), "tensor")
+        if whole.device.type != "cpu" or self._group.coalesced is not None:
             raise NotImplementedError("receiving from any source on a GPU, or in a batch, is not supported; give src=")
         try:
             with self._group.lock:
@@ -388,7 +378,7 @@ def _gather_of(out: Any, x: Tensor, root: int) -> Begin:
 
 
 def _scatter_of(out: Tensor, given: Any, root: int) -> Begin:
-    array = movable(written(out, "output"))
+    array = movable(as_output(out, "output"))
     return lambda comm, async_op: comm.scatter(array, given, root, async_op=async_op)
 
 
@@ -397,7 +387,7 @@ def _reduce_scatter_of(out: Tensor, given: Any, op: Any) -> Begin:
 
 
 def _parts(tensors: Tensors) -> list[Tensor]:
-    return [movable(written(tensor, "output")) for tensor in tensors]
+    return [movable(as_output(tensor, "output")) for tensor in tensors]
 
 
 def _inputs(tensors: Tensors) -> list[Tensor]:
@@ -431,6 +421,15 @@ def _all_of(finishes: Sequence[Finish]) -> Finish:
             finish()
 
     return finish_all
+
+
+def _ending(work: Work) -> Finish:
+    """What is left to do for a work that is over; raises its failure."""
+
+    def end() -> None:
+        work.wait()
+
+    return end
 
 
 def _counts(tensor: Tensor, array: Tensor, sizes: Sequence[int], ranks: int, argument: str) -> list[int]:

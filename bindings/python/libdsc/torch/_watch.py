@@ -11,6 +11,8 @@ import select
 import threading
 from typing import TYPE_CHECKING, Any
 
+from libdsc._work import _completing
+
 if TYPE_CHECKING:
     from libdsc.torch._work import Work
 
@@ -60,9 +62,12 @@ def _take_added() -> list[tuple[Work, Any]]:
 
 
 def _completed(work: Work, ready: Any) -> bool:
-    """Sets the result if the work is over."""
-    if not work.is_completed():
-        return False
+    """Sets the result if the work is over, or if nobody can say any more whether it is."""
+    try:
+        if not work.is_completed():
+            return False
+    except Exception as error:  # such as that of a group that was aborted
+        work.fail(error)
     ready.set_result(None)
     return True
 
@@ -72,11 +77,9 @@ def _descriptors_of(work: Work) -> list[int]:
     at once if it waits for nothing."""
     found = []
     for part in work.parts():
-        try:
-            if not part.test():
+        with _completing:  # no other thread closes the descriptor meanwhile
+            if not part._completed:
                 found.append(os.dup(part.fileno()))
-        except (ValueError, OSError):
-            pass  # it is over by now
     return found or [_readable()]
 
 

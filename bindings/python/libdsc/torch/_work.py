@@ -132,7 +132,7 @@ class Work(dist._Work):  # type: ignore[misc]
         For torch's C++ code it becomes ready later. A function of Python waits here: what it chains behind the future may
         start other operations (PowerSGD does), and all ranks have to start these in the same order.
         """
-        if "get_future" in sys._getframe(1).f_code.co_names:
+        if _is_asked_by_python():
             self._wait_for_all(None)
             self._end()
         with self._ending:
@@ -156,12 +156,20 @@ class Work(dist._Work):  # type: ignore[misc]
             if self._over:
                 return
             failure = next(filter(None, (work.error() for work in self._works)), None)
-            if failure is not None:
+            if self._failure is not None:
+                pass
+            elif failure is not None:
                 self._failure = translated(failure, self._group)
             else:
                 self._finish_up()
             self._finish = self._check = None
             self._over = True
+
+    def fail(self, error: Exception) -> None:
+        """Ends it with an error, where its own is not to be had."""
+        with self._ending:
+            if not self._over:
+                self._failure, self._over = error, True
 
     def _finish_up(self) -> None:
         try:
@@ -173,3 +181,11 @@ class Work(dist._Work):  # type: ignore[misc]
             self._failure = translated(error, self._group)
         except Exception as error:
             self._failure = error
+
+
+def _is_asked_by_python() -> bool:
+    """Whether get_future() was called by a function of Python, and not by C++ code, which has no frame of its own."""
+    try:
+        return "get_future" in sys._getframe(2).f_code.co_names
+    except ValueError:
+        return False
