@@ -499,3 +499,16 @@ def aborted_while_it_waits(rank):
 
 def test_an_aborted_group_stops_no_futures_of_others():
     assert ranks.run(2, aborted_while_it_waits) == [([2.0] * 3, "AnySource")] * 2
+
+
+def left_open(rank):
+    with pytest.raises(ZeroDivisionError):
+        with dist._coalescing_manager(device=torch.device("cpu")):
+            raise ZeroDivisionError
+    x = torch.tensor([1.0])
+    dist.group.WORLD.allreduce([x], dist.AllreduceOptions()).wait()
+    return x.item()
+
+
+def test_an_exception_while_coalescing_loses_nothing():
+    assert ranks.run(2, left_open) == [2.0] * 2

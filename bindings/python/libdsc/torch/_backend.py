@@ -30,7 +30,7 @@ DEVICES = ["cpu", "cuda"]
 
 
 class Life(Operations):
-    """What both classes have besides operations: names, time-outs, ends."""
+    """Names, time-outs and ends, which both classes have."""
 
     def getBackendName(self) -> str:
         """"dsc", in place of gloo too: torch's C++ code takes an object with gloo's name for gloo's own."""

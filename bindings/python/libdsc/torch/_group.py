@@ -30,12 +30,10 @@ class Coalesced:
         self.works: list[Work] = []
         self._thread = threading.get_ident()
 
-    def add(self, work: Work) -> bool:
-        """Takes a work of that thread; False for another thread's."""
-        if threading.get_ident() != self._thread:
-            return False
-        self.works.append(work)
-        return True
+    def add(self, work: Work) -> None:
+        """Takes a work of that thread; leaves another thread's."""
+        if threading.get_ident() == self._thread:
+            self.works.append(work)
 
 
 class Group:
@@ -68,10 +66,10 @@ class Group:
         self._closed = False
 
     def may_not_block(self) -> bool:
-        """Whether an operation must leave the communicator free while it runs: for other threads, or for a batch."""
+        """Whether an operation must leave the communicator free while it runs, for other threads."""
         if threading.get_ident() != self._thread:
             self._is_shared = True
-        return self._is_shared or self.has_background or self.coalesced is not None
+        return self._is_shared or self.has_background
 
     def expect_no_background(self, what: str) -> None:
         """Raises where a call that blocks would keep the message of a receive from any source waiting."""

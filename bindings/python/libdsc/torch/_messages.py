@@ -96,7 +96,7 @@ class Inbox:
 
     def awaited(self) -> list[_libdsc_work.Work]:
         """The headers that have not come."""
-        return [work for work, _ in self._headers.values() if not work.test()]
+        return [work for work, _ in list(self._headers.values()) if not work.test()]
 
 
 class AnySource(Work):

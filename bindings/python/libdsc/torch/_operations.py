@@ -83,8 +83,8 @@ class Operations:
                     work = Work([begin(comm, True) for begin in begins], result, group.name, finish)
         except errors.DscError as error:
             raise translated(error, group.name) from error
-        if group.coalesced is not None and group.coalesced.add(work):
-            return Completed(result)
+        if group.coalesced is not None:
+            group.coalesced.add(work)
         if not options.asyncOp:
             work.wait()
         elif finish is not None:
@@ -92,7 +92,10 @@ class Operations:
         return work
 
     def start_coalescing(self, device: Any = None) -> None:
-        """Collects what this thread starts up to end_coalescing(). Nothing waits for the end: each starts at once."""
+        """Collects what this thread starts up to end_coalescing().
+
+        Each operation starts at once, and its own Work is as good: an exception between the two calls loses nothing.
+        """
         self._group.coalesced = Coalesced()
 
     def end_coalescing(self, device: Any = None) -> Any:
@@ -327,8 +330,8 @@ class Operations:
         except errors.DscError as error:
             raise translated(error, group.name) from error
         work = Work(works, tensors, group.name, check=check)
-        if group.coalesced is not None and group.coalesced.add(work):
-            return Completed(tensors)
+        if group.coalesced is not None:
+            group.coalesced.add(work)
         return work
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Any:

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from libdsc._work import _completing
+from libdsc.errors import DscError
 
 if TYPE_CHECKING:
     from libdsc.torch._work import Work
@@ -76,10 +77,13 @@ def _descriptors_of(work: Work) -> list[int]:
     """Copies of the descriptors of what a work waits for, which stay open when another thread completes it; one that is readable
     at once if it waits for nothing."""
     found = []
-    for part in work.parts():
-        with _completing:  # no other thread closes the descriptor meanwhile
-            if not part._completed:
-                found.append(os.dup(part.fileno()))
+    try:
+        for part in work.parts():
+            with _completing:  # no other thread closes the descriptor meanwhile
+                if not part._completed:
+                    found.append(os.dup(part.fileno()))
+    except (DscError, OSError, RuntimeError):
+        pass  # _completed() asks the work itself, and takes what it raises
     return found or [_readable()]
 
 

@@ -99,7 +99,7 @@ class Work(dist._Work):  # type: ignore[misc]
         self.wait()
 
     def parts(self) -> list[_libdsc_work.Work]:
-        """What it waits for now."""
+        """The operations whose end is the next thing to happen."""
         return list(self._works)
 
     def is_completed(self) -> bool:
