@@ -16,7 +16,8 @@ bool log_enabled(int32_t level) noexcept;
 // never.
 int64_t late_report_ns() noexcept;
 
-// As log(DSC_LOG_WARN, ...), and also while DSC_LOG is not set and nobody listens.
+// Logs at level warn, also where DSC_LOG is not set and no listener is registered; the text then goes to
+// stderr.
 void remind(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 
 void log(int32_t level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));

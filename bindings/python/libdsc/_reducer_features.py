@@ -51,7 +51,7 @@ class ReducerFeatures:
     _synced: bool
     _rebuilds: int
     _elsewhere: list[int]  # parameters whose latest result is in their views alone
-    _untaken: set[int]  # those of them that nobody has asked for
+    _untaken: set[int]  # those that the program has not taken
     _finds_unused: bool
     _joined: bool
     _hook_entry: Optional[HookEntry]
@@ -118,12 +118,12 @@ class ReducerFeatures:
         self._untaken = set(self._elsewhere) - self._views.keys()
 
     def _require_taken(self) -> None:
-        """Raises, once, where nobody has taken them."""
+        """Raises once for averages that the program did not take."""
         untaken, self._untaken = self._untaken, set()
         if untaken:
             first = min(untaken)
             raise errors.StateError(
-                f"begin: {self._name(first)} had a gradient on other ranks alone, and nobody has taken the average from "
+                f"begin: {self._name(first)} had a gradient on other ranks alone, and the program did not read the average from "
                 f"grad_view({first}): where the optimizer leaves the parameter as it is, ranks drift apart. Expected a "
                 "look at used_elsewhere() after finish()"
             )
