@@ -6,10 +6,11 @@ that the operation is over.
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from libdsc._work import _completing
 from libdsc.errors import DscError
@@ -17,14 +18,20 @@ from libdsc.errors import DscError
 if TYPE_CHECKING:
     from libdsc.torch._work import Work
 
+ENDING_S = 5.0  # for what a program has chained behind a future
+
 _lock = threading.Lock()
 _added: list[tuple[Work, Any]] = []
 _write_end = -1  # of the pipe that wakes the thread; -1: there is no thread yet
+_thread: Optional[threading.Thread] = None
+_is_ending = False  # the interpreter ends
 
 
 def watch(work: Work, ready: Any) -> None:
     """Sets a result of `ready` once a work is over, also if it failed."""
     with _lock:
+        if _is_ending:
+            return
         _added.append((work, ready))
         if _write_end < 0:
             _start()
@@ -32,16 +39,29 @@ def watch(work: Work, ready: Any) -> None:
 
 
 def _start() -> None:
-    global _write_end
+    global _write_end, _thread
     read_end, _write_end = os.pipe()
-    threading.Thread(target=_run, args=(read_end,), name="libdsc-futures", daemon=True).start()
+    _thread = threading.Thread(target=_run, args=(read_end,), name="libdsc-futures", daemon=True)
+    _thread.start()
+
+
+@atexit.register
+def _end() -> None:
+    """Ends the thread before the interpreter does, which would end it inside torch's C++ code, and so abort the process."""
+    global _is_ending
+    with _lock:
+        _is_ending = True
+        if _write_end >= 0:
+            os.write(_write_end, b"+")
+    if _thread is not None:
+        _thread.join(ENDING_S)
 
 
 def _run(read_end: int) -> None:
     poll = select.poll()
     poll.register(read_end, select.POLLIN)
     pending: list[tuple[Work, Any]] = []
-    while True:
+    while not _is_ending:
         descriptors = [descriptor for work, _ in pending for descriptor in _descriptors_of(work)]
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)
@@ -93,8 +113,8 @@ def _readable() -> int:
 
 def _forget() -> None:
     """A child made by fork() has no such thread."""
-    global _write_end, _lock
-    _write_end, _lock = -1, threading.Lock()
+    global _write_end, _lock, _thread
+    _write_end, _lock, _thread = -1, threading.Lock(), None
     _added.clear()
 
 
