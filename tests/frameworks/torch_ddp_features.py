@@ -260,7 +260,7 @@ def wrong_arguments(world):
         (TypeError, "find_unused_parameters is", dict(find_unused_parameters="yes")),
         (ValueError, "process_group and device_mesh are both given", dict(process_group=world, device_mesh=3)),
         (TypeError, "process_group is a int without the backend dsc", dict(process_group=3)),
-        (TypeError, "process_group is a ProcessGroup without the backend dsc", dict(process_group=dist.group.WORLD)),
+        (TypeError, "process_group is a ProcessGroup(Gloo)? without the backend dsc", dict(process_group=dist.group.WORLD)),
         (RuntimeError, "no parameter of the module requires a gradient", dict(module=nn.Linear(2, 2).requires_grad_(False))),
         (RuntimeError, "no parameter of the module requires a gradient", dict(module=nn.ReLU())),
         (RuntimeError, "parameter weight is uninitialized", dict(module=lazy())),

@@ -1,10 +1,10 @@
-# A user of PyTorch has the wheel, torch and no compiler; init_process_group("dsc") needs no import.
+# A user of PyTorch or JAX has the wheel, a framework and no compiler; init_process_group("dsc") needs no import.
 wheel=$(ls "$LIBDSC_SHARED"/wheels/*.whl) # of ./dev test bare wheel
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
 python3 -m venv venv
 export PATH=$PWD/venv/bin:$PATH OMP_NUM_THREADS=1
-pip install -q "$wheel" torch numpy pytest expecttest
+pip install -q "$wheel" torch jax numpy pytest expecttest
 cat >train.py <<'EOF'
 import torch
 import torch.distributed as dist
@@ -20,4 +20,4 @@ found=$(torchrun --standalone --nproc-per-node 2 train.py) # which fails if a ra
 [[ $found == "dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
 found=$(dscrun -n 2 python train.py)
 [[ $found == "[0] dsc [[3.0, 3.0, 3.0, 3.0]]" ]]
-python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE"/tests/frameworks/test_torch*.py --gate
+python -m pytest -q -rs -p no:cacheprovider "$LIBDSC_SOURCE"/tests/frameworks --gate
