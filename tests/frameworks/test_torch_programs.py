@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -17,6 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 @pytest.mark.parametrize("program", programs.ALL, ids=lambda program: program.__name__)
 def test_same_bits_as_gloo(program):
     assert ranks.run(2, program, backend="dsc") == ranks.run(2, program, backend="gloo")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs g++")
+def test_inductor_gives_the_bits_of_gloo():
+    assert ranks.run(2, programs.compiled_by_inductor) == ranks.run(2, programs.compiled_by_inductor, backend="gloo")
 
 
 @pytest.mark.parametrize("hosts", [None, [0, 1]], ids=["one host", "two hosts"])

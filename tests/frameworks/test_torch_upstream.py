@@ -1,4 +1,4 @@
-"""torch's own tests of process groups over "dsc", and those of gloo with libdsc in gloo's place."""
+"""torch's own tests and test harness over "dsc", and its tests of gloo with libdsc in gloo's place."""
 
 import json
 import pathlib
@@ -34,3 +34,9 @@ def test_torch_upstream(backend, ranks, tmp_path):
     assert not unexpected, "\n".join(f"{name}: {failed[name][-2000:]}" for name in unexpected)
     assert sum(entry["outcome"] == "passed" for entry in results.values()) >= LEAST_PASSED[backend]
     print(done.stdout.splitlines()[-1])
+
+
+def test_one_group_for_all_tests():
+    """torch's harness of its newer tests, over "dsc"."""
+    done = subprocess.run([sys.executable, str(HERE / "torch_continuous.py")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr.rstrip().endswith("OK") and "Ran 4 tests" in done.stderr, done.stderr[-3000:]

@@ -163,15 +163,19 @@ def functional_collectives(rank):
     return bits(*[tensor + 0 for tensor in made])
 
 
-def compiled(rank):
+def compiled(rank, backend="aot_eager"):
     net = nn.parallel.DistributedDataParallel(model())
-    trained = train(torch.compile(net, backend="aot_eager"), rank, steps=2)
+    trained = train(torch.compile(net, backend=backend), rank, steps=2)
 
-    @torch.compile(backend="aot_eager", fullgraph=True)
+    @torch.compile(backend=backend, fullgraph=True)
     def reduced(x):
         return functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1
 
     return trained, bits(reduced(torch.ones(3) + rank))
+
+
+def compiled_by_inductor(rank):
+    return compiled(rank, "inductor")
 
 
 def pipelined(rank):
