@@ -77,7 +77,7 @@ class Group:
             raise RuntimeError(f"{what} while a receive from any source waits; expected the end of that one first")
 
     def _join(self, device: Optional[int]) -> Communicator:
-        place = "host" if device is None else f"cuda{device}"
+        place = "host" if device is None else f"device{len(self._devices)}"  # alike on all ranks, as numbers of GPUs are not
         with as_torch(self.name):
             return _world.join(self.store, self.rank, self.size, self.timeout, f"{self.name}/{place}", device)
 

@@ -16,7 +16,7 @@ from torch.distributed import ReduceOp
 
 from libdsc import errors
 from libdsc._communicator import Communicator
-from libdsc.torch import _messages, _profile, _sparse, _watch
+from libdsc.torch import _lists, _messages, _profile, _sparse, _watch
 from libdsc.torch._elements import Finish, as_output, movable, op_of, put_back, read, reducible, written
 from libdsc.torch._errors import Error, translated
 from libdsc.torch._group import LEAST, NONE_SET, Coalesced, Group, with_timeout
@@ -85,8 +85,8 @@ class Operations:
             raise translated(error, group.name) from error
         if group.coalesced is not None:
             group.coalesced.add(work)
-        if not options.asyncOp:
-            work.wait()
+        if not options.asyncOp or finish is not None and tensors[0].is_cuda:
+            work.wait()  # on a GPU the stream waits and not the caller, and gets what remains to be done
         elif finish is not None:
             _watch.watch(work, torch.futures.Future())  # a program may drop the work, and look at the tensor later
         return work
@@ -185,8 +185,9 @@ class Operations:
         if isinstance(input_tensors, Tensor):
             output_tensors, input_tensors = [output_tensors], [input_tensors]
         options = _options(opts, timeout=timeout)
-        begins = [_all_gather_of(_parts(outs), x) for outs, x in zip(output_tensors, input_tensors)]
-        return self._run("all_gather", options, input_tensors, begins, output_tensors)
+        joined = [_lists.outputs(outs) for outs in output_tensors]
+        begins = [_all_gather_of(out.array, x, **out.uneven()) for out, x in zip(joined, input_tensors)]
+        return self._run("all_gather", options, input_tensors, begins, output_tensors, _all_of([out.finish for out in joined]))
 
     def allgather_coalesced(self, output_lists: Any, input_list: Tensors, opts: Any = None) -> Any:
         """As allgather() of several tensors; torch gives here one list per rank."""
@@ -209,12 +210,9 @@ class Operations:
             output_tensors, input_tensors = [output_tensors], [input_tensors]
         options = _options(opts, rootRank=opts if root is None else root, timeout=timeout)
         root = options.rootRank
-        is_root = self._group.rank == root
-        begins = [
-            _gather_of(_parts(output_tensors[index]) if is_root else None, x, root)
-            for index, x in enumerate(input_tensors)
-        ]
-        return self._run("gather", options, input_tensors, begins, output_tensors)
+        joined = [_lists.outputs(outs) for outs in output_tensors] if self._group.rank == root else [_lists.NONE] * len(input_tensors)
+        begins = [_gather_of(out.array, x, root) for out, x in zip(joined, input_tensors)]
+        return self._run("gather", options, input_tensors, begins, output_tensors, _all_of([out.finish for out in joined]))
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         """Gathers the tensors of all ranks into one on the root."""
@@ -234,7 +232,7 @@ class Operations:
         root = options.rootRank
         is_root = self._group.rank == root
         begins = [
-            _scatter_of(out, _inputs(input_tensors[index]) if is_root else None, root)
+            _scatter_of(out, _lists.inputs(input_tensors[index]).array if is_root else None, root)
             for index, out in enumerate(output_tensors)
         ]
         return self._run("scatter", options, output_tensors, begins, output_tensors)
@@ -272,21 +270,18 @@ class Operations:
         op = op_of(options.reduceOp)
         wholes = [as_output(out, "output") for out in outputs]
         arrays = [reducible(whole, op) for whole in wholes]
-        given = [
-            [reducible(read(part, "input"), op) for part in x] if isinstance(x, (list, tuple)) else reducible(read(x, "input"), op)
-            for x in inputs
-        ]
         finish = _all_of([put_back(whole, array) for whole, array in zip(wholes, arrays)])
-        begins = [_reduce_scatter_of(array, x, op) for array, x in zip(arrays, given)]
+        begins = [_reduce_scatter_of(array, x, op) for array, x in zip(arrays, inputs)]
         return self._run("reduce_scatter", options, outputs, begins, outputs, finish)
 
     # ---- all to all ----------------------------------------------------------------------------------------------
 
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None, timeout: Any = None) -> Any:
         """Sends tensor r of each rank's list to rank r."""
-        outs, xs = _parts(output_tensors), _inputs(input_tensors)
-        begins = [lambda comm, async_op: comm.all_to_all(outs, xs, async_op=async_op)]
-        return self._run("all_to_all", _options(opts, timeout=timeout), output_tensors, begins, output_tensors)
+        out, x = _lists.outputs(output_tensors), _lists.inputs(input_tensors)
+        counts = {} if x.counts is None else {"send_counts": x.counts, "recv_counts": out.counts}
+        begins = [lambda comm, async_op: comm.all_to_all(out.array, x.array, async_op=async_op, **counts)]
+        return self._run("all_to_all", _options(opts, timeout=timeout), output_tensors, begins, output_tensors, out.finish)
 
     def all_to_all_single(
         self,
@@ -370,9 +365,9 @@ def _reduce_of(array: Tensor, root: int, op: Any) -> Begin:
     return lambda comm, async_op: comm.reduce(array, root, op, async_op=async_op)
 
 
-def _all_gather_of(out: Any, x: Tensor) -> Begin:
+def _all_gather_of(out: Any, x: Tensor, **counts: Any) -> Begin:
     given = movable(read(x, "input"))
-    return lambda comm, async_op: comm.all_gather(out, given, async_op=async_op)
+    return lambda comm, async_op: comm.all_gather(out, given, async_op=async_op, **counts)
 
 
 def _gather_of(out: Any, x: Tensor, root: int) -> Begin:
@@ -385,16 +380,12 @@ def _scatter_of(out: Tensor, given: Any, root: int) -> Begin:
     return lambda comm, async_op: comm.scatter(array, given, root, async_op=async_op)
 
 
-def _reduce_scatter_of(out: Tensor, given: Any, op: Any) -> Begin:
-    return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op=async_op)
-
-
-def _parts(tensors: Tensors) -> list[Tensor]:
-    return [movable(as_output(tensor, "output")) for tensor in tensors]
-
-
-def _inputs(tensors: Tensors) -> list[Tensor]:
-    return [movable(read(tensor, "input")) for tensor in tensors]
+def _reduce_scatter_of(out: Tensor, x: Any, op: Any) -> Begin:
+    if isinstance(x, Tensor):
+        given = reducible(read(x, "input"), op)
+        return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op=async_op)
+    joined = _lists.join([reducible(read(part, "input"), op) for part in x])
+    return lambda comm, async_op: comm.reduce_scatter(out, joined.array, op, async_op=async_op, **joined.uneven())
 
 
 def _on_device(device: Optional[torch.device]) -> Tensors:

@@ -103,16 +103,22 @@ class Work(dist._Work):  # type: ignore[misc]
         return list(self._works)
 
     def is_completed(self) -> bool:
-        """Says whether all are over, also if one failed; never blocks."""
-        if not self._over and all(work.test() for work in self._works):
-            self._end()
+        """Says whether all are over, also if one failed; never blocks.
+
+        On a GPU that is later than the end of wait(), after which only what is put on the stream waits.
+        """
+        if self._failure is None and not all(work.test() for work in self._works):
+            return False
+        self._end()
         return self._over
 
     def is_success(self) -> bool:
-        return self.is_completed() and self._failure is None
+        return self.is_completed() and self.exception() is None
 
     def exception(self) -> Optional[Exception]:
-        return self._failure if self.is_completed() else None
+        if self.is_completed() and self._failure is None:
+            self._failure = self._first_failure()  # of a GPU, after the end of wait()
+        return self._failure if self._over else None
 
     def result(self) -> Any:
         """The tensors that it writes, once it is over."""
@@ -137,7 +143,7 @@ class Work(dist._Work):  # type: ignore[misc]
             self._end()
         with self._ending:
             if self._future is None:
-                ready: torch.futures.Future[Any] = torch.futures.Future()
+                ready: torch.futures.Future[Any] = torch.futures.Future(devices=_devices_of(self._result))
                 self._future = ready.then(self._value)
                 if self._over:
                     ready.set_result(None)
@@ -155,15 +161,15 @@ class Work(dist._Work):  # type: ignore[misc]
         with self._ending:
             if self._over:
                 return
-            failure = next(filter(None, (work.error() for work in self._works)), None)
-            if self._failure is not None:
-                pass
-            elif failure is not None:
-                self._failure = translated(failure, self._group)
-            else:
+            self._failure = self._failure or self._first_failure()
+            if self._failure is None:
                 self._finish_up()
             self._finish = self._check = None
             self._over = True
+
+    def _first_failure(self) -> Optional[Exception]:
+        failure = next(filter(None, (work.error() for work in self._works)), None)
+        return None if failure is None else translated(failure, self._group)
 
     def fail(self, error: Exception) -> None:
         """Ends it with an error, where its own is not to be had."""
@@ -181,6 +187,14 @@ class Work(dist._Work):  # type: ignore[misc]
             self._failure = translated(error, self._group)
         except Exception as error:
             self._failure = error
+
+
+def _devices_of(result: Any) -> Optional[list[torch.device]]:
+    """The GPUs of tensors in lists of any depth, which a future of them has to know; None if they are on the host."""
+    if isinstance(result, torch.Tensor):
+        return [result.device] if result.is_cuda else None
+    found = [device for part in result or () for device in _devices_of(part) or ()]
+    return list(set(found)) or None
 
 
 def _is_asked_by_python() -> bool:
