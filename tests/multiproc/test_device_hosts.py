@@ -140,7 +140,7 @@ def names_who_did_not_come(folder, hosts):
     job(code.replace("TRACED", TRACED), hosts, TIMEOUT=TIMEOUT_S, DSC_TRACE_DIR=str(folder)).finish()
     (late,) = [finding for finding in merged(folder) if finding["kind"] == "LATE"]
     assert (late["ranks"], late["operation"], late["number"], late["device"]) == ([2], "all_reduce", 2, True), late
-    assert "rank 2 has not called collective 2 (all_reduce) of group \"world (devices)\"; it last called collective 1 (all_reduce)" in late["text"]
+    assert "rank 2 has not called collective 2 (all_reduce) of group \"world (devices)\"; last called collective 1 (all_reduce)" in late["text"]
     assert "until the time-out" in late["text"]
 
 

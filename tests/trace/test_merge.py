@@ -41,8 +41,8 @@ def test_late_rank(tmp_path):
     code, report = merge(job.write(tmp_path))
     assert code == FINDINGS
     assert texts(report, "LATE") == [
-        'rank 2 has not called collective 4 (all_reduce) of group "world"; it last completed collective 3 (broadcast); '
-        "no other operation holds it; ranks 0, 1, 3 wait since 4.20 s"
+        'rank 2 has not called collective 4 (all_reduce) of group "world"; last completed collective 3 (broadcast); '
+        "no other operation is in progress; ranks 0, 1, 3 wait since 4.20 s"
     ]
     (finding,) = report["findings"]
     assert (finding["ranks"], finding["operation"], finding["number"]) == ([2], "all_reduce", 4)
@@ -71,7 +71,7 @@ def test_time_out(tmp_path):
     code, report = merge(job.write(tmp_path, without=(1,)))
     assert code == FINDINGS
     assert len(texts(report, "LATE")) == 1 and texts(report, "LATE")[0].startswith(
-        'rank 2 has not called collective 4 (all_reduce) of group "world"; it last completed collective 3 (broadcast); '
+        'rank 2 has not called collective 4 (all_reduce) of group "world"; last completed collective 3 (broadcast); '
     )
     assert texts(report, "LATE")[0].endswith("ranks 0, 3 waited 500 ms until the time-out")
     assert texts(report, "FAILED") == ['collective 4 (all_reduce) of group "world" failed: DSC_ERR_TIMEOUT on ranks 0, 3']
@@ -98,7 +98,7 @@ def test_where_the_late_rank_is_instead(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert 'it has completed none of this group; it is in collective 1 (all_gather) of group "right" since 3.00 s' in late[0]
+    assert 'completed none of this group; now in collective 1 (all_gather) of group "right" since 3.00 s' in late[0]
     assert texts(report, "DEADLOCK") == [
         'ranks 0, 1 wait for each other: rank 0 waits for rank 1 in collective 1 (all_reduce) of group "left"; '
         'rank 1 waits for rank 0 in collective 1 (all_gather) of group "right"'
@@ -122,9 +122,9 @@ def test_a_rank_that_left_the_group(tmp_path):
     code, report = merge(tmp_path)
     assert code == FINDINGS
     assert texts(report, "LATE") == [
-        'rank 2 has left the group before collective 2 (barrier) of group "left"; no other operation holds it; '
+        'rank 2 has left the group before collective 2 (barrier) of group "left"; no other operation is in progress; '
         "ranks 0, 1, 3 wait since 2.00 s",
-        'rank 2 has left the group before recv number 1 from rank 0 of group "left"; no other operation holds it; '
+        'rank 2 has left the group before recv number 1 from rank 0 of group "left"; no other operation is in progress; '
         "rank 0 waits since 2.00 s",
     ]
 
@@ -183,9 +183,9 @@ def test_messages(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + MS + 2 * SECOND)
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
-        'rank 1 has not called recv number 2 from rank 0 of group "world"; no other operation holds it; '
+        'rank 1 has not called recv number 2 from rank 0 of group "world"; no other operation is in progress; '
         "rank 0 waits since 2.00 s",
-        'rank 3 has not called send number 1 to rank 2 of group "world"; no other operation holds it; '
+        'rank 3 has not called send number 1 to rank 2 of group "world"; no other operation is in progress; '
         "rank 2 waits since 2.00 s",
     ]
 
@@ -220,8 +220,8 @@ def test_too_late(tmp_path):
         job.called[rank, "world"][1] = 3
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
-        'rank 2 has called, but 1.30 s too late, collective 4 (all_reduce) of group "world"; it last completed '
-        "collective 3 (broadcast); no other operation holds it; ranks 0, 1, 3 waited 700 ms until the time-out"
+        'rank 2 has called, but 1.30 s too late, collective 4 (all_reduce) of group "world"; last completed '
+        "collective 3 (broadcast); no other operation is in progress; ranks 0, 1, 3 waited 700 ms until the time-out"
     ]
 
 

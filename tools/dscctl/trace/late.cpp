@@ -202,10 +202,10 @@ class LateFinder {
     text += title_for(participant, operation);
     if (!operation.is_message && !left) text += latest_of(dump, operation);
     const Entry* other = meanwhile(dump, participant.entry, span);
-    if (other == nullptr) return text + "; no other operation holds it";
+    if (other == nullptr) return text + "; no other operation is in progress";
     const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
     const bool inside = other->unfinished();
-    return text + (inside ? "; it is in " : "; it was in ") + title(trace_, *other) +
+    return text + (inside ? "; now in " : "; meanwhile in ") + title(trace_, *other) +
            (inside ? " since " : " for ") + duration;
   }
 
@@ -229,11 +229,11 @@ class LateFinder {
     const std::string done = operation.on_device() ? "called" : "completed";
     const Progress& progress = dump.groups.at(operation.group);
     const int64_t number = operation.on_device() ? progress.called : progress.completed;
-    if (number <= 0) return "; it has " + done + " none of this group";
+    if (number <= 0) return "; " + done + " none of this group";
     for (const Entry& entry : dump.entries)
       if (!entry.is_message && entry.group == operation.group && entry.sequence == number)
-        return "; it last " + done + " collective " + std::to_string(number) + " (" + entry.name + ")";
-    return "; it last " + done + " collective " + std::to_string(number);
+        return "; last " + done + " collective " + std::to_string(number) + " (" + entry.name + ")";
+    return "; last " + done + " collective " + std::to_string(number);
   }
 
   static std::string waiting_text(const std::vector<Waiter>& waiters) {

@@ -135,11 +135,10 @@ class Group:
 
 
 @contextmanager
-def with_timeout(comm: Communicator, timeout: timedelta) -> Iterator[None]:
-    """Gives the operations that start in a block another time-out than their communicator's."""
-    before = comm.timeout
+def with_timeout(group: Group, comm: Communicator, timeout: timedelta) -> Iterator[None]:
+    """Gives the operations that start in a block another time-out than their group's, which may be set meanwhile."""
     comm.set_timeout(max(timeout, LEAST))
     try:
         yield
     finally:
-        comm.set_timeout(before)
+        comm.set_timeout(group.timeout)

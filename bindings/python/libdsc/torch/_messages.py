@@ -72,7 +72,7 @@ class Inbox:
         """Awaits a header from each rank. One that never sends must not end the group by its time-out."""
         group = self._group
         group.awaits_headers = True
-        with with_timeout(group.host, FOREVER):
+        with with_timeout(group, group.host, FOREVER):
             for peer in set(range(group.size)) - {group.rank} - self._headers.keys():
                 self._headers[peer] = _awaited(group.host, peer)
 

@@ -73,7 +73,7 @@ class Operations:
         try:
             with group.lock:
                 comm = group.communicator(tensors[0].device if tensors else CPU)
-                with _timeout_of(options, comm):
+                with _timeout_of(options, group, comm):
                     if not (options.asyncOp or group.may_not_block()):
                         for begin in begins:
                             begin(comm, False)
@@ -393,9 +393,9 @@ def _on_device(device: Optional[torch.device]) -> Tensors:
     return [] if device is None or device.type == "cpu" else [torch.empty(0, device=device)]
 
 
-def _timeout_of(options: Any, comm: Communicator) -> ContextManager[None]:
+def _timeout_of(options: Any, group: Group, comm: Communicator) -> ContextManager[None]:
     """Gives the operations of a block the time-out that the caller has set for this one call."""
-    return WITHOUT if options.timeout == NONE_SET else with_timeout(comm, options.timeout)
+    return WITHOUT if options.timeout == NONE_SET else with_timeout(group, comm, options.timeout)
 
 
 def _only(tensors: Tensors) -> Tensor:
