@@ -1,8 +1,17 @@
-"""A program that has trained over "dsc" ends as any other: no thread of libdsc is caught in torch by the interpreter's end."""
+"""How programs end that use "dsc": by themselves, with no thread caught in torch, and by Ctrl-C."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch_ranks as ranks
+
+import libdsc.torch  # noqa: F401
 
 ROUNDS = 4  # it is a race
 
@@ -25,3 +34,33 @@ def test_torch_programs_end(tmp_path):
         ranks = [subprocess.Popen(command, env=os.environ, stderr=subprocess.PIPE, text=True) for command in commands]
         texts = [rank.communicate(timeout=100)[1] for rank in ranks]
         assert [rank.returncode for rank in ranks] == [0, 0], texts
+
+
+CALLS = {
+    "all_reduce": lambda: dist.all_reduce(torch.ones(4)),
+    "wait": lambda: dist.all_reduce(torch.ones(4), async_op=True).wait(),
+    "recv": lambda: dist.recv(torch.ones(4), 1),
+    "recv from any": lambda: dist.recv(torch.ones(4)),
+    "new_group": lambda: dist.new_group([0, 1]),
+}
+
+
+def interrupted(rank, call):
+    """Rank 0 gets Ctrl-C in a call that rank 1 never makes."""
+    if rank == 0:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            CALLS[call]()
+        except KeyboardInterrupt:
+            os._exit(130)
+        return "went on"
+    try:
+        dist.barrier()
+    except dist.DistBackendError as error:
+        return "rank 0" in str(error)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c(call):
+    """The call ends, and the other rank is told who left."""
+    assert ranks.run(2, interrupted, call, lost=[0]) == [None, True]
