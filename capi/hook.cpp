@@ -8,9 +8,9 @@
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm/comm.hpp"
+#include "comm/verify.hpp"
 #include "give.hpp"
 #include "hooks/registry.hpp"
-#include "reducer/verify.hpp"
 #include "reducer_handle.hpp"
 
 namespace {

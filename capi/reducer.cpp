@@ -9,12 +9,12 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "clip_options.hpp"
+#include "comm/verify.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "pipeline_run/running_pass.hpp"
 #include "reducer/coalesced.hpp"
-#include "reducer/verify.hpp"
 #include "reducer_handle.hpp"
 #include "tensors.hpp"
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "base/guard.hpp"
+#include "base/split_range.hpp"
 #include "checks.hpp"
 #include "comm/reduce_ops.hpp"
 #include "comm/work_set.hpp"
 #include "comm_call.hpp"
 #include "execute.hpp"
 #include "tensor_parallel/local_copy.hpp"
-#include "tensor_parallel/split_range.hpp"
 #include "tensor_parallel/tensor_map.hpp"
 
 namespace {

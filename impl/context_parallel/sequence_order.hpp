@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor_parallel/split_range.hpp"
+#include "base/split_range.hpp"
 
 namespace dsc {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/split_range.hpp"
 #include "expert_parallel/slots.hpp"
-#include "tensor_parallel/split_range.hpp"
 
 namespace dsc {
 

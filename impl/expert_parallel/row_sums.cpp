@@ -11,7 +11,7 @@
 #define HWY_TARGET_INCLUDE "expert_parallel/row_sums.cpp"
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
-#include "tensor_parallel/cross_entropy_logits-inl.hpp"
+#include "dtype/logits-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {

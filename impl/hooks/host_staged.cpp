@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "base/guard.hpp"
+#include "comm/device_wait.hpp"
 #include "comm/operation_work.hpp"
 #include "device/buffer.hpp"
 #include "hooks/builtin.hpp"
-#include "reducer/device_wait.hpp"
 
 namespace dsc {
 namespace {

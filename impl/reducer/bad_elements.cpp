@@ -5,9 +5,9 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/device_wait.hpp"
 #include "comm/gather.hpp"
 #include "dtype/reduce.hpp"
-#include "reducer/device_wait.hpp"
 
 namespace dsc {
 namespace {

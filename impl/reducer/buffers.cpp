@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "comm/verify.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/coalesced.hpp"
-#include "reducer/verify.hpp"
 
 namespace dsc {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/device_wait.hpp"
 #include "device/buffer.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/device_wait.hpp"
 
 namespace dsc {
 namespace {

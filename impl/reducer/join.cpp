@@ -7,8 +7,8 @@
 #include "comm/agreement.hpp"
 #include "comm/gather.hpp"
 #include "comm/outcome.hpp"
+#include "comm/verify.hpp"
 #include "reducer/coalesced.hpp"
-#include "reducer/verify.hpp"
 
 namespace dsc {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "comm/verify.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/coalesced.hpp"
-#include "reducer/verify.hpp"
 
 namespace dsc {
 namespace {

@@ -3,9 +3,9 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "comm/verify.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/verify.hpp"
 #include "sharded/sharded.hpp"
 
 namespace dsc {

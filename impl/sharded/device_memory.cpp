@@ -6,12 +6,12 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "comm/device_wait.hpp"
 #include "comm/memory.hpp"
 #include "comm/tensor.hpp"
 #include "device/buffer.hpp"
 #include "device/context.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/device_wait.hpp"
 #include "sharded/pool_slots.hpp"
 #include "sharded/shard_memory.hpp"
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/split_range.hpp"
 #include "comm/comm.hpp"
-#include "tensor_parallel/split_range.hpp"
 
 namespace dsc {
 

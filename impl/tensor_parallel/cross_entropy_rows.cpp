@@ -16,8 +16,8 @@
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.
 #include "compress/vectors-inl.hpp"
+#include "dtype/logits-inl.hpp"
 #include "tensor_parallel/cross_entropy_exp-inl.hpp"
-#include "tensor_parallel/cross_entropy_logits-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace dsc {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/verify.hpp"
 #include "reducer/coalesced.hpp"
 #include "reducer/range_set.hpp"
-#include "reducer/verify.hpp"
 #include "reducer_support.hpp"
 #include "repetitions.h"
 

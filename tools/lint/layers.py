@@ -19,8 +19,8 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"comm", "transport"},
     {"engine_host", "engine_nccl", "gloo"},
     {"engine_hier"},
-    {"session", "reducer", "pipeline_run", "tensor_parallel"},
-    {"context_parallel", "hooks", "sharded", "expert_parallel"},
+    {"session", "reducer", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
+    {"hooks", "sharded"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 LOOK_INSIDE = (

@@ -1,4 +1,4 @@
-#include "reducer/device_wait.hpp"
+#include "comm/device_wait.hpp"
 
 #include "base/error.hpp"
 

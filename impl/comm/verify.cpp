@@ -1,4 +1,4 @@
-#include "reducer/verify.hpp"
+#include "comm/verify.hpp"
 
 #include "base/error.hpp"
 #include "comm/agreement.hpp"

@@ -1,11 +1,11 @@
 // The types of logits as vectors of the type in which they are computed. load() and store() take one vector
 // in the order of memory; the faster for_each() and map() take kPerLane of them, and neighbours share a lane.
 // Compiled once per instruction set, so the include guard is Highway's toggle.
-#if defined(DSC_CROSS_ENTROPY_LOGITS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
-#ifdef DSC_CROSS_ENTROPY_LOGITS_INL_HPP
-#undef DSC_CROSS_ENTROPY_LOGITS_INL_HPP
+#if defined(DSC_DTYPE_LOGITS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef DSC_DTYPE_LOGITS_INL_HPP
+#undef DSC_DTYPE_LOGITS_INL_HPP
 #else
-#define DSC_CROSS_ENTROPY_LOGITS_INL_HPP
+#define DSC_DTYPE_LOGITS_INL_HPP
 #endif
 
 #include <cstdint>
