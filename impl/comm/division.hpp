@@ -1,10 +1,11 @@
-// Parts of a dimension, one for each rank.
+// Parts of a dimension, one for each rank, and the blocks of a call that follow from them.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "comm/group_ids.hpp"
 #include "control/call.hpp"
@@ -36,6 +37,24 @@ class Division {
 // Returns a hash of a division that goes on from `start`.
 inline uint64_t hash_of(const Division& division, uint64_t start) noexcept {
   return mix_id(start, division.parts() ? hash_of(*division.parts()) : division.total());
+}
+
+// Returns a list of `of(rank)` for all ranks.
+template <typename Of>
+std::shared_ptr<const BlockList> list_of(int ranks, const Of& of) {
+  std::vector<size_t> lengths(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) lengths[static_cast<size_t>(rank)] = of(rank);
+  return std::make_shared<const BlockList>(std::move(lengths));
+}
+
+// Returns the columns of a matrix in which each rank has its part of a division, of so many columns a unit.
+inline Columns columns_of(const Division& division, size_t unit, int ranks) {
+  if (!division.parts()) return {division.part(0) * unit, nullptr};
+  return {0, list_of(ranks, [&](int rank) { return division.part(rank) * unit; })};
+}
+
+inline void set_columns(Call& call, const ColumnBlocks& columns) {
+  call.columns = std::make_shared<const ColumnBlocks>(columns);
 }
 
 }  // namespace dsc

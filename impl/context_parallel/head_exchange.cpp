@@ -1,33 +1,9 @@
 #include "context_parallel/head_exchange.hpp"
 
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "comm/group_ids.hpp"
 #include "comm/note_writer.hpp"
 
 namespace dsc {
-namespace {
-
-// Returns a list of `of(member)` for all members.
-template <typename Of>
-std::shared_ptr<const BlockList> list_of(int size, const Of& of) {
-  std::vector<size_t> lengths(static_cast<size_t>(size));
-  for (int member = 0; member < size; ++member) lengths[static_cast<size_t>(member)] = of(member);
-  return std::make_shared<const BlockList>(std::move(lengths));
-}
-
-// Returns the columns of a matrix in which each member has its part of a division, of so many columns a unit.
-Columns columns_of(const Division& division, size_t unit, int size) {
-  return {0, list_of(size, [&](int member) { return division.part(member) * unit; })};
-}
-
-void set_columns(Call& call, const ColumnBlocks& columns) {
-  call.columns = std::make_shared<const ColumnBlocks>(columns);
-}
-
-}  // namespace
 
 void HeadExchange::set_call(Call& call) const {
   set_shape(call);

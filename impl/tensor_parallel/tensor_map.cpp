@@ -8,27 +8,6 @@
 #include "dsc/types.h"
 
 namespace dsc {
-namespace {
-
-// Returns a list of `of(rank)` for all ranks.
-template <typename Of>
-std::shared_ptr<const BlockList> list_of(int size, const Of& of) {
-  std::vector<size_t> lengths(static_cast<size_t>(size));
-  for (int rank = 0; rank < size; ++rank) lengths[static_cast<size_t>(rank)] = of(rank);
-  return std::make_shared<const BlockList>(std::move(lengths));
-}
-
-// Returns the columns of a matrix that is as wide as the divided dimension, with the inner ones.
-Columns columns_of(const Division& dim, size_t inner, int size) {
-  if (!dim.parts()) return {dim.part(0) * inner, nullptr};
-  return {0, list_of(size, [&](int rank) { return dim.part(rank) * inner; })};
-}
-
-void set_columns(Call& call, const Columns& send, const Columns& recv, size_t rows_of_lists = 0) {
-  call.columns = std::make_shared<const ColumnBlocks>(ColumnBlocks{send, recv, rows_of_lists});
-}
-
-}  // namespace
 
 MapStep map_step(int32_t mapping, int32_t direction) noexcept {
   const bool forward = direction == DSC_MAP_FORWARD;
@@ -102,7 +81,7 @@ void TensorMap::set_call(Call& call) const {
 void TensorMap::set_gather(Call& call) const {
   call.kind = dim.parts() ? OpKind::kAllGatherV : OpKind::kAllGather;
   call.count = dim.parts() ? out_count() : in_count();
-  if (outer.total() > 1) set_columns(call, {}, columns_of(dim, inner, size));
+  if (outer.total() > 1) set_columns(call, {{}, columns_of(dim, inner, size)});
   if (!dim.parts()) return;
   call.recv_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
@@ -110,7 +89,7 @@ void TensorMap::set_gather(Call& call) const {
 void TensorMap::set_reduce_scatter(Call& call) const {
   call.kind = dim.parts() ? OpKind::kReduceScatterV : OpKind::kReduceScatter;
   call.count = dim.parts() ? in_count() : out_count();
-  if (outer.total() > 1) set_columns(call, columns_of(dim, inner, size), {});
+  if (outer.total() > 1) set_columns(call, {columns_of(dim, inner, size), {}});
   if (!dim.parts()) return;
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
@@ -126,7 +105,7 @@ void TensorMap::set_chunk(Call& call, size_t begin, size_t length) const {
   starts.push_back(dim.total() * inner);
   (gathers ? call.recv_blocks : call.send_blocks) = blocks;
   const Columns pieces{0, std::make_shared<const BlockList>(blocks->lengths, std::move(starts))};
-  set_columns(call, gathers ? Columns{} : pieces, gathers ? pieces : Columns{});
+  set_columns(call, {gathers ? Columns{} : pieces, gathers ? pieces : Columns{}});
   call.count = blocks->total();
 }
 
@@ -140,8 +119,8 @@ void TensorMap::set_all_to_all(Call& call) const {
   if (step == MapStep::kAllToAll) {
     const Division& back = received ? *received : dim;
     if (outer.total() > 1)
-      set_columns(call, columns_of(dim, inner, size), columns_of(back, inner, size),
-                  is_even ? 0 : outer.total());
+      set_columns(call,
+                  {columns_of(dim, inner, size), columns_of(back, inner, size), is_even ? 0 : outer.total()});
     const auto elements = [&](const Division& parts) {
       return list_of(size, [&](int r) { return outer.total() * parts.part(r) * inner; });
     };
@@ -153,7 +132,7 @@ void TensorMap::set_all_to_all(Call& call) const {
   }
   const bool spreads = step == MapStep::kSequenceToHidden;
   const Columns columns = columns_of(dim, inner, size);
-  set_columns(call, spreads ? columns : Columns{}, spreads ? Columns{} : columns);
+  set_columns(call, {spreads ? columns : Columns{}, spreads ? Columns{} : columns});
   if (is_even) {
     call.count = to_hidden(rank);
     return;
