@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import types
-from typing import Any, Iterator, Union
+from typing import Any, Callable, Iterator, Union
 
 
-def keep_out(*what: Union[type, types.FunctionType]) -> None:
+def keep_out(*what: Union[type, Callable[..., Any]]) -> None:
     """Has torch.compile run functions and all methods of classes, and all that they call, as they are.
 
     torch.compiler.disable() would do so too, but makes each call slower, and imports the compiler.

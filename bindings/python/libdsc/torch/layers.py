@@ -17,12 +17,14 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
+from libdsc._arguments import integer
 from libdsc._autograd import mapping_step
 from libdsc._communicator import Communicator
 from libdsc._raw import TensorMapping
 from libdsc._tensor_map import split_range
 from libdsc.torch import functional as dscf
 from libdsc.torch._functional.arguments import group_of
+from libdsc.torch._functional.layers import expect_one_output, expect_parallel_input
 
 __all__ = [
     "ColumnParallelLinear",
@@ -153,6 +155,7 @@ class ColumnParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> None:
+        expect_one_output(gather_output, sequence_parallel)
         options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
         super().__init__(in_features, out_features, bias, device, dtype, group, **options)
 
@@ -167,6 +170,7 @@ class ColumnParallelLinear(_Linear):
         sequence_dim: int = 0,
     ) -> ColumnParallelLinear:
         """This rank's part of a layer that all ranks have with the same values."""
+        expect_one_output(gather_output, sequence_parallel)
         options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
         made: ColumnParallelLinear = cls._from(linear, group, **options)
         return made
@@ -203,6 +207,7 @@ class RowParallelLinear(_Linear):
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> None:
+        expect_parallel_input(input_is_parallel, sequence_parallel)
         options = {"input_is_parallel": input_is_parallel, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
         super().__init__(in_features, out_features, bias, device, dtype, group, **options)
 
@@ -217,6 +222,7 @@ class RowParallelLinear(_Linear):
         sequence_dim: int = 0,
     ) -> RowParallelLinear:
         """This rank's part of a layer that all ranks have with the same values."""
+        expect_parallel_input(input_is_parallel, sequence_parallel)
         options = {"input_is_parallel": input_is_parallel, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
         made: RowParallelLinear = cls._from(linear, group, **options)
         return made
@@ -347,6 +353,7 @@ def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     Returns:
         Handles, whose remove() ends it.
     """
+
     def total(gradient: torch.Tensor) -> torch.Tensor:
         return dscf.all_reduce(gradient, "sum", group)
 
@@ -363,7 +370,7 @@ def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:
 
 
 def _whole_size(layer: Any, name: str) -> int:
+    """The elements of a parameter of all ranks, along the dimension that they divide."""
     if isinstance(layer, VocabParallelEmbedding):
-        return layer.num_embeddings
-    size: int = layer.out_features if layer._DIMS[name] == 0 else layer.in_features
-    return size
+        return integer("num_embeddings", layer.num_embeddings)
+    return integer("features", layer.out_features if layer._DIMS[name] == 0 else layer.in_features)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from libdsc._arguments import dimension
 from libdsc._communicator import Communicator
-from libdsc.torch._backend import communicator, has_default_group
+from libdsc.torch._backend import Backend, communicator, has_default_group
 from libdsc.torch._ddp.arguments import communicator_for
 
 
@@ -24,8 +25,10 @@ def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
     if isinstance(group, DeviceMesh):
         found = communicator_for(None, group)
         group = group.get_group(mesh_dim=0)
-    else:
+    elif group is None or isinstance(group, (Communicator, dist.ProcessGroup, Backend)):
         found = communicator_for(group, None)
+    else:
+        raise TypeError(f"group is a {type(group).__name__}; expected a communicator of libdsc, a process group, a DeviceMesh or None")
     is_host = device is None or device.type == "cpu"
     if is_host or isinstance(group, Communicator) or (group is None and not has_default_group()):
         return found

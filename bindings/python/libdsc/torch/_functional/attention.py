@@ -93,10 +93,7 @@ def ring_attention(
     parts = [sum(map(len, sequence_ranges(count, comm.size, r, order))) for r in range(comm.size)]
     if q.shape[1] != parts[comm.rank]:
         raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, which rank {comm.rank} has of {count}")
-    if is_causal:
-        work = [causal_work(count, comm.size, comm.rank, source, order) for source in range(comm.size)]
-    else:
-        work = [CausalWork(slice(0, q.shape[1]), slice(0, part), False) for part in parts]
+    work = _work(comm, count, parts, order if is_causal else None)
     out: torch.Tensor = _RingAttention.apply(q, k, v, comm, work, parts, q.shape[-1] ** -0.5 if scale is None else scale)
     return out
 
@@ -111,6 +108,19 @@ def _expect_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None
         raise TypeError(f"q, k and v have element types {q.dtype}, {k.dtype} and {v.dtype}; expected one type")
 
 
+def _work(comm: Communicator, count: int, parts: list[int], causal_order: Optional[OrderName]) -> list[Optional[CausalWork]]:
+    """What this rank has to do with the block of each rank; None: nothing."""
+    if causal_order is None:
+        found: list[Optional[CausalWork]] = [CausalWork(slice(0, parts[comm.rank]), slice(0, part), False) for part in parts]
+    else:
+        found = [causal_work(count, comm.size, comm.rank, source, causal_order) for source in range(comm.size)]
+    return [work if work is not None and _length(work.queries) and _length(work.keys) else None for work in found]
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
 class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
     """The steps of blocks are combined by the maximum and the sum of each row."""
 
@@ -123,7 +133,8 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
         total, out = torch.zeros_like(top), torch.zeros_like(queries)
         for source, block in _blocks(comm, kv, None, parts):
             if work[source] is not None:
-                _attend(queries, *map(_heads_first, _wide(block)), work[source], top, total, out)
+                keys, values = map(_heads_first, _wide(block))
+                _attend(queries, keys, values, work[source], top, total, out)
         out /= total.unsqueeze(-1)
         result = _flat(out).to(q.dtype)
         ctx.save_for_backward(q, kv, result, top + total.log())

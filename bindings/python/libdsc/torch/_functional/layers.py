@@ -43,9 +43,8 @@ def column_parallel_linear(
     Returns:
         [..., out_features / size], or [..., out_features] with gather_output.
     """
+    expect_one_output(gather_output, sequence_parallel)
     comm = _linear(x, weight, group)
-    if gather_output and sequence_parallel:
-        raise ValueError("gather_output and sequence_parallel are both True; expected one of them")
     expect_last(x, weight.shape[1], f"as weight has shape {tuple(weight.shape)}")
     if sequence_parallel:
         whole = mapping_step(x, comm, TensorMapping.GATHER_REDUCE, sequence_dimension(sequence_dim, x))
@@ -82,9 +81,8 @@ def row_parallel_linear(
     Returns:
         [..., out_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
     """
+    expect_parallel_input(input_is_parallel, sequence_parallel)
     comm = _linear(x, weight, group)
-    if sequence_parallel and not input_is_parallel:
-        raise ValueError("sequence_parallel is True and input_is_parallel False; expected this rank's features of the sequence")
     columns = weight.shape[1] if input_is_parallel else weight.shape[1] * comm.size
     expect_last(x, columns, f"as weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
     part = x if input_is_parallel else mapping_step(x, comm, TensorMapping.SCATTER, -1)
@@ -134,12 +132,13 @@ def vocab_parallel_embedding(
             f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, which rank {comm.rank} of {comm.size} has of {count}"
         )
     _expect_tokens(tokens, count)
-    own = (tokens >= rows.start) & (tokens < rows.stop)
+    flat = tokens.reshape(-1)
+    own = (flat >= rows.start) & (flat < rows.stop)
     padding = None if padding_idx is None else padding_idx % count - rows.start
     padding = padding if padding is not None and 0 <= padding < len(rows) else None
-    found = F.embedding(tokens[own] - rows.start, weight, padding, max_norm, norm_type, scale_grad_by_freq, sparse)
-    zeros = found.new_zeros(*tokens.shape, weight.shape[1])
-    return _summed(zeros.index_put((own,), found), comm, sequence_parallel, sequence_dim)
+    found = F.embedding(flat[own] - rows.start, weight, padding, max_norm, norm_type, scale_grad_by_freq, sparse)
+    placed = found.new_zeros(len(flat), weight.shape[1]).index_put((own,), found)
+    return _summed(placed.view(*tokens.shape, weight.shape[1]), comm, sequence_parallel, sequence_dim)
 
 
 def vocab_parallel_cross_entropy(
@@ -194,6 +193,18 @@ def vocab_parallel_cross_entropy(
     if reduction == "none":
         return losses
     return losses.sum() if reduction == "sum" else losses.sum() / (targets != ignore_index).sum()
+
+
+def expect_one_output(gather_output: bool, sequence_parallel: bool) -> None:
+    """Raises for options of column_parallel_linear() that exclude each other."""
+    if gather_output and sequence_parallel:
+        raise ValueError("gather_output and sequence_parallel are both True; expected one of them")
+
+
+def expect_parallel_input(input_is_parallel: bool, sequence_parallel: bool) -> None:
+    """Raises for options of row_parallel_linear() that exclude each other."""
+    if sequence_parallel and not input_is_parallel:
+        raise ValueError("sequence_parallel is True and input_is_parallel False; expected this rank's features of the sequence")
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, group: Any) -> Communicator:

@@ -77,10 +77,10 @@ class _SummedNorm(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Any, residual: Any, weight: Any, eps: float, comm: Communicator) -> Any:
-        given = [None if each is None else each.detach().contiguous() for each in (x, residual, weight)]
-        rows = torch.empty_like(given[0])
-        normalized, rows = comm.all_reduce_rms_norm(*given, eps, residual_out=rows)
-        ctx.save_for_backward(rows, given[2])
+        partial = x.detach().contiguous()
+        added, factors = (None if each is None else each.detach().contiguous() for each in (residual, weight))
+        normalized, rows = comm.all_reduce_rms_norm(partial, added, factors, eps, residual_out=torch.empty_like(partial))
+        ctx.save_for_backward(rows, factors)
         ctx.eps, ctx.has_residual = eps, residual is not None
         return normalized, rows
 
