@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import torch_ranks as ranks
+from reducer_ranks import free_port
 from torch.utils.checkpoint import checkpoint
 from torch_adjoint import Alike, check
 
@@ -246,7 +247,13 @@ def mixed_types(rank):
         assert y.dtype == torch.bfloat16 and (y == 24 * dist.get_world_size() + 1).all()
         normalized, rows = dscf.all_reduce_rms_norm(y, torch.zeros(2, 4), torch.ones(4))
         assert normalized.dtype == rows.dtype == torch.float32
+        q, k, v = torch.randn(3, 1, 2, 2, 4, generator=torch.Generator().manual_seed(rank)).requires_grad_()
+        attended = dscf.ring_attention(q, k, v)
+        (narrow,) = torch.autograd.grad(attended.square().sum(), q)
         rows.sum().backward()
+    expected = dscf.ring_attention(q, k, v)
+    assert torch.equal(attended, expected)  # not rounded to bfloat16
+    assert torch.equal(narrow, torch.autograd.grad(expected.square().sum(), q)[0])
     assert up.grad.dtype == torch.float32 and (bias.grad == 2).all() and (down.grad == 8).all()
     return True
 
@@ -386,6 +393,8 @@ def wrong_arguments(rank):
         (ValueError, "expected 4 elements in the last dimension, as weight has shape", lambda: linear(torch.ones(3, 5), w)),
         (ValueError, "gather_output and sequence_parallel", lambda: linear(x, w, gather_output=True, sequence_parallel=True)),
         (ValueError, "sequence_dim is 1, the last dimension", lambda: linear(x, w, sequence_parallel=True, sequence_dim=1)),
+        (ValueError, "bias has shape .1,.; expected .5,., as", lambda: linear(x, w, torch.ones(1))),
+        (ValueError, "x is on cpu and weight on meta", lambda: linear(x, w.to("meta"))),
         (ValueError, "weight has shape .4,.; expected two dimensions", lambda: linear(x, torch.ones(4))),
         (ValueError, "expected 8 elements in the last dimension", lambda: rows(x, w, input_is_parallel=False)),
         (ValueError, "which 2 ranks do not divide", lambda: rows(x, w, sequence_parallel=True)),
@@ -471,7 +480,9 @@ def test_rank_that_dies(is_backward, hosts):
 # ---- document ------------------------------------------------------------------------------------------------------
 
 
-def document(rank):
+def document(rank, n, port):
+    """The blocks of the page, as one program."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     text = (ROOT / "docs" / "torch_functional.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     namespace = {}
@@ -482,4 +493,4 @@ def document(rank):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_document(n):
-    assert ranks.run(n, document) == [8] * n
+    assert ranks.run(n, document, n, str(free_port()), backend=None) == [8] * n

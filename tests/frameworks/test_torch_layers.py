@@ -184,6 +184,21 @@ def test_another_number_of_ranks(tmp_path):
             close(losses, saved[0])
 
 
+def shares_a_table(rank):
+    """A parameter that another module uses too, under two names."""
+    words, head = layers.VocabParallelEmbedding(7, 3), nn.Module()
+    head.weight = words.weight
+    model = nn.ModuleDict({"words": words, "head": head})
+    state = layers.whole_state_dict(model)
+    assert [tuple(value.shape) for value in state.values()] == [(7, 3)] * 2
+    layers.load_whole_state_dict(model, {key: torch.full((7, 3), 5.0) for key in state})
+    return (head.weight == 5).all().item() and head.weight is words.weight
+
+
+def test_shared_parameters():
+    assert ranks.run(2, shares_a_table) == [True] * 2
+
+
 def wrong_states(rank):
     if rank:
         return True
@@ -219,6 +234,10 @@ def copies(rank):
         model = nn.Sequential(layers.ColumnParallelLinear(12, 24, group=group), nn.GELU(), layers.RowParallelLinear(24, 12, group=group))
         for other in (copy.deepcopy(model), torch.compile(model, backend="aot_eager")):
             assert torch.equal(other(x), model(x))
+        if group is not None:
+            with pytest.raises(TypeError, match="a layer with group= cannot be pickled; expected its whole_state_dict"):
+                pickle.dumps(model)
+    assert torch.equal(model(x), other(x))  # the group has outlived its copies
     model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
     assert torch.equal(pickle.loads(pickle.dumps(model))(x), model(x))
     return True

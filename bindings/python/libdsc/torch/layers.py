@@ -45,6 +45,11 @@ class _Ranks:
     def __deepcopy__(self, _: Any) -> _Ranks:
         return self
 
+    def __reduce__(self) -> Any:
+        if self.group is not None:
+            raise TypeError("a layer with group= cannot be pickled; expected its whole_state_dict(), or a layer without group=")
+        return _Ranks, (None,)
+
 
 class _Divided(nn.Module):  # type: ignore[misc]
     """A layer of torch of which each rank keeps a part."""
@@ -344,7 +349,8 @@ def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     """Has the gradients of a module's parameters summed over the ranks in each backward pass.
 
     For what each rank applies to its own part of a sequence with parameters that all ranks have, such as a LayerNorm
-    between layers with sequence_parallel.
+    between layers with sequence_parallel. It holds for the parameters that the module has now: a copy of the module has
+    others.
 
     Args:
         module: whose parameters.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import functools
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
@@ -48,8 +49,14 @@ def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
     return x
 
 
-def same_type(x: torch.Tensor, weight: torch.Tensor) -> None:
-    """Raises where torch would refuse a product, which is after an exchange."""
+def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> None:
+    """Raises where torch would refuse a linear layer, which is after an exchange."""
+    if tensor(weight, "weight", is_float=True).dim() != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
+    if bias is not None and tensor(bias, "bias", is_float=True).shape != weight.shape[:1]:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), as weight has {weight.shape[0]} rows")
+    if x.device != weight.device:
+        raise ValueError(f"x is on {x.device} and weight on {weight.device}; expected one device")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(f"x has element type {x.dtype} and weight {weight.dtype}; expected one type, or torch.autocast")
 
@@ -66,3 +73,14 @@ def expect_last(x: torch.Tensor, extent: int, why: str) -> None:
     """Raises unless the last dimension of x is so long."""
     if x.dim() < 1 or x.shape[-1] != extent:
         raise ValueError(f"x has shape {tuple(x.shape)}; expected {extent} elements in the last dimension, {why}")
+
+
+def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of an autograd.Function whose products are of the type that it says, also under autocast."""
+
+    @functools.wraps(function)
+    def run(ctx: Any, x: Any, *rest: Any) -> Any:
+        with torch.autocast(x.device.type, enabled=False):
+            return function(ctx, x, *rest)
+
+    return run

@@ -11,7 +11,7 @@ from libdsc._autograd import linear_step
 from libdsc._communicator import Communicator
 from libdsc._ring import Ring
 from libdsc._sequence_order import CausalWork, OrderName, causal_work, sequence_ranges
-from libdsc.torch._functional.arguments import group_of, tensor
+from libdsc.torch._functional.arguments import group_of, tensor, without_autocast
 from libdsc.torch._functional.exchanges import Parts
 
 # The rings of communicators that are open. Each serves all blocks up to its size.
@@ -125,6 +125,7 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
     """The steps of blocks are combined by the maximum and the sum of each row."""
 
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, q: Any, k: Any, v: Any, comm: Any, work: Any, parts: Any, scale: float) -> Any:
         kv = torch.stack([k.detach(), v.detach()])
         ctx.comm, ctx.work, ctx.parts, ctx.scale = comm, work, parts, scale
@@ -142,6 +143,7 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @without_autocast
     def backward(ctx: Any, gradient: Any) -> Any:
         q, kv, result, row = ctx.saved_tensors
         heads, wide = kv.shape[3], torch.empty(kv.shape, dtype=row.dtype, device=kv.device)

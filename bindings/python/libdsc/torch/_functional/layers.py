@@ -12,7 +12,7 @@ from libdsc._autograd import mapping_step, vocab_loss
 from libdsc._communicator import Communicator
 from libdsc._raw import TensorMapping
 from libdsc._tensor_map import split_range
-from libdsc.torch._functional.arguments import expect_last, group_of, same_type, sequence_dimension, tensor
+from libdsc.torch._functional.arguments import expect_last, expect_product, group_of, sequence_dimension, tensor
 
 Maybe = Optional[torch.Tensor]
 
@@ -44,7 +44,8 @@ def column_parallel_linear(
         [..., out_features / size], or [..., out_features] with gather_output.
     """
     expect_one_output(gather_output, sequence_parallel)
-    comm = _linear(x, weight, group)
+    comm = group_of(group, tensor(x, is_float=True).device)
+    expect_product(x, weight, bias)
     expect_last(x, weight.shape[1], f"as weight has shape {tuple(weight.shape)}")
     if sequence_parallel:
         whole = mapping_step(x, comm, TensorMapping.GATHER_REDUCE, sequence_dimension(sequence_dim, x))
@@ -82,7 +83,8 @@ def row_parallel_linear(
         [..., out_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
     """
     expect_parallel_input(input_is_parallel, sequence_parallel)
-    comm = _linear(x, weight, group)
+    comm = group_of(group, tensor(x, is_float=True).device)
+    expect_product(x, weight, bias)
     columns = weight.shape[1] if input_is_parallel else weight.shape[1] * comm.size
     expect_last(x, columns, f"as weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
     part = x if input_is_parallel else mapping_step(x, comm, TensorMapping.SCATTER, -1)
@@ -205,15 +207,6 @@ def expect_parallel_input(input_is_parallel: bool, sequence_parallel: bool) -> N
     """Raises for options of row_parallel_linear() that exclude each other."""
     if sequence_parallel and not input_is_parallel:
         raise ValueError("sequence_parallel is True and input_is_parallel False; expected this rank's features of the sequence")
-
-
-def _linear(x: torch.Tensor, weight: torch.Tensor, group: Any) -> Communicator:
-    """The communicator, once the tensors fit a linear layer."""
-    comm = group_of(group, tensor(x, is_float=True).device)
-    if tensor(weight, "weight", is_float=True).dim() != 2:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
-    same_type(x, weight)
-    return comm
 
 
 def _summed(x: torch.Tensor, comm: Communicator, sequence_parallel: bool, sequence_dim: int) -> torch.Tensor:
