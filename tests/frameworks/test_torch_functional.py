@@ -19,7 +19,7 @@ from libdsc.torch import communicator
 from libdsc.torch import functional as dscf
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HOSTS = [(2, None), (3, None), (4, None), (2, [0, 1]), (3, [0, 0, 1])]
+HOSTS = [(2, None), pytest.param(3, None, marks=pytest.mark.full), (4, None), (2, [0, 1]), (3, [0, 0, 1])]
 on_ranks = pytest.mark.parametrize(("n", "hosts"), HOSTS, ids=["2", "3", "4", "2 hosts", "3 on 2 hosts"])
 
 

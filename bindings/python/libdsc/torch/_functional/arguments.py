@@ -23,17 +23,14 @@ def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
             such a group; None: the default process group of that backend, or libdsc's world.
         device: whose memory is moved; None: that of the host.
     """
-    if isinstance(group, DeviceMesh):
-        found = communicator_for(None, group)
-        group = group.get_group(mesh_dim=0)
-    elif group is None or isinstance(group, (Communicator, dist.ProcessGroup, Backend)):
-        found = communicator_for(group, None)
-    else:
+    if group is not None and not isinstance(group, (Communicator, dist.ProcessGroup, Backend, DeviceMesh)):
         raise TypeError(f"group is a {type(group).__name__}; expected a communicator of libdsc, a process group, a DeviceMesh or None")
+    mesh, ranks = (group, None) if isinstance(group, DeviceMesh) else (None, group)
     is_host = device is None or device.type == "cpu"
-    if is_host or isinstance(group, Communicator) or (group is None and not has_default_group()):
-        return found
-    return communicator(group, device)
+    is_communicator = isinstance(ranks, Communicator) or (group is None and not has_default_group())
+    if is_host or is_communicator or (mesh is not None and mesh.ndim != 1):
+        return communicator_for(ranks, mesh)
+    return communicator(ranks if mesh is None else mesh.get_group(mesh_dim=0), device)
 
 
 def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
