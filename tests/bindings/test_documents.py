@@ -195,9 +195,10 @@ def names_here():
     return found
 
 
-def exported(package):
-    """What a package says that it exports, read from its source."""
-    source = pathlib.Path(dsc.__file__).parent / package / "__init__.py"
+def exported(*place):
+    """What a package or a module of it says that it exports, read from its source."""
+    path = pathlib.Path(dsc.__file__).parent.joinpath(*place)
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     (names,) = [
         ast.literal_eval(node.value)
         for node in ast.parse(source.read_text()).body
@@ -211,8 +212,8 @@ def is_there(name):
         headers = (ROOT / "capi" / "include" / "dsc").glob("*.h")
         return any(re.search(rf"\b{name}\(", header.read_text()) for header in headers)
     if name.startswith(WITH_A_FRAMEWORK):
-        _, package, member = name.split(".")
-        return member in exported(package)
+        _, *place, member = name.split(".")
+        return member in exported(*place)
     if name.endswith("="):
         return any(name[:-1] in inspect.signature(taker).parameters for taker in TAKES_OPTIONS)
     owner, _, rest = name.partition(".")
@@ -227,4 +228,5 @@ def test_names_for_newcomers():
     names = names_here()
     assert len(names) > 300
     assert [(line, name) for line, name in names if not is_there(name)] == []
+    assert is_there("libdsc.torch.layers.sum_gradients") and not is_there("libdsc.torch.layers.all_reduce")
     assert not is_there("comm.allreduce") and not is_there("dsc_allreduce") and not is_there("bucket_cap_mb=")

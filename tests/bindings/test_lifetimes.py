@@ -1,8 +1,10 @@
 """Arrays of the program that a reducer writes, and arrays over its memory that the program keeps."""
 
 import array
+import copy
 import ctypes
 import gc
+import pickle
 import threading
 import weakref
 
@@ -277,6 +279,20 @@ def memory_is_retained(world):
     assert retain(address_of(own), None) == dsc.Result.ERR_INVALID_ARG
 
 
+def copies_are_refused(world):
+    """A copy of a handle would be destroyed once more."""
+    x = ones()
+    schedule = dsc.PipeSchedule("1f1b", 2, micro_batches=4)
+    objects = [world, dsc.BucketReducer(world, [ones()]), dsc.Sharded(world, [ones()]), schedule, world.all_reduce(x, async_op=True)]
+    for each in objects:
+        for make in (copy.copy, copy.deepcopy, pickle.dumps, lambda x: copy.deepcopy({"inside": [x]})):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                make(each)
+        gc.collect()
+    objects[-1].wait()
+    assert (x == world.size).all()
+
+
 test_finish_once_too_often = everywhere(finish_once_too_often)
 test_sums_survive_a_finish_too_many = everywhere(sums_survive_a_finish_too_many)
 test_an_iteration_without_its_results = everywhere(without_its_results)
@@ -287,3 +303,4 @@ test_arrays_that_move = everywhere(arrays_that_move)
 test_hooks_keep_their_arrays = everywhere(hooks_keep_their_arrays)
 test_memory_of_the_library_is_not_freed = everywhere(memory_of_the_library_is_not_freed)
 test_memory_is_retained = everywhere(memory_is_retained)
+test_copies_are_refused = everywhere(copies_are_refused)

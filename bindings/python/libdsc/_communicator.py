@@ -17,7 +17,7 @@ from libdsc._arguments import optional_string, seconds_of
 from libdsc._calls import op_name
 from libdsc._expert_parallel import Experts
 from libdsc._foreign import meant_member
-from libdsc._library import check, give_settings, last_message, lib, list_of, text_of
+from libdsc._library import OnlyOne, check, give_settings, last_message, lib, list_of, text_of
 from libdsc._raw import MemoryKind
 from libdsc._memory import array_over, numpy_module
 from libdsc._pipe import PipeSchedule
@@ -545,7 +545,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         except Exception:  # at interpreter shutdown, or when __init__ failed
             pass
 
-class SharedMemory:
+class SharedMemory(OnlyOne):
     """Owns memory of dsc_mem_alloc(), or one dsc_mem_retain()."""
 
     __slots__ = ("_address", "__weakref__")

@@ -12,7 +12,7 @@ from libdsc._arguments import SIZE, boolean, integer
 from libdsc._buffers import Buffer, expect
 from libdsc._calls import Calls
 from libdsc._cross_entropy import Losses
-from libdsc._library import check, lib
+from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import numpy_module
 from libdsc._raw import Dtype, MoeDrop, MoePayload, Result
 from libdsc._streams import place_of
@@ -37,7 +37,7 @@ class _OnPlan:
         return int(self._function(self._plan, *arguments))
 
 
-class MoePlan:
+class MoePlan(OnlyOne):
     """Says which token goes to which rank for its experts, for one layer and step. Made by Communicator.moe_plan().
 
         plan = comm.moe_plan(expert_ids, experts=64)

@@ -8,14 +8,14 @@ from typing import Any, Optional, Sequence, Union
 
 from libdsc import _interrupt, _raw, errors
 from libdsc._arguments import boolean
-from libdsc._library import check, last_message, lib
+from libdsc._library import OnlyOne, check, last_message, lib
 from libdsc._reducer import BucketReducer
 from libdsc._tensors import Tensors
 from libdsc._tracebacks import shown
 from libdsc._trees import flatten
 
 
-class Join:
+class Join(OnlyOne):
     """Lets ranks run different numbers of iterations: those that have run out take part with zeros until all have.
 
         with dsc.Join(reducer, params=params):

@@ -120,3 +120,12 @@ def give_settings(options: Any, named: dict[str, Optional[bytes]]) -> None:
     pairs = ((name.replace("_", ".", 1).encode(), value) for name, value in named.items())
     given = [_raw.Setting(name, value) for name, value in pairs if value is not None]
     options.settings, options.n_settings = (_raw.Setting * len(given))(*given), len(given)
+
+
+class OnlyOne:
+    """An object of the library in this process: a copy would end it a second time."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; expected that it is used where it was made")

@@ -2,19 +2,17 @@
 differentiate them.
 
 libdsc.megatron has these names. An array gives an array, by the forward step; a tensor of torch gives a tensor, whose
-gradient takes the backward step. torch is never imported here: a program that has a tensor has imported it.
+gradient takes the backward step. Arrays never import torch: a program that has a tensor has imported it.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any, Optional, Sequence
 
 from libdsc._communicator import Communicator
 
 _FIRST, _LAST = 0, -1
-_REVERSE = {"forward": "backward", "backward": "forward"}
 _Sizes = Optional[Sequence[int]]
 
 
@@ -130,7 +128,7 @@ def vocab_parallel_cross_entropy(
     """
     group = _group(tp_group)
     if _is_tensor(vocab_parallel_logits):
-        return _torch_loss().apply(vocab_parallel_logits, target.contiguous(), label_smoothing, group)
+        return _autograd().vocab_loss(vocab_parallel_logits, target, group, label_smoothing=label_smoothing)
     return group.vocab_cross_entropy(vocab_parallel_logits, target, label_smoothing=label_smoothing)[0]
 
 
@@ -152,50 +150,12 @@ def _mapped(
     """The forward step, of an array or of a tensor that torch may differentiate."""
     group = _group(group)
     if _is_tensor(x):
-        return _torch_step().apply(x, "forward", group, mapping, dim, parts, other_parts)
+        return _autograd().mapping_step(x, group, mapping, dim, parts, other_parts)
     return group.tensor_map(x, mapping, dim, parts=parts, other_parts=other_parts)
 
 
-@functools.lru_cache(maxsize=None)
-def _torch_step() -> Any:
-    """The class of steps that torch differentiates; made at its first use, when torch is there."""
-    torch: Any = sys.modules["torch"]
+def _autograd() -> Any:
+    """The module that differentiates by torch, which a program with a tensor has imported."""
+    from libdsc import _autograd as found
 
-    class MappingStep(torch.autograd.Function):  # type: ignore[misc]
-        """One step of a mapping. Its gradient is the step in the other direction, which therefore has a gradient too."""
-
-        @staticmethod
-        def forward(ctx: Any, x: Any, direction: Any, group: Communicator, *how: Any) -> Any:
-            ctx.others = (_REVERSE[direction], group, *how)
-            mapping, dim, parts, other_parts = how
-            given = x.detach().contiguous()  # the library takes neither tensors with a gradient nor gaps
-            made = group.tensor_map(given, mapping, dim, direction=direction, parts=parts, other_parts=other_parts)
-            return x.view_as(x) if made is given else made
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return (MappingStep.apply(gradient, *ctx.others), *[None] * len(ctx.others))
-
-    return MappingStep
-
-
-@functools.lru_cache(maxsize=None)
-def _torch_loss() -> Any:
-    """The class of losses that torch differentiates."""
-    torch: Any = sys.modules["torch"]
-
-    class VocabParallelLoss(torch.autograd.Function):  # type: ignore[misc]
-        """The gradients are computed again from the logits, which must not change before."""
-
-        @staticmethod
-        def forward(ctx: Any, logits: Any, target: Any, label_smoothing: float, group: Communicator) -> Any:
-            ctx.logits = logits.detach().contiguous()
-            loss, ctx.entropy = group.vocab_cross_entropy(ctx.logits, target, label_smoothing=label_smoothing)
-            return torch.from_numpy(loss)
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[misc]
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return ctx.entropy.backward(gradient.contiguous(), out=torch.empty_like(ctx.logits)), None, None, None
-
-    return VocabParallelLoss
+    return found

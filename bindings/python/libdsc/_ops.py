@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from libdsc import _dtypes, _raw
 from libdsc._arguments import SIZE, integer, real
-from libdsc._library import check, lib
+from libdsc._library import OnlyOne, check, lib
 from libdsc._memory import array_over, numpy_module
 
 Self = TypeVar("Self", bound="ReduceOp")
@@ -20,7 +20,7 @@ user_ops_made = False  # until then no call needs to look for one
 BUILT_IN = {op.name.lower(): int(op) for op in _raw.Op}
 
 
-class ReduceOp:
+class ReduceOp(OnlyOne):
     """An operation made by premul() or user_op(), for the op argument of reductions.
 
     The built-in ones are here too, under PyTorch's names: ``ReduceOp.SUM`` is ``Op.SUM``, which is "sum".

@@ -11,7 +11,7 @@ from typing import Any, Iterable, NoReturn, Optional, Sequence
 from libdsc import _buffers, _dtypes, _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, SIZE, Seconds, boolean, expect_communicator, integer, integers, milliseconds
 from libdsc._buffers import DeviceMemory
-from libdsc._library import check, last_message, lib
+from libdsc._library import OnlyOne, check, last_message, lib
 from libdsc._carried import Carried
 from libdsc._communicator import Communicator
 from libdsc._iteration import Iteration
@@ -25,7 +25,7 @@ from libdsc._streams import of_call, place_of
 from libdsc._types import AverageLike, RebuildLike
 from libdsc._write_mark import STALE, WriteMark
 
-class _Handle:
+class _Handle(OnlyOne):
     """Owns the library's reducer; the views hold it too, so their memory outlives close()."""
 
     __slots__ = ("value", "__weakref__")

@@ -14,7 +14,7 @@ from libdsc._arguments import expect_communicator, real, string
 from libdsc._communicator import Communicator, OpStats, read_stats
 from libdsc._hooks import Hook, HookEntry, save
 from libdsc._iteration import Iteration, in_place
-from libdsc._library import check, lib, list_of, text_of
+from libdsc._library import OnlyOne, check, lib, list_of, text_of
 from libdsc._memory import array_over, numpy_module
 from libdsc._tensors import Tensors
 from libdsc._tracebacks import shown
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from libdsc._write_mark import WriteMark
 
 
-class ReducerFeatures:
+class ReducerFeatures(OnlyOne):
     """The part of BucketReducer that is not about marking gradients."""
 
     __slots__ = (

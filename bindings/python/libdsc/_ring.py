@@ -11,7 +11,7 @@ from libdsc import _buffers, _dtypes, _interrupt, _raw
 from libdsc._arguments import Seconds, dimension, expect_communicator, integer, milliseconds, sizes_of_ranks
 from libdsc._buffers import Buffer
 from libdsc._calls import Calls
-from libdsc._library import last_message, lib
+from libdsc._library import OnlyOne, last_message, lib
 from libdsc._memory import DeviceArray, array_over
 from libdsc._streams import place_of
 from libdsc._tensor_map import c_sizes
@@ -22,7 +22,7 @@ from libdsc._work import IN_PROGRESS
 MOST_BYTES = 2**60 - 1  # so that the address space holds the ring's memory, which is several times a block
 
 
-class _Handle:
+class _Handle(OnlyOne):
     """The ring of C. Arrays over its memory keep it, and it keeps the arrays of a pass."""
 
     __slots__ = ("value", "kept", "__weakref__")
@@ -38,7 +38,7 @@ class _Handle:
             pass
 
 
-class Ring:
+class Ring(OnlyOne):
     """Passes the blocks of all ranks around, one step at a time, while the caller computes with the one that it has.
 
         ring = dsc.Ring(world, keys_and_values.nbytes)

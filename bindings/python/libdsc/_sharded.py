@@ -14,7 +14,7 @@ from libdsc import _buffers, _dtypes, _interrupt, _raw, _sharded_checkpoint
 from libdsc._arguments import INT32, INT64_MOST, SIZE, boolean, expect_communicator, integer, real
 from libdsc._buffers import DeviceMemory
 from libdsc._communicator import Communicator, OpStats, read_stats
-from libdsc._library import check, last_message, lib, list_of
+from libdsc._library import OnlyOne, check, last_message, lib, list_of
 from libdsc._memory import DeviceArray, array_over
 from libdsc._shard_plan import ShardRules
 from libdsc._streams import of_call, place_of
@@ -72,7 +72,7 @@ class ShardedMemory:
     peak_grad_bytes: int
 
 
-class _Handle:
+class _Handle(OnlyOne):
     """Owns the library's object; the views hold it too, so their memory outlives close()."""
 
     __slots__ = ("value", "__weakref__")
@@ -87,7 +87,7 @@ class _Handle:
             pass
 
 
-class Sharded:
+class Sharded(OnlyOne):
     """Shards gradients, optimizer state and, in stage 3, parameters over all ranks (ZeRO 1 to 3, FSDP). Collective.
 
         sharded = dsc.Sharded(world, params, stage=3, units=[0, 2, 4])

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Sequence, TypeVar, Union
 
 from libdsc import _interrupt, _raw, errors
 from libdsc._arguments import INT64_MOST, Seconds, integer, milliseconds, optional_string, seconds_of, string
-from libdsc._library import check, lib, list_of
+from libdsc._library import OnlyOne, check, lib, list_of
 
 Self = TypeVar("Self", bound="Store")
 Value = Union[bytes, bytearray, memoryview, str]
@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_MS = 300_000
 SLICE_MS = 200  # of a wait on the main thread, where Ctrl-C has to come through
 
 
-class Store:
+class Store(OnlyOne):
     """A store: keys are strings of 1 to 1,024 bytes, values up to 1 MiB of bytes; a str is encoded as UTF-8.
 
     Any thread may call anything, also while another one waits. close() gives the store up, as do the end of a with

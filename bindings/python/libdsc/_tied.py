@@ -9,7 +9,7 @@ from typing import Any, Mapping, NoReturn, Optional, Sequence
 from libdsc import _interrupt, _raw
 from libdsc._arguments import INT32, SIZE, integer, integers, string
 from libdsc._communicator import Communicator
-from libdsc._library import check, last_message, lib
+from libdsc._library import OnlyOne, check, last_message, lib
 from libdsc._tensors import Tensors, wait_for_data
 from libdsc._streams import place_of
 
@@ -31,7 +31,7 @@ def tied_stages(boundaries: Sequence[int], layers: Mapping[str, Sequence[int]]) 
     return {entries[firsts[k]][0]: list(stages[starts[k] : starts[k + 1]]) for k in range(n_keys.value)}
 
 
-class TiedLayers:
+class TiedLayers(OnlyOne):
     """Keeps weights equal that several stages of a pipeline hold: copies them once, and sums their gradients. Collective.
 
         tied = dsc.TiedLayers(pipe, dsc.tied_stages(partition, {"embed": [0, 25]}), {"embed": embedding})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Optional, Union
 
 from libdsc import _callbacks, _interrupt, _raw, errors
 from libdsc._arguments import Seconds, wait_seconds
-from libdsc._library import check, last_message, lib
+from libdsc._library import OnlyOne, check, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 from libdsc._tracebacks import shown
 
@@ -38,7 +38,7 @@ _dropped: deque[tuple[int, AtEnd]] = deque()
 _completing = threading.RLock()  # what it frees may end in a Work of the caller's that is completed in turn
 
 
-class Work:
+class Work(OnlyOne):
     """One operation that runs beside the program; it keeps its arrays alive until it has completed.
 
     Wait for it with wait(), or with ``await`` in an asyncio program, or ask test() until it is True and then call

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import types
-from typing import Iterator
+from typing import Any, Callable, Iterator, Union
 
 
-def keep_out(*classes: type) -> None:
-    """Has torch.compile run all methods of classes, and all that they call, as they are.
+def keep_out(*what: Union[type, Callable[..., Any]]) -> None:
+    """Has torch.compile run functions and all methods of classes, and all that they call, as they are.
 
     torch.compiler.disable() would do so too, but makes each call slower, and imports the compiler.
     """
@@ -16,14 +16,14 @@ def keep_out(*classes: type) -> None:
     except ImportError:  # a torch that has it elsewhere
         return
     skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-    for function in _functions_of(classes):
+    for function in _functions_of(what):
         function._torchdynamo_disable = True  # type: ignore[attr-defined]
         set_code_exec_strategy(function.__code__, skip)
 
 
-def _functions_of(classes: tuple[type, ...]) -> Iterator[types.FunctionType]:
-    for kind in classes:
-        for member in vars(kind).values():
+def _functions_of(what: tuple[Any, ...]) -> Iterator[types.FunctionType]:
+    for each in what:
+        for member in vars(each).values() if isinstance(each, type) else [each]:
             function = member.fget if isinstance(member, property) else member
             if isinstance(function, types.FunctionType):
                 yield function

@@ -1,0 +1,1 @@
+"""What libdsc.torch.functional is made of."""

@@ -1,0 +1,226 @@
+"""Attention over a sequence that the ranks divide."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Iterator, Optional
+
+import torch
+
+from libdsc._autograd import linear_step
+from libdsc._communicator import Communicator
+from libdsc._ring import Ring
+from libdsc._sequence_order import CausalWork, OrderName, causal_work, sequence_ranges
+from libdsc.torch._functional.arguments import group_of, tensor, without_autocast
+from libdsc.torch._functional.exchanges import Parts
+
+# The rings of communicators that are open. Each serves all blocks up to its size.
+_rings: dict[Communicator, Ring] = {}
+
+
+def sequence_to_heads(
+    x: torch.Tensor, group: Any = None, *, sequence_parts: Parts = None, head_parts: Parts = None
+) -> torch.Tensor:
+    """Exchanges this rank's tokens with all heads for all tokens with this rank's heads. Collective.
+
+    From [batch, sequence / size, heads, head_dim] to [batch, sequence, heads / size, head_dim], for queries, keys and values
+    before an attention (DeepSpeed-Ulysses). The gradient goes the other way.
+
+    Args:
+        x: a tensor of four dimensions.
+        group: the ranks, see libdsc.torch.functional.
+        sequence_parts: tokens of each rank, if they differ; equal on all ranks.
+        head_parts: heads of each rank, if they differ; 0 for ranks without any.
+    """
+    return _turned(x, group, ("forward", "backward"), sequence_parts, head_parts)
+
+
+def heads_to_sequence(
+    x: torch.Tensor, group: Any = None, *, sequence_parts: Parts = None, head_parts: Parts = None
+) -> torch.Tensor:
+    """Exchanges all tokens with this rank's heads for this rank's tokens with all heads. Collective.
+
+    The reverse of sequence_to_heads(), for the output of an attention.
+
+    Args:
+        x: a tensor of four dimensions.
+        group: the ranks, see libdsc.torch.functional.
+        sequence_parts: tokens of each rank, if they differ; equal on all ranks.
+        head_parts: heads of each rank, if they differ; 0 for ranks without any.
+    """
+    return _turned(x, group, ("backward", "forward"), sequence_parts, head_parts)
+
+
+def _turned(x: torch.Tensor, group: Any, directions: tuple[str, str], sequence_parts: Parts, head_parts: Parts) -> torch.Tensor:
+    comm: Any = group_of(group, tensor(x).device)
+    step = partial(comm.sequence_to_heads, sequence_parts=sequence_parts, head_parts=head_parts)
+    there, back = (partial(step, direction=direction) for direction in directions)
+    if comm.size > 1:
+        return linear_step(x, there, back)
+    there(x.detach().contiguous())  # checks the arguments
+    return x
+
+
+def ring_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    group: Any = None,
+    *,
+    is_causal: bool = False,
+    order: OrderName = "zigzag",
+    tokens: Optional[int] = None,
+    scale: Optional[float] = None,
+) -> torch.Tensor:
+    """Attention of this rank's queries to the keys and values of all ranks, which pass by block by block. Collective.
+
+    In the backward pass keys and values pass by again, with their gradients. Of scores, only those of one block with
+    another are in memory at a time. Sums are taken in float32, or float64 for float64. Gradients have no gradients.
+
+    Args:
+        q: this rank's queries, [batch, tokens of this rank, heads, head_dim].
+        k, v: its keys and values, likewise. They may have fewer heads, of which each serves as many heads of q, in order.
+        group: the ranks, see libdsc.torch.functional.
+        is_causal: each token sees itself and those before it.
+        order: which tokens a rank has, as of libdsc.take_tokens(); only matters with is_causal. "zigzag" gives all
+            ranks equal work.
+        tokens: of the whole sequence; None: each rank has as many as this one.
+        scale: of the scores; None: head_dim ** -0.5.
+    """
+    comm = group_of(group, tensor(q, "q", is_float=True).device)
+    _expect_attention(q, tensor(k, "k"), tensor(v, "v"))
+    count = q.shape[1] * comm.size if tokens is None else tokens
+    parts = [sum(map(len, sequence_ranges(count, comm.size, r, order))) for r in range(comm.size)]
+    if q.shape[1] != parts[comm.rank]:
+        raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, which rank {comm.rank} has of {count}")
+    work = _work(comm, count, parts, order if is_causal else None)
+    out: torch.Tensor = _RingAttention.apply(q, k, v, comm, work, parts, q.shape[-1] ** -0.5 if scale is None else scale)
+    return out
+
+
+def _expect_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    shapes = f"q, k and v have shapes {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
+    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape:
+        raise ValueError(f"{shapes}; expected [batch, tokens, heads, head_dim], equal for k and v")
+    if q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3] or not k.shape[2] or q.shape[2] % k.shape[2]:
+        raise ValueError(f"{shapes}; expected equal sizes, but k and v may have fewer heads, a divisor of those of q")
+    if not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k and v have element types {q.dtype}, {k.dtype} and {v.dtype}; expected one type")
+
+
+def _work(comm: Communicator, count: int, parts: list[int], causal_order: Optional[OrderName]) -> list[Optional[CausalWork]]:
+    """What this rank has to do with the block of each rank; None: nothing."""
+    if causal_order is None:
+        found: list[Optional[CausalWork]] = [CausalWork(slice(0, parts[comm.rank]), slice(0, part), False) for part in parts]
+    else:
+        found = [causal_work(count, comm.size, comm.rank, source, causal_order) for source in range(comm.size)]
+    return [work if work is not None and _length(work.queries) and _length(work.keys) else None for work in found]
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
+    """The steps of blocks are combined by the maximum and the sum of each row."""
+
+    @staticmethod
+    @without_autocast
+    def forward(ctx: Any, q: Any, k: Any, v: Any, comm: Any, work: Any, parts: Any, scale: float) -> Any:
+        kv = torch.stack([k.detach(), v.detach()])
+        ctx.comm, ctx.work, ctx.parts, ctx.scale = comm, work, parts, scale
+        queries = _grouped(_wide(q.detach()), k.shape[2]) * scale
+        top = queries.new_full(queries.shape[:-1], -torch.inf)
+        total, out = torch.zeros_like(top), torch.zeros_like(queries)
+        for source, block in _blocks(comm, kv, None, parts):
+            if work[source] is not None:
+                keys, values = map(_heads_first, _wide(block))
+                _attend(queries, keys, values, work[source], top, total, out)
+        out /= total.unsqueeze(-1)
+        result = _flat(out).to(q.dtype)
+        ctx.save_for_backward(q, kv, result, top + total.log())
+        return result
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @without_autocast
+    def backward(ctx: Any, gradient: Any) -> Any:
+        q, kv, result, row = ctx.saved_tensors
+        heads, wide = kv.shape[3], torch.empty(kv.shape, dtype=row.dtype, device=kv.device)
+        queries, upstream = _grouped(_wide(q), heads) * ctx.scale, _grouped(_wide(gradient), heads)
+        inner = (upstream * _grouped(_wide(result), heads)).sum(-1)
+        grad_q = torch.zeros_like(queries)
+        for source, block, (grad_k, grad_v) in _blocks(ctx.comm, kv, wide, ctx.parts):
+            work = ctx.work[source]
+            if work is not None:
+                keys, values = map(_heads_first, _wide(block))
+                at = work.queries
+                p = (_scores(queries, keys, work) - row[..., at].unsqueeze(-1)).exp()
+                slope = p * (_times(upstream[..., at, :], values[..., work.keys, :].mT) - inner[..., at].unsqueeze(-1))
+                grad_q[..., at, :] += _times(slope, keys[..., work.keys, :]) * ctx.scale
+                _heads_first(grad_k)[..., work.keys, :] += _over_groups(slope, queries[..., at, :])
+                _heads_first(grad_v)[..., work.keys, :] += _over_groups(p, upstream[..., at, :])
+        grad_k, grad_v = wide.to(kv.dtype)
+        return _flat(grad_q).to(q.dtype), grad_k, grad_v, None, None, None, None
+
+
+def _blocks(comm: Any, kv: torch.Tensor, grad: Optional[torch.Tensor], parts: Any) -> Iterator[Any]:
+    """A pass of the communicator's ring, which is made anew where blocks are longer than before."""
+    for closed in [known for known in _rings if not known._handle]:
+        del _rings[closed]
+    longest = max(1, kv.shape[0] * kv.shape[1] * max(parts) * kv.shape[3] * kv.shape[4])
+    needed = (longest * kv.element_size(), longest * (8 if kv.dtype == torch.float64 else 4))
+    ring = _rings.get(comm)
+    if ring is None or any(has < needs for has, needs in zip(ring._sizes, needed)):
+        ring = _rings[comm] = Ring(comm, *needed)
+    try:
+        yield from ring(kv, parts, 2) if grad is None else ring.backward(kv, grad, parts, 2)
+    except BaseException:
+        _rings.pop(comm, None)  # a failure may have ended it
+        raise
+
+
+def _attend(queries: Any, keys: Any, values: Any, work: CausalWork, top: Any, total: Any, out: Any) -> None:
+    """Adds what one block gives to the sums so far, which are of exp(score - top)."""
+    at = work.queries
+    scores = _scores(queries, keys, work)
+    highest = torch.maximum(top[..., at], scores.amax(-1))
+    p, old = (scores - highest.unsqueeze(-1)).exp(), (top[..., at] - highest).exp()
+    total[..., at] = total[..., at] * old + p.sum(-1)
+    out[..., at, :] = out[..., at, :] * old.unsqueeze(-1) + _times(p, values[..., work.keys, :])
+    top[..., at] = highest
+
+
+def _scores(queries: Any, keys: Any, work: CausalWork) -> Any:
+    scores = _times(queries[..., work.queries, :], keys[..., work.keys, :].mT)
+    if not work.is_diagonal:
+        return scores
+    return scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1), -torch.inf)
+
+
+def _wide(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _heads_first(x: torch.Tensor) -> torch.Tensor:
+    """[batch, tokens, heads, head_dim] as [batch, heads, tokens, head_dim], over the same memory."""
+    return x.transpose(1, 2)
+
+
+def _grouped(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Queries by the heads of keys that serve them: [batch, heads, queries of a key, tokens, head_dim]."""
+    return _heads_first(x).unflatten(1, (heads, -1))
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    return _heads_first(x.flatten(1, 2)).contiguous()
+
+
+def _times(per_query: torch.Tensor, per_key: torch.Tensor) -> torch.Tensor:
+    """A product of what queries have with what their keys have, which lacks the dimension of queries of a key."""
+    return per_query @ per_key.unsqueeze(2)
+
+
+def _over_groups(per_score: torch.Tensor, per_query: torch.Tensor) -> torch.Tensor:
+    """What all queries of a key add to it."""
+    return (per_score.mT @ per_query).sum(2)

@@ -1,0 +1,183 @@
+"""Collectives with gradients."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Optional, Sequence
+
+import torch
+
+from libdsc import _dtypes
+from libdsc._arguments import member
+from libdsc._autograd import linear_step, mapping_step
+from libdsc._communicator import Communicator
+from libdsc._raw import Op, TensorMapping
+from libdsc._tensor_map import named
+from libdsc.torch._functional.arguments import group_of, tensor
+
+Parts = Optional[Sequence[int]]
+
+
+def tensor_map(
+    x: torch.Tensor, mapping: Any, dim: int = -1, group: Any = None, *, parts: Parts = None, other_parts: Parts = None
+) -> torch.Tensor:
+    """Takes the forward step of a mapping of tensor parallelism; gradients take its backward step. Collective.
+
+    Args:
+        x: the whole or this rank's part, as Communicator.tensor_map() says.
+        mapping: "copy", "reduce", "scatter", "gather", "gather_reduce", "reduce_scatter", "all_to_all",
+            "sequence_to_hidden" or "hidden_to_sequence".
+        dim: the dimension that the ranks divide.
+        group: the ranks, see libdsc.torch.functional.
+        parts: the size of each rank's part along dim, if they differ; equal on all ranks. For "all_to_all": what this
+            rank sends to each rank.
+        other_parts: of the sequence, for the last two mappings with parts; for "all_to_all" what this rank receives
+            from each rank.
+    """
+    kind = named("mapping", TensorMapping, mapping)
+    return mapping_step(tensor(x), group_of(group, x.device), kind, dim, parts, other_parts)
+
+
+def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Tensor:
+    """Returns x combined over all ranks, in a new tensor. Collective.
+
+    The gradient of "sum" and "avg" is the same reduction of the gradients. Other operations have none. Where all ranks
+    compute one loss from the sum, its gradient is that of tensor_map(x, "reduce").
+
+    Args:
+        x: a tensor of equal shape on all ranks.
+        op: "sum", "avg", "prod", "max", "min", "band", "bor" or "bxor".
+        group: the ranks, see libdsc.torch.functional.
+    """
+    comm, code = group_of(group, tensor(x).device), Op(_dtypes.op_code(op))
+    if code in (Op.SUM, Op.AVG):
+        reduced = partial(_reduced, comm=comm, op=code)
+        return linear_step(x, reduced, reduced)
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"op is {op!r}, which has no gradient, and x requires one; expected 'sum', 'avg' or x.detach()")
+    return _reduced(x.detach(), comm, code)
+
+
+def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor:
+    """Returns the root's x, in a new tensor. Collective.
+
+    The gradient is the sum over all ranks on the root, and zero on the others.
+
+    Args:
+        x: a tensor of equal shape on all ranks; its elements are used on the root only.
+        root: whose x it is, as the group counts.
+        group: the ranks, see libdsc.torch.functional.
+    """
+    comm = group_of(group, tensor(x).device)
+    at = member("root", root, comm.size)
+    return linear_step(x, partial(_from_root, comm=comm, root=at), partial(_to_root, comm=comm, root=at))
+
+
+def all_gather(x: torch.Tensor, dim: int = 0, group: Any = None, *, parts: Parts = None) -> torch.Tensor:
+    """Returns the tensors of all ranks, one after another along a dimension. Collective.
+
+    The gradient is the sum over all ranks of this rank's part (reduce-scatter). Where all ranks have the same gradient,
+    tensor_map(x, "gather", dim) takes its own part of it.
+
+    Args:
+        x: a tensor, of equal shape on all ranks except along dim with parts.
+        dim: along which they are joined.
+        group: the ranks, see libdsc.torch.functional.
+        parts: the size of each rank's x along dim, if they differ; equal on all ranks.
+    """
+    return tensor_map(x, TensorMapping.GATHER_REDUCE, dim, group, parts=parts)
+
+
+def reduce_scatter(
+    x: torch.Tensor, op: Any = "sum", dim: int = 0, group: Any = None, *, parts: Parts = None
+) -> torch.Tensor:
+    """Returns this rank's part of the sum over all ranks, divided along a dimension. Collective.
+
+    The gradient is the all-gather of the parts' gradients.
+
+    Args:
+        x: a tensor of equal shape on all ranks.
+        op: "sum" or "avg".
+        dim: which is divided; a multiple of the number of ranks without parts.
+        group: the ranks, see libdsc.torch.functional.
+        parts: the size of each rank's part, if they differ; equal on all ranks.
+    """
+    code = Op(_dtypes.op_code(op))
+    if code not in (Op.SUM, Op.AVG):
+        raise ValueError(f"op is {op!r}; expected 'sum' or 'avg'")
+    comm = group_of(group, tensor(x, is_float=code == Op.AVG).device)
+    total = mapping_step(x, comm, TensorMapping.REDUCE_SCATTER, dim, parts)
+    return total / comm.size if code == Op.AVG else total
+
+
+def all_to_all(
+    x: torch.Tensor, dim: int = 0, group: Any = None, *, send_parts: Parts = None, recv_parts: Parts = None
+) -> torch.Tensor:
+    """Gives part r of x along a dimension to rank r, and returns what the ranks gave to this one. Collective.
+
+    The gradient is the exchange in the other direction.
+
+    Args:
+        x: a tensor, of equal shape on all ranks except along dim with parts.
+        dim: which is divided; a multiple of the number of ranks without parts.
+        group: the ranks, see libdsc.torch.functional.
+        send_parts: what this rank sends to each rank, if sizes differ.
+        recv_parts: what this rank receives from each rank, given together with send_parts.
+    """
+    if (send_parts is None) != (recv_parts is None):
+        raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both or none of them")
+    return tensor_map(x, TensorMapping.ALL_TO_ALL, dim, group, parts=send_parts, other_parts=recv_parts)
+
+
+def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group: Any = None) -> torch.Tensor:
+    """Sends x to one rank and returns what another one sent, of equal shape and type.
+
+    Both happen at once: all ranks of a ring may call it. Gradients go the other way.
+
+    Args:
+        x: a tensor.
+        dest: the rank that gets it, as the group counts; None: nobody.
+        source: the rank whose tensor is returned; None: nobody, and the result is zeros.
+        group: the ranks, see libdsc.torch.functional.
+    """
+    comm = group_of(group, tensor(x).device)
+    to, come = _peer("dest", dest, comm), _peer("source", source, comm)
+    exchange, adjoint = partial(_swapped, comm=comm, dest=to, source=come), partial(_swapped, comm=comm, dest=come, source=to)
+    return linear_step(x, exchange, adjoint)
+
+
+def _peer(name: str, rank: Optional[int], comm: Communicator) -> Optional[int]:
+    if rank is None:
+        return None
+    found = member(name, rank, comm.size)
+    if found == comm.rank:
+        raise ValueError(f"{name} is {found}, this rank itself; expected another one")
+    return found
+
+
+def _reduced(x: torch.Tensor, comm: Communicator, op: Op) -> torch.Tensor:
+    total = x.clone(memory_format=torch.contiguous_format)
+    comm.all_reduce(total, op)
+    return total
+
+
+def _from_root(x: torch.Tensor, comm: Communicator, root: int) -> torch.Tensor:
+    given = x.clone(memory_format=torch.contiguous_format)
+    comm.broadcast(given, root)
+    return given
+
+
+def _to_root(x: torch.Tensor, comm: Communicator, root: int) -> torch.Tensor:
+    total = x.clone(memory_format=torch.contiguous_format)
+    comm.reduce(total, root)
+    return total if comm.rank == root else torch.zeros_like(total)
+
+
+def _swapped(x: torch.Tensor, comm: Communicator, dest: Optional[int], source: Optional[int]) -> torch.Tensor:
+    came = torch.zeros_like(x)
+    with comm.batch():
+        if dest is not None:
+            comm.send(x, dest)
+        if source is not None:
+            comm.recv(came, source)
+    return came

@@ -1,0 +1,96 @@
+"""The exchange of tokens of a mixture of experts that the ranks divide."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Optional
+
+import torch
+
+from libdsc._autograd import linear_step
+from libdsc._expert_parallel import DropName, MoePlan, PayloadName
+from libdsc.torch._functional.arguments import group_of, tensor
+
+
+def moe_plan(
+    expert_ids: torch.Tensor,
+    experts: int,
+    group: Any = None,
+    *,
+    capacity: Optional[int] = None,
+    drop: DropName = "latest",
+    padded: bool = False,
+    weights: Optional[torch.Tensor] = None,
+) -> MoePlan:
+    """Returns a plan for moe_dispatch() and moe_combine(), from the experts that the router chose. Collective.
+
+    Args:
+        expert_ids: [..., top_k], numbers from 0 to experts - 1; -1 for a slot that goes nowhere.
+        experts: of all ranks together; rank r holds those of libdsc.split_range(experts, size, r).
+        group: the ranks, see libdsc.torch.functional.
+        capacity, drop, padded: as of Communicator.moe_plan().
+        weights: router weights, [..., top_k]; needed to drop the lightest rows.
+    """
+    if tensor(expert_ids, "expert_ids").is_floating_point():
+        raise TypeError(f"expert_ids has element type {expert_ids.dtype}; expected whole numbers, such as torch.int64")
+    comm = group_of(group, expert_ids.device)
+    ids = expert_ids.detach().to("cpu", torch.int32).contiguous()
+    factors = None if weights is None else tensor(weights, "weights").detach().to("cpu", torch.float32).contiguous()
+    return comm.moe_plan(ids, experts, capacity=capacity, drop=drop, padded=padded, weights=factors)
+
+
+def moe_dispatch(tokens: torch.Tensor, plan: MoePlan, *, payload: PayloadName = "plain") -> torch.Tensor:
+    """Sends each token to its experts; returns the rows for this rank's experts, [plan.rows, hidden]. Collective.
+
+    The gradient of a token is the sum of those of its rows.
+
+    Args:
+        tokens: [..., hidden], with the dimensions of the expert_ids first.
+        plan: what moe_plan() returned; plan.expert_rows says how many rows each expert has.
+        payload: "plain", or "f8e4m3" to send 8-bit floats, whose rounding the gradient does not see.
+    """
+    _expect_plan(plan)
+    return linear_step(tensor(tokens, "tokens", is_float=True), partial(plan.dispatch, payload=payload), plan.dispatch_backward)
+
+
+def moe_combine(rows: torch.Tensor, plan: MoePlan, weights: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """Sends the experts' rows back; returns the weighted sum for each token, [..., hidden]. Collective.
+
+    Gradients have no gradients.
+
+    Args:
+        rows: [plan.rows, hidden], in the order of those that moe_dispatch() gave.
+        plan: what moe_plan() returned.
+        weights: router weights, [..., top_k]; None: 1.
+    """
+    _expect_plan(plan)
+    tensor(rows, "rows", is_float=True)
+    if weights is not None:
+        weights = tensor(weights, "weights", is_float=True).to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    out: torch.Tensor = _Combine.apply(rows, weights, plan)
+    return out
+
+
+class _Combine(torch.autograd.Function):  # type: ignore[misc]
+    """The weighted sums, whose gradients need the rows as they came back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, weights: Any, plan: MoePlan) -> Any:
+        given, factors = rows.detach().contiguous(), None if weights is None else weights.detach().contiguous()
+        returned = None
+        if ctx.needs_input_grad[1]:
+            returned = rows.new_empty(*weights.shape, rows.shape[-1])
+        ctx.save_for_backward(factors, returned)
+        ctx.plan = plan
+        return plan.combine(given, factors, returned=returned)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    def backward(ctx: Any, gradient: Any) -> Any:
+        factors, returned = ctx.saved_tensors
+        return *ctx.plan.combine_backward(gradient.contiguous(), factors, returned), None
+
+
+def _expect_plan(plan: Any) -> None:
+    if not isinstance(plan, MoePlan):
+        raise TypeError(f"plan is a {type(plan).__name__}; expected what moe_plan() returned")

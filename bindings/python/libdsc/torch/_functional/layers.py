@@ -1,0 +1,224 @@
+"""Layers whose weights the ranks divide, and the loss behind them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch.nn import functional as F
+
+from libdsc._arguments import real
+from libdsc._autograd import mapping_step, vocab_loss
+from libdsc._communicator import Communicator
+from libdsc._raw import TensorMapping
+from libdsc._tensor_map import split_range
+from libdsc.torch._functional.arguments import expect_last, expect_product, group_of, sequence_dimension, tensor
+
+Maybe = Optional[torch.Tensor]
+
+
+def column_parallel_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Maybe = None,
+    group: Any = None,
+    *,
+    gather_output: bool = False,
+    sequence_parallel: bool = False,
+    sequence_dim: int = 0,
+) -> torch.Tensor:
+    """Applies a linear layer whose output features the ranks divide. Collective.
+
+    The gradient of x is the sum over the ranks; those of weight and bias are this rank's.
+
+    Args:
+        x: [..., in_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
+        weight: this rank's rows of the whole weight, [out_features / size, in_features].
+        bias: this rank's part, [out_features / size].
+        group: the ranks, see libdsc.torch.functional.
+        gather_output: True returns all features on each rank. All ranks must compute one loss from them.
+        sequence_parallel: gathers the parts of the sequence; their gradients are summed and divided again.
+        sequence_dim: the dimension of the sequence in x.
+
+    Returns:
+        [..., out_features / size], or [..., out_features] with gather_output.
+    """
+    expect_one_output(gather_output, sequence_parallel)
+    comm = group_of(group, tensor(x, is_float=True).device)
+    expect_product(x, weight, bias)
+    expect_last(x, weight.shape[1], f"as weight has shape {tuple(weight.shape)}")
+    if sequence_parallel:
+        whole = mapping_step(x, comm, TensorMapping.GATHER_REDUCE, sequence_dimension(sequence_dim, x))
+    else:
+        whole = mapping_step(x, comm, TensorMapping.COPY, -1)
+    y = F.linear(whole, weight, bias)
+    return mapping_step(y, comm, TensorMapping.GATHER, -1) if gather_output else y
+
+
+def row_parallel_linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Maybe = None,
+    group: Any = None,
+    *,
+    input_is_parallel: bool = True,
+    sequence_parallel: bool = False,
+    sequence_dim: int = 0,
+) -> torch.Tensor:
+    """Applies a linear layer whose input features the ranks divide. Collective.
+
+    The results are summed over the ranks, then bias is added. Gradients of x and weight are this rank's; that of bias is
+    the same on all ranks.
+
+    Args:
+        x: this rank's part of the features, [..., in_features / size].
+        weight: this rank's columns of the whole weight, [out_features, in_features / size].
+        bias: the whole one, [out_features], the same on all ranks.
+        group: the ranks, see libdsc.torch.functional.
+        input_is_parallel: False: x has all features, and this rank's part is taken.
+        sequence_parallel: returns this rank's part of the sequence.
+        sequence_dim: the dimension of the sequence in x.
+
+    Returns:
+        [..., out_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
+    """
+    expect_parallel_input(input_is_parallel, sequence_parallel)
+    comm = group_of(group, tensor(x, is_float=True).device)
+    expect_product(x, weight, bias)
+    columns = weight.shape[1] if input_is_parallel else weight.shape[1] * comm.size
+    expect_last(x, columns, f"as weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
+    part = x if input_is_parallel else mapping_step(x, comm, TensorMapping.SCATTER, -1)
+    y = _summed(F.linear(part, weight), comm, sequence_parallel, sequence_dim)
+    if bias is None:
+        return y
+    if sequence_parallel:
+        bias = mapping_step(bias, comm, TensorMapping.COPY, -1)  # each rank has the gradient of its tokens alone
+    return y + bias.to(y.dtype)
+
+
+def vocab_parallel_embedding(
+    tokens: torch.Tensor,
+    weight: torch.Tensor,
+    group: Any = None,
+    *,
+    num_embeddings: Optional[int] = None,
+    padding_idx: Optional[int] = None,
+    max_norm: Optional[float] = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+    sequence_parallel: bool = False,
+    sequence_dim: int = 0,
+) -> torch.Tensor:
+    """Looks up rows of a table that the ranks divide. Collective.
+
+    Args:
+        tokens: indices in the whole table, of int64 or int32, the same on all ranks.
+        weight: this rank's rows, in the order of the ranks; those of split_range(num_embeddings, size, rank).
+        group: the ranks, see libdsc.torch.functional.
+        num_embeddings: rows of all ranks together; None: each rank has as many as this one.
+        padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as of torch.nn.functional.embedding.
+        sequence_parallel: returns this rank's part of the sequence.
+        sequence_dim: the dimension of the sequence in tokens.
+
+    Returns:
+        The rows, [..., embedding_dim], the same on all ranks, or with sequence_parallel this rank's part.
+    """
+    comm = group_of(group, tensor(weight, "weight", is_float=True).device)
+    if tensor(tokens, "tokens").dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"tokens has element type {tokens.dtype}; expected torch.int64 or torch.int32")
+    count = weight.shape[0] * comm.size if num_embeddings is None else num_embeddings
+    rows = split_range(count, comm.size, comm.rank)
+    if weight.dim() != 2 or weight.shape[0] != len(rows):
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, which rank {comm.rank} of {comm.size} has of {count}"
+        )
+    _expect_tokens(tokens, count)
+    flat = tokens.reshape(-1)
+    own = (flat >= rows.start) & (flat < rows.stop)
+    padding = None if padding_idx is None else padding_idx % count - rows.start
+    padding = padding if padding is not None and 0 <= padding < len(rows) else None
+    found = F.embedding(flat[own] - rows.start, weight, padding, max_norm, norm_type, scale_grad_by_freq, sparse)
+    placed = found.new_zeros(len(flat), weight.shape[1]).index_put((own,), found)
+    return _summed(placed.view(*tokens.shape, weight.shape[1]), comm, sequence_parallel, sequence_dim)
+
+
+def vocab_parallel_cross_entropy(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    group: Any = None,
+    *,
+    vocab_size: Optional[int] = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+    z_loss: float = 0.0,
+) -> torch.Tensor:
+    """The torch.nn.functional.cross_entropy of logits whose vocabulary the ranks divide. Collective.
+
+    The logits are not brought together. They must stay as they are until the backward pass, which computes the softmax
+    again. Gradients have no gradients.
+
+    Args:
+        logits: this rank's columns, [..., columns], with the vocabulary as the last dimension, in memory of the host.
+        targets: the index in the whole vocabulary of each token's word, [...], the same on all ranks.
+        group: the ranks, see libdsc.torch.functional.
+        vocab_size: columns of all ranks together; None: each rank has as many as this one.
+        ignore_index: target of tokens that have no loss.
+        reduction: "mean", over the tokens that are not ignored, "sum" or "none".
+        label_smoothing: as in torch, spread over all words, the target's included.
+        z_loss: factor of the square of log(sum(exp(logits))), which is added to the loss.
+
+    Returns:
+        The loss, the same on all ranks, of float64 for logits of float64, otherwise of float32.
+    """
+    comm = group_of(group)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+    smoothing = real("label_smoothing", label_smoothing)
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}; expected a number from 0 to 1")
+    if tensor(targets, "targets").is_floating_point():
+        raise TypeError(f"targets has element type {targets.dtype}; expected whole numbers, such as torch.int64")
+    if tensor(logits, "logits", is_float=True).dim() < 1:
+        raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
+    words = logits.shape[-1] * comm.size if vocab_size is None else vocab_size
+    losses = vocab_loss(
+        logits,
+        targets.to(torch.int64),
+        comm,
+        vocab_size=words,
+        label_smoothing=smoothing * (words - 1) / max(words, 1),  # the library spreads it over the other words
+        ignore_index=ignore_index,
+        z_loss=z_loss,
+    )
+    if reduction == "none":
+        return losses
+    return losses.sum() if reduction == "sum" else losses.sum() / (targets != ignore_index).sum()
+
+
+def expect_one_output(gather_output: bool, sequence_parallel: bool) -> None:
+    """Raises for options of column_parallel_linear() that exclude each other."""
+    if gather_output and sequence_parallel:
+        raise ValueError("gather_output and sequence_parallel are both True; expected one of them")
+
+
+def expect_parallel_input(input_is_parallel: bool, sequence_parallel: bool) -> None:
+    """Raises for options of row_parallel_linear() that exclude each other."""
+    if sequence_parallel and not input_is_parallel:
+        raise ValueError("sequence_parallel is True and input_is_parallel False; expected this rank's features of the sequence")
+
+
+def _summed(x: torch.Tensor, comm: Communicator, sequence_parallel: bool, sequence_dim: int) -> torch.Tensor:
+    """The sum over the ranks, or this rank's part of it."""
+    if sequence_parallel:
+        return mapping_step(x, comm, TensorMapping.REDUCE_SCATTER, sequence_dimension(sequence_dim, x))
+    return mapping_step(x, comm, TensorMapping.REDUCE, -1)
+
+
+def _expect_tokens(tokens: torch.Tensor, count: int) -> None:
+    """Raises for a token without a row; on a GPU that would be a wait."""
+    if tokens.device.type == "cpu" and tokens.numel():
+        least, most = int(tokens.min()), int(tokens.max())
+        if least < 0 or most >= count:
+            raise IndexError(f"tokens has {least if least < 0 else most}; expected 0 to {count - 1}")

@@ -1,0 +1,96 @@
+"""RMSNorm of rows that the ranks divide, or that they have to sum first."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch.nn import functional as F
+
+from libdsc._communicator import Communicator
+from libdsc.torch._functional.arguments import expect_last, group_of, tensor
+from libdsc.torch._functional.exchanges import all_reduce
+
+Maybe = Optional[torch.Tensor]
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: Maybe = None,
+    eps: Optional[float] = None,
+    group: Any = None,
+    *,
+    hidden_size: Optional[int] = None,
+) -> torch.Tensor:
+    """The torch.nn.functional.rms_norm of rows whose elements the ranks divide. Collective.
+
+    One number per row is summed over the ranks, in the backward pass too.
+
+    Args:
+        x: this rank's part of each row, [..., hidden / size].
+        weight: this rank's part, [hidden / size]; None: 1.
+        eps: what is added to the mean of the squares; None: the epsilon of the type, as in torch.
+        group: the ranks, see libdsc.torch.functional.
+        hidden_size: elements of a whole row; None: each rank has as many as this one.
+    """
+    comm = group_of(group, tensor(x, is_float=True).device)
+    if x.dim() < 1:
+        raise ValueError("x has no dimension; expected this rank's part of each row as the last one")
+    if weight is not None:
+        expect_last(x, tensor(weight, "weight").numel(), f"as weight has shape {tuple(weight.shape)}")
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    hidden = x.shape[-1] * comm.size if hidden_size is None else hidden_size
+    mean = all_reduce(wide.square().sum(-1, keepdim=True), "sum", comm) / hidden
+    y = wide * (mean + (torch.finfo(wide.dtype).eps if eps is None else eps)).rsqrt()
+    return (y if weight is None else y * weight).to(x.dtype)
+
+
+def all_reduce_rms_norm(
+    x: torch.Tensor, residual: Maybe = None, weight: Maybe = None, eps: float = 1e-5, group: Any = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums x over the ranks, adds a residual, and normalizes each row by its root mean square. Collective.
+
+    What follows a row-parallel linear layer in a transformer, by blocks of rows that stay in the cache. All ranks must
+    compute one loss from the results: gradients go back without an exchange. Gradients have no gradients.
+
+    Args:
+        x: what this rank adds to the sum, [..., hidden], in memory of the host.
+        residual: as x, the same on all ranks; None: nothing is added.
+        weight: [hidden], the same on all ranks; None: 1.
+        eps: what is added to the mean of the squares, above 0.
+        group: the ranks, see libdsc.torch.functional.
+
+    Returns:
+        The normalized rows, and the rows before. If types differ, they are the widest one.
+    """
+    given = [tensor(each, name) for name, each in (("x", x), ("residual", residual), ("weight", weight)) if each is not None]
+    kind = given[0].dtype
+    for each in given:
+        kind = torch.promote_types(kind, each.dtype)
+    x, residual, weight = (None if each is None else each.to(kind) for each in (x, residual, weight))
+    normalized: tuple[torch.Tensor, torch.Tensor] = _SummedNorm.apply(x, residual, weight, eps, group_of(group))
+    return normalized
+
+
+class _SummedNorm(torch.autograd.Function):  # type: ignore[misc]
+    """The library's step forward; backward that of torch's rms_norm, of the rows before it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, residual: Any, weight: Any, eps: float, comm: Communicator) -> Any:
+        partial = x.detach().contiguous()
+        added, factors = (None if each is None else each.detach().contiguous() for each in (residual, weight))
+        normalized, rows = comm.all_reduce_rms_norm(partial, added, factors, eps, residual_out=torch.empty_like(partial))
+        ctx.save_for_backward(rows, factors)
+        ctx.eps, ctx.has_residual = eps, residual is not None
+        return normalized, rows
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    def backward(ctx: Any, grad_normalized: Any, grad_rows: Any) -> Any:
+        rows, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            leaves = [each.detach().requires_grad_() for each in (rows, weight) if each is not None]
+            normalized = F.rms_norm(leaves[0], leaves[0].shape[-1:], leaves[1] if len(leaves) > 1 else None, ctx.eps)
+        grad, *of_weight = torch.autograd.grad(normalized, leaves, grad_normalized)
+        grad = grad + grad_rows
+        return grad, grad if ctx.has_residual else None, of_weight[0] if of_weight else None, None, None

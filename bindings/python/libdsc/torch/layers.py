@@ -1,0 +1,382 @@
+"""Modules whose parameters the ranks divide, over libdsc.torch.functional.
+
+    from libdsc.torch import layers
+
+    mlp = torch.nn.Sequential(
+        layers.ColumnParallelLinear(1024, 4096), torch.nn.GELU(), layers.RowParallelLinear(4096, 1024)
+    )
+
+With the same seed on all ranks a layer has the values of torch's own layer, of which each rank keeps its part, whatever
+the number of ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from libdsc._arguments import integer
+from libdsc._autograd import mapping_step
+from libdsc._communicator import Communicator
+from libdsc._raw import TensorMapping
+from libdsc._tensor_map import split_range
+from libdsc.torch import functional as dscf
+from libdsc.torch._functional.arguments import group_of
+from libdsc.torch._functional.layers import expect_one_output, expect_parallel_input
+
+__all__ = [
+    "ColumnParallelLinear",
+    "RowParallelLinear",
+    "VocabParallelEmbedding",
+    "load_whole_state_dict",
+    "sum_gradients",
+    "whole_state_dict",
+]
+
+
+class _Ranks:
+    """The group of a layer, which copies of the layer share."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+
+    def __deepcopy__(self, _: Any) -> _Ranks:
+        return self
+
+    def __reduce__(self) -> Any:
+        if self.group is not None:
+            raise TypeError("a layer with group= cannot be pickled; expected its whole_state_dict(), or a layer without group=")
+        return _Ranks, (None,)
+
+
+class _Divided(nn.Module):  # type: ignore[misc]
+    """A layer of torch of which each rank keeps a part."""
+
+    _DIMS: dict[str, int] = {}  # the dimensions along which parameters are divided; others are whole on each rank
+
+    def _take(self, plain: nn.Module, group: Any) -> None:
+        """Becomes this rank's part of a layer that all ranks have alike."""
+        self._ranks = _Ranks(group)
+        for name in ("weight", "bias"):
+            whole = getattr(plain, name, None)
+            part = None if whole is None else nn.Parameter(self._part(name, whole.detach()).clone(), whole.requires_grad)
+            self.register_parameter(name, part)
+
+    def _part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
+        dim = self._DIMS.get(name)
+        if dim is None:
+            return whole
+        comm = self._comm()
+        rows = split_range(whole.shape[dim], comm.size, comm.rank)
+        return whole.narrow(dim, rows.start, len(rows))
+
+    def _comm(self, device: Optional[torch.device] = None) -> Communicator:
+        return group_of(self.group, device)
+
+    @property
+    def group(self) -> Any:
+        """The ranks, as they were given."""
+        return self._ranks.group
+
+    def _plain(self) -> nn.Module:
+        """A new layer of torch of the whole size."""
+        raise NotImplementedError
+
+    @torch.no_grad()  # type: ignore[misc]
+    def reset_parameters(self) -> None:
+        """Draws new values, those of torch's layer with the same state of the generator."""
+        plain = self._plain()
+        for name, parameter in self.named_parameters(recurse=False):
+            parameter.copy_(self._part(name, getattr(plain, name)))
+
+
+class _Linear(_Divided):
+    _WHAT = ""  # of the features that are divided
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool, device: Any, dtype: Any, group: Any, **options: Any
+    ) -> None:
+        super().__init__()
+        self._expect_even({"in_features": in_features, "out_features": out_features}, group)
+        self._take_linear(nn.Linear(in_features, out_features, bias, device, dtype), group, options)
+
+    @classmethod
+    def _from(cls, linear: nn.Linear, group: Any, **options: Any) -> Any:
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"linear is a {type(linear).__name__}; expected a torch.nn.Linear")
+        cls._expect_even({"in_features": linear.in_features, "out_features": linear.out_features}, group)
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer._take_linear(linear, group, options)
+        return layer.train(linear.training)
+
+    @classmethod
+    def _expect_even(cls, features: dict[str, int], group: Any) -> None:
+        count, size = features[cls._WHAT], group_of(group).size
+        if count % size:
+            raise ValueError(f"{cls._WHAT} is {count}; expected a multiple of {size}, the number of ranks")
+
+    def _take_linear(self, linear: nn.Linear, group: Any, options: dict[str, Any]) -> None:
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._options = options
+        self._take(linear, group)
+
+    def _plain(self) -> nn.Module:
+        weight = self.weight
+        return nn.Linear(self.in_features, self.out_features, self.bias is not None, weight.device, weight.dtype)
+
+    def extra_repr(self) -> str:
+        """What torch prints of the layer."""
+        options = "".join(f", {name}={value}" for name, value in self._options.items())
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{options}"
+
+
+class ColumnParallelLinear(_Linear):
+    """A torch.nn.Linear whose output features the ranks divide.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as of torch.nn.Linear; the number of ranks divides out_features.
+        group: the ranks, see libdsc.torch.functional.
+        gather_output: True returns all features on each rank.
+        sequence_parallel: the input is this rank's part of the sequence; all parts are gathered.
+        sequence_dim: the dimension of the sequence.
+    """
+
+    _DIMS = {"weight": 0, "bias": 0}
+    _WHAT = "out_features"
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        group: Any = None,
+        gather_output: bool = False,
+        sequence_parallel: bool = False,
+        sequence_dim: int = 0,
+    ) -> None:
+        expect_one_output(gather_output, sequence_parallel)
+        options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        super().__init__(in_features, out_features, bias, device, dtype, group, **options)
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        group: Any = None,
+        *,
+        gather_output: bool = False,
+        sequence_parallel: bool = False,
+        sequence_dim: int = 0,
+    ) -> ColumnParallelLinear:
+        """This rank's part of a layer that all ranks have with the same values."""
+        expect_one_output(gather_output, sequence_parallel)
+        options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        made: ColumnParallelLinear = cls._from(linear, group, **options)
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Applies column_parallel_linear()."""
+        return dscf.column_parallel_linear(x, self.weight, self.bias, self.group, **self._options)
+
+
+class RowParallelLinear(_Linear):
+    """A torch.nn.Linear whose input features the ranks divide. Each rank has the whole bias.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as of torch.nn.Linear; the number of ranks divides in_features.
+        group: the ranks, see libdsc.torch.functional.
+        input_is_parallel: False: the input has all features.
+        sequence_parallel: returns this rank's part of the sequence.
+        sequence_dim: the dimension of the sequence.
+    """
+
+    _DIMS = {"weight": 1}
+    _WHAT = "in_features"
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        group: Any = None,
+        input_is_parallel: bool = True,
+        sequence_parallel: bool = False,
+        sequence_dim: int = 0,
+    ) -> None:
+        expect_parallel_input(input_is_parallel, sequence_parallel)
+        options = {"input_is_parallel": input_is_parallel, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        super().__init__(in_features, out_features, bias, device, dtype, group, **options)
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        group: Any = None,
+        *,
+        input_is_parallel: bool = True,
+        sequence_parallel: bool = False,
+        sequence_dim: int = 0,
+    ) -> RowParallelLinear:
+        """This rank's part of a layer that all ranks have with the same values."""
+        expect_parallel_input(input_is_parallel, sequence_parallel)
+        options = {"input_is_parallel": input_is_parallel, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        made: RowParallelLinear = cls._from(linear, group, **options)
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Applies row_parallel_linear()."""
+        return dscf.row_parallel_linear(x, self.weight, self.bias, self.group, **self._options)
+
+
+class VocabParallelEmbedding(_Divided):
+    """A torch.nn.Embedding whose rows the ranks divide, in any number.
+
+    Args:
+        num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, device, dtype: as of
+            torch.nn.Embedding.
+        group: the ranks, see libdsc.torch.functional.
+        sequence_parallel: returns this rank's part of the sequence.
+        sequence_dim: the dimension of the sequence.
+    """
+
+    _DIMS = {"weight": 0}
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: Optional[int] = None,
+        max_norm: Optional[float] = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        group: Any = None,
+        sequence_parallel: bool = False,
+        sequence_dim: int = 0,
+    ) -> None:
+        super().__init__()
+        group_of(group)  # an error comes before the memory of the whole layer
+        plain = nn.Embedding(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, None, False, device, dtype
+        )
+        self._take_embedding(plain, group, sequence_parallel, sequence_dim)
+
+    @classmethod
+    def from_embedding(
+        cls, embedding: nn.Embedding, group: Any = None, *, sequence_parallel: bool = False, sequence_dim: int = 0
+    ) -> VocabParallelEmbedding:
+        """This rank's part of a layer that all ranks have with the same values."""
+        if not isinstance(embedding, nn.Embedding):
+            raise TypeError(f"embedding is a {type(embedding).__name__}; expected a torch.nn.Embedding")
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer._take_embedding(embedding, group, sequence_parallel, sequence_dim)
+        layer.train(embedding.training)
+        return layer
+
+    def _take_embedding(self, plain: nn.Embedding, group: Any, sequence_parallel: bool, sequence_dim: int) -> None:
+        self.num_embeddings, self.embedding_dim = plain.num_embeddings, plain.embedding_dim
+        names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+        self._options = {name: getattr(plain, name) for name in names}
+        self._sequence = {"sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        self._take(plain, group)
+
+    def _plain(self) -> nn.Module:
+        options = {**self._options, "device": self.weight.device, "dtype": self.weight.dtype}
+        return nn.Embedding(self.num_embeddings, self.embedding_dim, **options)
+
+    def extra_repr(self) -> str:
+        """What torch prints of the layer."""
+        return f"{self.num_embeddings}, {self.embedding_dim}, padding_idx={self._options['padding_idx']}"
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Applies vocab_parallel_embedding()."""
+        options = {**self._options, **self._sequence, "num_embeddings": self.num_embeddings}
+        return dscf.vocab_parallel_embedding(tokens, self.weight, self.group, **options)
+
+
+# ---- whole models --------------------------------------------------------------------------------------------------
+
+
+def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
+    """The state_dict() of a model with whole parameters, on all ranks, as if its layers were torch's own. Collective.
+
+    Args:
+        module: with any layers, of which those of this module are gathered, and what shares their parameters.
+    """
+    state: dict[str, torch.Tensor] = dict(module.state_dict())
+    for key, (layer, name) in _divided(module).items():
+        parameter, dim = getattr(layer, name).detach(), layer._DIMS[name]
+        comm = layer._comm(parameter.device)
+        whole = _whole_size(layer, name)
+        parts = [len(split_range(whole, comm.size, rank)) for rank in range(comm.size)]
+        state[key] = mapping_step(parameter, comm, TensorMapping.GATHER, dim, parts)
+    return state
+
+
+def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool = True) -> Any:
+    """Loads whole parameters, of which each rank keeps its part. Local.
+
+    Args:
+        module: as of whole_state_dict().
+        state: what whole_state_dict() returned, on any number of ranks, or the state_dict() of a model of torch's layers.
+        strict: as of torch.nn.Module.load_state_dict(), whose result is returned.
+    """
+    parts = dict(state)
+    for key, (layer, name) in _divided(module).items():
+        if key not in parts:
+            continue
+        dim, whole = layer._DIMS[name], _whole_size(layer, name)
+        if parts[key].dim() <= dim or parts[key].shape[dim] != whole:
+            raise ValueError(f"{key} has shape {tuple(parts[key].shape)}; expected {whole} elements along dimension {dim}")
+        parts[key] = layer._part(name, parts[key])
+    return module.load_state_dict(parts, strict)
+
+
+def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
+    """Has the gradients of a module's parameters summed over the ranks in each backward pass.
+
+    For what each rank applies to its own part of a sequence with parameters that all ranks have, such as a LayerNorm
+    between layers with sequence_parallel. It holds for the parameters that the module has now: a copy of the module has
+    others.
+
+    Args:
+        module: whose parameters.
+        group: the ranks, see libdsc.torch.functional.
+
+    Returns:
+        Handles, whose remove() ends it.
+    """
+
+    def total(gradient: torch.Tensor) -> torch.Tensor:
+        return dscf.all_reduce(gradient, "sum", group)
+
+    group_of(group)
+    return [parameter.register_hook(total) for parameter in module.parameters() if parameter.requires_grad]
+
+
+def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:
+    """The parameters that are divided, by their names in the state_dict(), with the layer that says how."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _Divided)]
+    how = {id(getattr(layer, name)): (layer, name) for layer in layers for name in layer._DIMS if getattr(layer, name) is not None}
+    every = module.named_parameters(remove_duplicate=False)
+    return {key: how[id(parameter)] for key, parameter in every if id(parameter) in how}
+
+
+def _whole_size(layer: Any, name: str) -> int:
+    """The elements of a parameter of all ranks, along the dimension that they divide."""
+    if isinstance(layer, VocabParallelEmbedding):
+        return integer("num_embeddings", layer.num_embeddings)
+    return integer("features", layer.out_features if layer._DIMS[name] == 0 else layer.in_features)
