@@ -355,6 +355,7 @@ static int early_destroy_body(rank_t* self) {
   float* block = calloc(LONGEST, sizeof *block);
   CHECK_OK(self, dsc_ring_create(self->world, LONGEST * sizeof *block, 0, &ring));
   CHECK_OK(self, dsc_ring_begin(ring, block, LONGEST, NULL, DSC_DTYPE_F32, NULL, 0, NULL));
+  PASS_ON(ranks_meet(self)); /* a rank that begins after the end of another ring fails in ring_begin */
   if (self->rank != 0) {
     int32_t source = 0;
     const void* data = NULL;
