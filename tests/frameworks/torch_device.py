@@ -104,13 +104,39 @@ DISPATCHED = {
 }
 
 
+class Current(types.SimpleNamespace):
+    """torch's view of a stream."""
+
+    def wait_event(self, event):
+        check(driver().cuStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event.handle, 0))
+
+    def synchronize(self):
+        check(driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)))
+
+
+class Event:
+    def __init__(self):
+        self.handle = ctypes.c_void_p()
+        check(driver().cuEventCreate(ctypes.byref(self.handle), 2))
+
+    def record(self):
+        check(driver().cuEventRecord(self.handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+
+
+@contextlib.contextmanager
+def on_stream(stream):
+    """The current stream of a block, a number or an object."""
+    current = Current(cuda_stream=getattr(stream, "number", stream))
+    with mock.patch("torch.cuda.current_stream", lambda device=None: current):
+        yield
+
+
 @contextlib.contextmanager
 def one_gpu_each(rank, stream=0):
-    """This rank works on a GPU of its own, whose current stream is a number or an object."""
+    """This rank works on a GPU of its own."""
     work_on(rank)
-    current = types.SimpleNamespace(cuda_stream=getattr(stream, "number", stream))
     capability = mock.patch("torch.cuda.get_device_capability", lambda device=None: (9, 0))
-    with mock.patch("torch.cuda.current_stream", lambda device=None: current), capability:
+    with on_stream(stream), capability, mock.patch("torch.cuda.Event", Event):
         yield lambda values: OnDevice.of(values, rank)
     assert driver().fake_gpu_misuses() == 0
 
@@ -218,6 +244,49 @@ def works(rank):
 def test_works():
     sums = [2.0 * (2 * k + 10) for k in range(6)]
     assert ranks.run(2, works) == [(False, False, True, sums)] * 2
+
+
+def waits(rank, is_list):
+    """Each stream under which wait() is called waits, also the second one, and after a list was gathered."""
+    work_on(rank)
+    first, second, held = Stream(), Stream(), threading.Event()
+    with one_gpu_each(rank, first) as on_gpu:
+        x, outs = on_gpu(values(rank)), [on_gpu([0.0] * 6) for _ in range(2)]
+        dist.all_reduce(on_gpu(values(rank)))  # makes the communicator
+        first.synchronize()
+        first.hold(held)
+        work = dist.all_gather(outs, x, async_op=True) if is_list else dist.all_reduce(x, async_op=True)
+        work.wait()
+        with on_stream(second):
+            work.wait()
+        threading.Timer(0.3, held.set).start()
+        seen = outs[1].read(second.number) if is_list else x.read(second.number)
+        first.synchronize()
+        return seen
+
+
+def test_every_stream_waits():
+    assert ranks.run(2, waits, False) == [[2.0 * k + 10 for k in range(6)]] * 2
+    assert ranks.run(2, waits, True) == [list(values(1))] * 2
+
+
+def met(rank):
+    """barrier() also waits for what the stream has to do, on all ranks."""
+    work_on(rank)
+    stream, held = Stream(), threading.Event()
+    with one_gpu_each(rank, stream) as on_gpu, mock.patch("torch.empty", lambda *_, device: on_gpu([0.0])):
+        dist.all_reduce(on_gpu(values(rank)))
+        stream.synchronize()
+        if rank == 0:
+            stream.hold(held)
+            threading.Timer(0.5, held.set).start()
+        start = time.monotonic()
+        dist.barrier(device_ids=[rank])
+        return time.monotonic() - start > 0.4
+
+
+def test_barrier():
+    assert (found := ranks.run(2, met)) == [True, True], found
 
 
 def both_kinds(rank):

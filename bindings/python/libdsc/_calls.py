@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional
 from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
 from libdsc._arguments import ranks_text
 from libdsc._blocks import expect_dtype
-from libdsc._library import OnlyOne, check, last_info, last_message, lib
+from libdsc._library import Shared, check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
 from libdsc._raw import Result
 from libdsc._streams import place_of
@@ -30,7 +30,7 @@ REMEMBERED = {
     Result.ERR_CALLBACK,
 }
 
-class Calls(OnlyOne):
+class Calls(Shared):
     """The base of Communicator that the operations are built on."""
 
     __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_batch", "_refused", "_failure_told")

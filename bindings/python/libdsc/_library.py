@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Any, NoReturn, Optional
+from typing import Any, NoReturn, Optional, TypeVar
 
 from libdsc import _raw, errors
 
 SYSTEM_NAME = f"libdsc.so.{_raw.SOVERSION}"
+Kind = TypeVar("Kind", bound="Shared")
 ROOM_BYTES = 1 << 14  # for a list or text at first
 
 
@@ -128,4 +129,16 @@ class OnlyOne:
     __slots__ = ()
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; expected that it is used where it was made")
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected that it is used where it was made")
+
+
+class Shared(OnlyOne):
+    """An object that copies of what holds it share, such as the communicator of a module."""
+
+    __slots__ = ()
+
+    def __copy__(self: Kind) -> Kind:
+        return self
+
+    def __deepcopy__(self: Kind, _: Any) -> Kind:
+        return self

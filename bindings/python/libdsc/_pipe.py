@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 from libdsc import _raw, errors
 from libdsc._arguments import integer, string
-from libdsc._library import OnlyOne, check, lib, list_of, text_of
+from libdsc._library import OnlyOne, Shared, check, lib, list_of, text_of
 from libdsc._pipe_arrays import RunShapes, Shape
 from libdsc._pipe_costs import costs_of
 
@@ -92,7 +92,7 @@ class _NoStageError(errors.StateError, AttributeError):
     """What only a schedule of one stage has; hasattr() and completion see that it is not there."""
 
 
-class PipeSchedule(OnlyOne):
+class PipeSchedule(Shared):
     """A pipeline schedule, of one stage or of the whole pipeline.
 
         for instruction in dsc.PipeSchedule("1f1b", stages=4, stage=1, micro_batches=8):

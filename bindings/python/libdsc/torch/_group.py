@@ -61,7 +61,7 @@ class Group:
         self._is_shared = False  # several threads use it
         self.has_background = False  # the thread of _watch.py has to call the communicator too, so no call may block
         self.awaits_headers = False  # some receive of _messages.py never ends
-        self._devices: dict[int, Communicator] = {}
+        self.devices: dict[int, Communicator] = {}  # by the number of the GPU, in the order of their first use
         self._host = self._join(None) if host is None else host
         self._closed = False
 
@@ -77,7 +77,7 @@ class Group:
             raise RuntimeError(f"{what} while a receive from any source waits; expected the end of that one first")
 
     def _join(self, device: Optional[int]) -> Communicator:
-        place = "host" if device is None else f"device{len(self._devices)}"  # alike on all ranks, as numbers of GPUs are not
+        place = "host" if device is None else f"device{len(self.devices)}"  # alike on all ranks, as numbers of GPUs are not
         with as_torch(self.name):
             return _world.join(self.store, self.rank, self.size, self.timeout, f"{self.name}/{place}", device)
 
@@ -95,16 +95,15 @@ class Group:
         if device.type != "cuda":
             raise ValueError(f"the tensor is on {device}; expected one on cpu or cuda")
         number = torch.cuda.current_device() if device.index is None else device.index
-        known = self._devices.get(number)
-        if known is None and not self._closed:
-            known = self._devices[number] = self._join(number)
-        if known is None:
-            return self.host  # which says why there is none
-        return known
+        with self.lock:
+            known = self.devices.get(number)
+            if known is None and not self._closed:
+                known = self.devices[number] = self._join(number)
+        return self.host if known is None else known  # self.host says why there is none
 
     def all(self) -> list[Communicator]:
         """All communicators, that of the host first."""
-        return [self._host, *self._devices.values()]
+        return [self._host, *self.devices.values()]
 
     def error(self) -> Optional[errors.DscError]:
         """The first failure of any of them."""
@@ -131,7 +130,7 @@ class Group:
                 _kept.append(comm)
             else:
                 comm.close()
-        self._devices.clear()
+        self.devices.clear()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class _Defaults:
     rootRank = 0
     timeout = NONE_SET
     asyncOp = True
-    device = None
+    device_ids: Sequence[int] = ()
 
 
 def _options(given: Any, **named: Any) -> Any:
@@ -158,10 +158,20 @@ class Operations:
         return self._run("broadcast", options, tensors, begins, tensors)
 
     def barrier(self, opts: Any = None, timeout: Optional[timedelta] = None) -> Any:
-        """Waits until all ranks have called it."""
+        """Waits until all ranks have called it; with a GPU, also until what is on its current stream is over.
+
+        That is the GPU in device_ids, or the first one that the group has used. Without one it is a barrier of the host,
+        whatever the machine has.
+        """
         options = _options(opts, timeout=opts if timeout is None else timeout)
-        begins = [lambda comm, async_op: comm.barrier(async_op)]
-        return self._run("barrier", options, _on_device(options.device), begins, [])
+        named = list(options.device_ids or self._group.devices)[:1]
+        tensors = [torch.empty(0, device=torch.device("cuda", number)) for number in named]
+        stream = torch.cuda.current_stream(tensors[0].device) if tensors else None
+        begins = [lambda comm, async_op: comm.barrier(async_op, stream=stream)]
+        work = self._run("barrier", options, tensors, begins, [])
+        if stream is not None and not options.asyncOp:
+            stream.synchronize()
+        return work
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
@@ -386,11 +396,6 @@ def _reduce_scatter_of(out: Tensor, x: Any, op: Any) -> Begin:
         return lambda comm, async_op: comm.reduce_scatter(out, given, op, async_op=async_op)
     joined = _lists.join([reducible(read(part, "input"), op) for part in x])
     return lambda comm, async_op: comm.reduce_scatter(out, joined.array, op, async_op=async_op, **joined.uneven())
-
-
-def _on_device(device: Optional[torch.device]) -> Tensors:
-    """What has a barrier done on a device: a tensor there; none means the host."""
-    return [] if device is None or device.type == "cpu" else [torch.empty(0, device=device)]
 
 
 def _timeout_of(options: Any, group: Group, comm: Communicator) -> ContextManager[None]:

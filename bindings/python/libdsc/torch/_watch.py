@@ -89,7 +89,7 @@ def _completed(work: Work, ready: Any) -> bool:
             return False
     except Exception as error:  # such as that of a group that was aborted
         work.fail(error)
-    ready.set_result(None)
+    work.complete(ready)
     return True
 
 

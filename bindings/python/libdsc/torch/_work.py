@@ -75,12 +75,19 @@ class Work(dist._Work):  # type: ignore[misc]
         self._over = False
         self._ending = threading.Lock()
         self._future: Optional[torch.futures.Future[Any]] = None
+        self._finished: Optional[torch.cuda.Event] = None  # on a GPU: behind what self._finish has put on a stream
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed."""
+        """Waits until all are over; raises the failure, and libdsc.torch.Error once the time-out has passed.
+
+        On a GPU what is put on the current stream from now on waits, and the caller does not.
+        """
         limit_s = timeout.total_seconds() if timeout is not None and timeout > timedelta(0) else None
-        self._wait_for_all(limit_s)
+        if self._failure is None:
+            self._wait_for_all(limit_s)
         self._end()
+        if self._finished is not None:
+            torch.cuda.current_stream().wait_event(self._finished)
         if self._failure is not None:
             raise self._failure
         return True
@@ -89,7 +96,7 @@ class Work(dist._Work):  # type: ignore[misc]
         """Waits until all are over, however they ended."""
         for work in self._works:
             try:
-                if not self._over and not work.wait(limit_s):
+                if not work.wait(limit_s):
                     raise Error(f"{work!r} did not complete within {limit_s} s; it goes on")
             except errors.DscError as error:
                 if not work.test():
@@ -146,10 +153,14 @@ class Work(dist._Work):  # type: ignore[misc]
                 ready: torch.futures.Future[Any] = torch.futures.Future(devices=_devices_of(self._result))
                 self._future = ready.then(self._value)
                 if self._over:
-                    ready.set_result(None)
+                    self.complete(ready)
                 else:
                     _watch.watch(self, ready)
             return self._future
+
+    def complete(self, ready: torch.futures.Future[Any]) -> None:
+        """Gives a future the tensors, behind which torch lets other streams wait."""
+        ready.set_result(self._result)
 
     def _value(self, _: Any) -> Any:
         if self._failure is not None:
@@ -183,6 +194,9 @@ class Work(dist._Work):  # type: ignore[misc]
                 self._source = self._check()
             if self._finish is not None:
                 self._finish()
+                if _devices_of(self._result):
+                    self._finished = torch.cuda.Event()
+                    self._finished.record()
         except errors.DscError as error:
             self._failure = translated(error, self._group)
         except Exception as error:
