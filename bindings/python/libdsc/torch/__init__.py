@@ -13,8 +13,9 @@ from libdsc.torch._compiler import keep_out as _keep_out
 from libdsc.torch._ddp.module import DistributedDataParallel
 from libdsc.torch._errors import Error
 from libdsc.torch._operations import Operations as _Operations
+from libdsc.torch._sharded.module import ShardedDataParallel
 
-__all__ = ["Backend", "DistributedDataParallel", "Error", "ProcessGroup", "communicator", "register", "replace_gloo"]
+__all__ = ["Backend", "DistributedDataParallel", "Error", "ProcessGroup", "ShardedDataParallel", "communicator", "register", "replace_gloo"]
 
 register()
 if _os.environ.get("DSC_TORCH_REPLACE_GLOO") == "1":

@@ -12,7 +12,7 @@ import torch
 from libdsc import errors
 from libdsc._communicator import Communicator
 from libdsc.torch._ddp.gradients import Gradients
-from libdsc.torch._ddp.outputs import differentiable
+from libdsc.torch._modules.outputs import differentiable
 from libdsc.torch._ddp.static import StaticGraph
 
 ADVICE = (
