@@ -66,6 +66,10 @@ class Gathered:
         """Takes what the program has written to the parts since. Collective."""
         self.release_all()
         self.parts.sharded.step_done(changed)
+        self.forget()
+
+    def forget(self) -> None:
+        """Says that the library has taken all units back, as it does where parameters change."""
         self._live.clear()
 
     def expect_copies(self, unit: int, output: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from typing import Any, Callable, Iterator, NoReturn, Optional
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional
 
 import torch
 
@@ -15,6 +15,9 @@ from libdsc._types import ShardAverageLike, Stage
 from libdsc.torch._modules import given
 from libdsc.torch._modules import params
 from libdsc.torch._sharded import arguments
+from libdsc.torch._sharded import checkpoint
+from libdsc.torch._sharded import module_state
+from libdsc.torch._sharded import optimizer_state
 from libdsc.torch._sharded.gathered import Gathered
 from libdsc.torch._sharded.gradients import Gradients
 from libdsc.torch._sharded.parts import Parts
@@ -138,6 +141,46 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         self._passes.rest("clip_grad_norm_")
         self._parts.write_grads()
         return self.sharded.clip(max_norm)
+
+    def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Returns the state of the module alone: whole parameters under its own names, in memory of their own. Collective."""
+        if keep_vars:
+            raise ValueError("keep_vars is True; expected False: whole parameters are copies here")
+        found = module_state.of(self._passes, self.module, prefix)
+        if destination is None:
+            return found
+        destination.update(found)
+        return destination  # type: ignore[no-any-return]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Loads the state of the module alone; each rank takes its parts from the tensors that it is given. Collective.
+
+        All ranks give the same. If one cannot load, no parameter is changed on any rank.
+        """
+        if assign:
+            raise ValueError("assign is True; expected False: parameters stay in the memory of the library")
+        return module_state.load(self._comm, self._passes, self.module, state_dict, strict)
+
+    def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Returns optimizer.state_dict() as it is without sharding, with whole tensors. Collective."""
+        self._passes.rest("optimizer_state_dict")
+        return optimizer_state.whole(self._comm, self._parts, optimizer)
+
+    def load_optimizer_state_dict(self, optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
+        """Loads what optimizer.state_dict() is without sharding; each rank takes its parts of it. Collective."""
+        self._passes.rest("load_optimizer_state_dict")
+        optimizer_state.load(self._comm, self._parts, optimizer, state_dict)
+
+    def save(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        """Writes a checkpoint, of which each rank writes its shards. Collective.
+
+        Give each save a folder of its own: one that ends in the middle leaves a mixture with the files before.
+        """
+        checkpoint.save(self._comm, self._passes, self.module, folder, optimizer)
+
+    def load(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        """Reads what save() of any number of ranks and any stage wrote; each rank reads what it needs. Collective."""
+        checkpoint.load(self._comm, self._passes, self.module, folder, optimizer)
 
     def close(self) -> None:
         """Ends this rank's part, and takes the hooks off the module, which keeps its parts. Closing twice is fine."""

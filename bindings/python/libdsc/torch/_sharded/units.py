@@ -46,7 +46,8 @@ def plan(module: Any, named: list[Named], selection: Selection) -> UnitPlan:
         for param in each.parameters(recurse=False):
             if param in names:
                 members.setdefault(owners[param], []).append((names.pop(param), param))
-    ordered, starts, modules = [], [], []
+    ordered: list[Named] = []
+    starts, modules = [], []
     for owner, of_owner in members.items():
         if of_owner:
             starts.append(len(ordered))
