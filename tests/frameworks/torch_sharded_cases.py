@@ -1,9 +1,12 @@
 """What ranks do with ShardedDataParallel; each function runs on every rank and returns what the test looks at."""
 
 import contextlib
+import copy
+import gc
 import os
 import signal
 import time
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -15,6 +18,7 @@ from libdsc.torch import DistributedDataParallel, ShardedDataParallel
 from torch_sharded_modules import MODELS, Block, Gpt, batch_of, loss_of, optimizer_of
 
 STEPS = 6
+CLOSE = 2e-5
 
 
 def made(name, seed=0, dtype=torch.float32):
@@ -105,3 +109,396 @@ def beside_ddp(rank, name, way, optimizer, stage, keeps_buffers=True):
         state, own = ({key: value for key, value in each.items() if key not in buffers} for each in (state, own))
     worst, names = apart(state, own)
     return max(worst, *(abs(a - b) for a, b in zip(expected, got))), names + ["loss"] * (expected != got)
+
+
+def plain(name, state=None):
+    """The module as one process has it."""
+    module = made(name, seed=9)
+    if state is not None:
+        module.load_state_dict(state)
+    return module
+
+
+def trained(name, optimizer="adamw", stage=3, rank=0, steps=range(3), **options):
+    model = sharded(name, stage, **options)
+    of = optimizer_of(optimizer, model.parameters())
+    train(model, of, WAYS["plain"], rank, steps)
+    return model, of
+
+
+def clipped(rank, stage, size):
+    """Norms and parameters beside those of an average that torch clips."""
+    reference, model = ddp("gpt"), sharded("gpt", stage)
+    optimizers = [optimizer_of("momentum", each.parameters()) for each in (reference, model)]
+    norms = []
+    for iteration in range(3):
+        tokens = batch_of(rank, iteration)
+        for each in (reference, model):
+            each.zero_grad()
+            loss_of(each(tokens), tokens).backward()
+        norms.append((float(nn.utils.clip_grad_norm_(reference.parameters(), 0.5)), model.clip_grad_norm_(0.5)))
+        for optimizer in optimizers:
+            optimizer.step()
+    own, expected = model.state_dict(), reference.module.state_dict()
+    names = [name for name, _ in model.module.named_parameters()]
+    return norms, apart({n: expected[n] for n in names}, {n: own[n] for n in names})[0]
+
+
+def states(rank, name):
+    """state_dict() beside that of the plain module, which loads it and is loaded."""
+    model, _ = trained(name, rank=rank)
+    state = model.state_dict()
+    module = plain(name)
+    assert list(state) == list(module.state_dict())
+    assert all(value.data_ptr() != p.data_ptr() for value in state.values() for p in model.parameters() if p.numel())
+    module.load_state_dict(state)
+    with model.full_parameters():
+        assert apart(module.state_dict(), model.module.state_dict())[1] == []
+        assert {n: p.shape for n, p in model.module.named_parameters()} == {n: p.shape for n, p in module.named_parameters()}
+    other = sharded(name, stage=2, seed=3)
+    assert str(other.load_state_dict(state)) == "<All keys matched successfully>"
+    assert apart(state, other.state_dict())[1] == []
+    tokens = batch_of(rank, 50)
+    for each in (model, other, module):
+        each.eval()
+    with torch.no_grad():
+        assert torch.equal(model(tokens), module(tokens)) and torch.equal(other(tokens), module(tokens))
+
+
+def wrong_states(rank):
+    """What load_state_dict() says of missing, unexpected and misshapen entries, and of one rank's mistake."""
+    model = sharded("gpt")
+    before = model.state_dict()
+    module = plain("gpt")
+    wrong = {name: value + 1 for name, value in before.items() if name != "norm.bias"} | {"extra": torch.ones(1), "norm.weight": torch.ones(3)}
+    texts = []
+    for each in (model, module):
+        try:
+            each.load_state_dict(wrong)
+        except RuntimeError as error:
+            texts.append(str(error))
+    assert len(texts) == 2 and texts[0] == texts[1] and "norm.bias" in texts[0] and "extra" in texts[0], texts
+    told = None
+    try:
+        model.load_state_dict(wrong if rank == 1 else {name: value + 1 for name, value in before.items()})
+    except (RuntimeError, dsc.InvalidArgError) as error:
+        told = type(error).__name__, str(error)
+    params = [name for name, _ in model.module.named_parameters()]
+    after = model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in params)
+    loose = {name: value for name, value in wrong.items() if name != "norm.weight"}
+    result = model.load_state_dict(loose, strict=False)
+    assert sorted(result.missing_keys) == ["norm.bias", "norm.weight"] and result.unexpected_keys == ["extra"]
+    assert torch.equal(model.state_dict()["tokens.weight"], wrong["tokens.weight"])
+    return told
+
+
+def optimizer_states(rank, name, optimizer, size):
+    """Sharded to plain and back: the optimizer's state is that of an unsharded one, and trains on the same."""
+    reference = ddp(name)
+    reference_optimizer = optimizer_of(optimizer, reference.parameters())
+    train(reference, reference_optimizer, WAYS["plain"], rank, range(3))
+    model, own = trained(name, optimizer, rank=rank)
+    state = model.optimizer_state_dict(own)
+    order = [reference_optimizer.state_dict(), state]
+    by_name = []
+    for each, of in zip(order, (reference.module, model.module)):
+        names = [n for n, p in of.named_parameters() if p.requires_grad]
+        by_name.append({f"{names[i]}.{key}": value for i, values in each["state"].items() for key, value in values.items()})
+    if size == 2:
+        assert apart(*by_name)[1] == []
+    else:
+        assert apart(*by_name)[0] < CLOSE
+    assert state["param_groups"] == order[0]["param_groups"]
+
+    module = plain(name, model.state_dict())
+    alone = optimizer_of(optimizer, module.parameters())
+    alone.load_state_dict(state)
+    other = sharded(name, stage=1, seed=4)
+    fresh = optimizer_of(optimizer, other.parameters())
+    other.load_state_dict(module.state_dict())
+    other.load_optimizer_state_dict(fresh, alone.state_dict())
+    expected, got = (train(each, of, WAYS["plain"], rank, range(3, 6)) for each, of in ((model, own), (other, fresh)))
+    assert expected == got
+    params = [n for n, _ in model.module.named_parameters()]
+    a, b = model.state_dict(), other.state_dict()
+    assert apart({n: a[n] for n in params}, {n: b[n] for n in params})[1] == []
+
+
+def save_some(rank, folder, name, optimizer):
+    """Trains, saves, and trains on; returns what a run that loads must find."""
+    model, of = trained(name, optimizer, rank=rank)
+    model.save(folder, of)
+    return model.state_dict(), model.optimizer_state_dict(of)
+
+
+def load_some(rank, folder, name, optimizer, stage, state, optimizer_state):
+    """Loads in another number of ranks and another stage, and trains on beside a model that loads the whole state."""
+    model = sharded(name, stage, seed=7)
+    of = optimizer_of(optimizer, model.parameters())
+    model.load(folder, of)
+    assert apart(state, model.state_dict())[1] == []
+    found = model.optimizer_state_dict(of)
+    assert found["param_groups"] == optimizer_state["param_groups"]
+    for i, values in optimizer_state["state"].items():
+        assert apart(values, found["state"][i])[1] == []
+    other = sharded(name, stage, seed=8)
+    fresh = optimizer_of(optimizer, other.parameters())
+    other.load_state_dict(state)
+    other.load_optimizer_state_dict(fresh, optimizer_state)
+    assert train(model, of, WAYS["plain"], rank, range(3, 6)) == train(other, fresh, WAYS["plain"], rank, range(3, 6))
+
+
+def memory(rank, size):
+    """What is held between passes, and at most in them, beside the bytes of the whole model."""
+    torch.manual_seed(0)
+    module = nn.Sequential(*(nn.Linear(256, 256) for _ in range(12)))
+    whole = sum(p.numel() * p.element_size() for p in module.parameters())
+    model = ShardedDataParallel(module, units=[nn.Linear])
+    for _ in range(3):
+        model(torch.ones(2, 256)).sum().backward()
+    held = model.sharded.memory
+    parts = sum(p.numel() * p.element_size() for p in model.parameters())
+    return whole, parts, held
+
+
+def writes(rank, stage):
+    """What the program writes to parts, by the parameter and by p.data, is what the next pass computes with, on all ranks."""
+    model = sharded("gpt", stage)
+    tokens = batch_of(0, 0)
+    model.eval()
+    outputs = []
+    with torch.no_grad():
+        for write in (lambda p: p.mul_(2), lambda p: p.data.mul_(0.25), lambda p: p.data.copy_(p.data * 3)):
+            outputs.append(model(tokens))
+            for p in model.parameters():
+                write(p)
+        outputs.append(model(tokens))
+    module = plain("gpt", made("gpt").state_dict())
+    expected = []
+    with torch.no_grad():
+        for factor in (1, 2, 0.25, 3):
+            for p in module.parameters():
+                p.mul_(factor)
+            expected.append(module(tokens))
+    assert all(torch.equal(a, b) for a, b in zip(outputs, expected))
+    return [each.sum().item() for each in outputs]
+
+
+def gradients_set_by_the_program(rank, stage):
+    """A tensor that the program puts into p.grad counts, before the first pass and later. Sums over all, beside DDP's."""
+    reference, model = ddp("gpt"), sharded("gpt", stage)
+    tokens, sums = batch_of(rank, 0), []
+    for _ in range(2):
+        for each in (reference, model):
+            for p in each.parameters():
+                if p.requires_grad:
+                    p.grad = torch.full_like(p, 0.5)
+            loss_of(each(tokens), tokens).backward()
+        total = sum(p.grad.double().sum() for p in model.parameters() if p.grad is not None).reshape(1)
+        dist.all_reduce(total)
+        sums.append((total.item(), sum(p.grad.double().sum().item() for p in reference.parameters() if p.grad is not None)))
+    return sums
+
+
+def killed(rank, victim, phase):
+    """Returns what the others are told, and how soon."""
+    model = sharded("gpt")
+    tokens = batch_of(rank, 0)
+    loss_of(model(tokens), tokens).backward()
+    loss = loss_of(model(tokens), tokens)
+    dist.barrier()
+    if rank == victim and phase == "between":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == victim:
+        model.module.norm.weight.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))
+    start = time.monotonic()
+    try:
+        for _ in range(3):
+            loss.backward()
+            loss = loss_of(model(tokens), tokens)
+    except dsc.DscError as error:
+        return type(error).__name__, str(error), time.monotonic() - start
+    return "no error", "", time.monotonic() - start
+
+
+def error_of(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+class Strange(nn.Module):
+    """A module that is used wrongly."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.use, self.block, self.last = use, nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.last(self.use(self, x))
+
+
+def peeks(module, x):
+    return x @ module.block.weight.t()
+
+
+class Returns(nn.Linear):
+    def forward(self, x):
+        return self.weight
+
+
+def misuses(rank):
+    """The errors of using parameters where they are not; nothing ends the process."""
+    strange = {"outside": ShardedDataParallel(Strange(peeks), units=lambda m: getattr(m, "out_features", 0) == 6)}
+    returns = nn.Sequential(Returns(6, 6))
+    strange["returns"] = ShardedDataParallel(returns, units=[Returns])
+    x = torch.ones(3, 6)
+    found = {name: error_of(lambda model=model: model(x)) for name, model in strange.items()}
+    model = sharded("gpt")
+    tokens = batch_of(rank, 0)
+    found["unit alone"] = error_of(lambda: model.module.blocks[0](torch.ones(1, 2, 24)))
+    found["regularized"] = error_of(lambda: (loss_of(model(tokens), tokens) + sum(p.square().sum() for p in model.parameters())).backward())
+    found["after that"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
+    return found
+
+
+def refusals(rank):
+    """Wrong inputs, before anything happens: the module stays as it was and trains afterwards."""
+    module = made("gpt")
+    shapes = [p.shape for p in module.parameters()]
+    sparse, meta, lazy = nn.Embedding(4, 4, sparse=True), nn.Linear(2, 2, device="meta"), nn.LazyLinear(2)
+    wrongs = {
+        "no module": lambda: ShardedDataParallel(3),
+        "sparse": lambda: ShardedDataParallel(nn.Sequential(sparse)),
+        "meta": lambda: ShardedDataParallel(meta),
+        "lazy": lambda: ShardedDataParallel(lazy),
+        "frozen": lambda: ShardedDataParallel(nn.Linear(2, 2).requires_grad_(False)),
+        "complex": lambda: ShardedDataParallel(nn.Linear(2, 2, dtype=torch.complex64)),
+        "units": lambda: ShardedDataParallel(module, units=[3]),
+        "absent": lambda: ShardedDataParallel(module, units=[nn.LSTM]),
+        "text": lambda: ShardedDataParallel(module, units="Block"),
+        "answer": lambda: ShardedDataParallel(module, units=lambda m: 1),
+        "stage": lambda: ShardedDataParallel(module, stage=4),
+        "shard_size": lambda: ShardedDataParallel(module, shard_size=5),
+        "group": lambda: ShardedDataParallel(module, process_group=3),
+        "mixed_precision": lambda: ShardedDataParallel(module, mixed_precision=object()),
+        "init_sync": lambda: ShardedDataParallel(module, init_sync=3),
+    }
+    found = {name: error_of(wrong) for name, wrong in wrongs.items()}
+    assert [p.shape for p in module.parameters()] == shapes and not module._forward_hooks
+    model = ShardedDataParallel(module, units=[Block])
+    foreign = nn.Parameter(torch.ones(2))
+    shaped = torch.optim.SGD(model.parameters(), 0.1)
+    shaped.state[model.module.norm.weight]["factor"] = torch.ones(2, 3)
+    late = {
+        "join": model.join,
+        "hook": lambda: model.register_comm_hook(None, "bf16"),
+        "keep_vars": lambda: model.state_dict(keep_vars=True),
+        "assign": lambda: model.load_state_dict({}, assign=True),
+        "foreign": lambda: model.optimizer_state_dict(torch.optim.SGD([foreign], 0.1)),
+        "factored": lambda: model.optimizer_state_dict(shaped),
+        "no optimizer": lambda: model.optimizer_state_dict(3),
+        "folder": lambda: model.load("/nowhere"),
+        "copy": lambda: copy.deepcopy(model),
+        "full": lambda: enter_twice(model),
+    }
+    found |= {name: error_of(wrong) for name, wrong in late.items()}
+    tokens = batch_of(rank, 0)
+    found["trains"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
+    model.close()
+    model.close()
+    found["closed"] = error_of(lambda: model(tokens))
+    return found
+
+
+def enter_twice(model):
+    with model.full_parameters(), model.full_parameters():
+        pass
+
+
+def interrupted(rank):
+    """A backward pass that ends by an exception: the next call says so. One that ends before it: nothing is broken."""
+    model = sharded("gpt")
+    tokens = batch_of(rank, 0)
+    found = {}
+    model.module.again = "nonsense"
+    found["forward"] = error_of(lambda: model(tokens[:, :3]))
+    model.module.again = None
+    assert all(p.dim() == 1 for p in model.parameters())
+    found["then"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
+    hook = model.module.tokens.weight.register_hook(lambda grad: 1 / 0)
+    found["backward"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
+    hook.remove()
+    found["after"] = error_of(lambda: model(tokens))
+    return found
+
+
+def dropped(rank):
+    """The last reference to a wrapper ends it."""
+    model = sharded("gpt")
+    tokens = batch_of(rank, 0)
+    loss_of(model(tokens), tokens).backward()
+    module, handle = model.module, weakref.ref(model.sharded)
+    del model
+    gc.collect()
+    assert handle() is None and not module._forward_hooks and not module.blocks[0]._forward_pre_hooks
+    return [p.dim() for p in module.parameters()]
+
+
+def compiled(rank, which):
+    """Losses of a compiled model, or of one with compiled blocks, beside those without."""
+    model, other = sharded("gpt"), sharded("gpt")
+    if which == "blocks":
+        for block in other.module.blocks:
+            block.compile(backend="aot_eager")
+    compiled = torch.compile(other, backend="aot_eager") if which == "model" else other
+    optimizers = [optimizer_of("momentum", each.parameters()) for each in (model, other)]
+    return [train_with(each, of, rank) for each, of in zip((model, compiled), optimizers)]
+
+
+def train_with(model, optimizer, rank):
+    losses = []
+    for iteration in range(4):
+        tokens = batch_of(rank, iteration)
+        optimizer.zero_grad()
+        loss = loss_of(model(tokens), tokens)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def beside_fsdp(rank):
+    """Losses of torch's FSDP2 over the default group, and of ours."""
+    torch.manual_seed(0)
+    theirs, model = Gpt(), sharded("gpt")
+    theirs.scale = nn.Parameter(torch.ones(1))  # it takes no scalars
+    for block in (*theirs.blocks, theirs.detached, theirs):
+        fully_shard(block)
+    optimizers = [torch.optim.SGD([p for p in each.parameters() if p.requires_grad], 0.05, momentum=0.9) for each in (theirs, model)]
+    return [train_with(each, of, rank) for each, of in zip((theirs, model), optimizers)]
+
+
+def on_gloo(rank, size, folder):
+    """The same with FSDP2 over gloo, and libdsc's own world beside it."""
+    dsc.init_distributed(rank=rank, world_size=size, job_id=f"sharded-{os.path.basename(folder)}")
+    losses = beside_fsdp(rank)
+    dsc.finalize()
+    return losses
+
+
+def hybrid(rank):
+    """Shards among two ranks of four, with a state dict in and out, beside shards among all."""
+    losses = []
+    for options in ({}, {"shard_size": 2}):
+        model, of = trained("gpt", "adamw", rank=rank, steps=range(0), **options)
+        losses.append(train(model, of, WAYS["plain"], rank))
+        state, optimizer_state = model.state_dict(), model.optimizer_state_dict(of)
+        assert all(value.shape == p.shape for value, p in zip(state.values(), plain("gpt").state_dict().values()))
+        model.load_state_dict(state)
+        model.load_optimizer_state_dict(of, optimizer_state)
+        losses.append(train(model, of, WAYS["plain"], rank, range(STEPS, STEPS + 2)))
+    return losses

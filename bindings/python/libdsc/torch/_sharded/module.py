@@ -99,6 +99,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Calls the module."""
+        self._passes.expect_open("forward")
         return self.module(*inputs, **kwargs)
 
     @contextlib.contextmanager

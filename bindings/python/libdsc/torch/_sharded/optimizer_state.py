@@ -20,7 +20,7 @@ def whole(comm: Communicator, parts: Parts, optimizer: Any) -> dict[str, Any]:
     state = on_all(comm, op, lambda: checked(parts, optimizer))
     owners = indices(parts, optimizer)
     expect_same(comm, op, "the state of the optimizer", kinds(state))
-    result = {**state, "state": {number: dict(values) for number, values in state["state"].items()}}
+    result = {**state, "state": {number: _own(values) for number, values in state["state"].items()}}
     wholes = Wholes(comm, parts)
     for key in keys(state):
         of_params = {owners[number]: values[key] for number, values in state["state"].items() if is_part(key, values.get(key))}
@@ -91,6 +91,11 @@ def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
     return state  # type: ignore[no-any-return]
 
 
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers in memory of their own, which an optimizer that loads them would share."""
+    return {key: value.clone() if isinstance(value, torch.Tensor) and not is_part(key, value) else value for key, value in values.items()}
+
+
 def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """The same state with this rank's parts of whole tensors."""
     owners = indices(parts, optimizer)
@@ -104,12 +109,12 @@ def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, An
 
 
 def _part(parts: Parts, i: int, key: str, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor) or key == "step":
+    if not isinstance(value, torch.Tensor):
         return value
-    if value.shape == parts.shapes[i]:
+    if key != "step" and value.shape == parts.shapes[i]:
         return parts.part_of(i, value)
-    if value.dim() == 0:
-        return value
+    if key == "step" or value.dim() == 0:
+        return value.clone()
     raise ValueError(
         f"the state has {key!r} of {parts.names[i]} with the shape {tuple(value.shape)}; expected one number, or "
         f"{tuple(parts.shapes[i])} as the parameter"

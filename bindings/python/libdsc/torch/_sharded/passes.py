@@ -111,8 +111,10 @@ class Passes:
         if self._depths[unit]:
             return
         if not _in_backward() and self.gathered.releases:
-            self.gathered.release(unit)
-            self.gathered.expect_copies(unit, output)
+            try:
+                self.gathered.expect_copies(unit, output)
+            finally:
+                self.gathered.release(unit)
         if torch.is_grad_enabled():
             for tensor in outputs.differentiable(output):
                 tensor.register_hook(functools.partial(self._arrived_at, unit))
@@ -159,7 +161,11 @@ class Passes:
         parts = self.gathered.parts
         if self.reads:
             raise errors.StateError("backward: a full_parameters() block runs; expected forward and backward passes outside of it")
-        self._follow(self.syncs)
+        if self._graph_task is None:
+            raise errors.StateError(
+                f"backward: {parts.names[i]} got a gradient that does not come from outputs of a forward pass of the module; expected "
+                "losses of outputs only: between passes a parameter shows this rank's part"
+            )
         left = self._left[parts.units[i]]
         if i not in left:
             raise errors.StateError(
