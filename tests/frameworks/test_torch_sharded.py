@@ -128,6 +128,7 @@ EXPECTED = {
     "complex": "is of torch.complex64; expected one of torch.float16",
     "units": "units has 3; expected subclasses of torch.nn.Module",
     "absent": "units has LSTM; expected classes of which the module has submodules",
+    "list": "units selects a ModuleList, which is never called",
     "text": "units is 'Block'; expected classes",
     "answer": "units gave 1 for a .*; expected a bool",
     "stage": "stage is 4, expected 1, 2 or 3",
@@ -177,3 +178,14 @@ def test_compiled_modules(which):
 def test_losses_are_those_of_fsdp2():
     for theirs, ours in ranks.run(2, cases.beside_fsdp):
         assert ours == pytest.approx(theirs, abs=CLOSE) and ours[0] > ours[-1]
+
+
+@pytest.mark.parametrize("size, stage", [(2, 1), (2, 3), (3, 3)])
+def test_ways_to_call_give_the_mean_of_the_ranks(size, stage):
+    for worst in ranks.run(size, cases.calls_of, size, stage):
+        assert max(worst.values()) < 1e-4, worst
+
+
+def test_small_things():
+    first, second = ranks.run(2, cases.small_things)
+    assert first == second

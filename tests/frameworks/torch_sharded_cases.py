@@ -379,6 +379,7 @@ def refusals(rank):
         "complex": lambda: ShardedDataParallel(nn.Linear(2, 2, dtype=torch.complex64)),
         "units": lambda: ShardedDataParallel(module, units=[3]),
         "absent": lambda: ShardedDataParallel(module, units=[nn.LSTM]),
+        "list": lambda: ShardedDataParallel(module, units=[nn.ModuleList]),
         "text": lambda: ShardedDataParallel(module, units="Block"),
         "answer": lambda: ShardedDataParallel(module, units=lambda m: 1),
         "stage": lambda: ShardedDataParallel(module, stage=4),
@@ -502,3 +503,109 @@ def hybrid(rank):
         model.load_optimizer_state_dict(of, optimizer_state)
         losses.append(train(model, of, WAYS["plain"], rank, range(STEPS, STEPS + 2)))
     return losses
+
+
+class Two(nn.Module):
+    """Units in units, one module twice, one parameter in two units, a unit of its own dtype, and two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.outer = nn.Sequential(nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+        self.left, self.right = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.right.weight = self.left.weight
+        self.precise = nn.Linear(6, 6, dtype=torch.float64)
+
+    def forward(self, x):
+        x = self.outer(torch.tanh(self.outer(x)))
+        return self.left(x) + self.right(x), self.precise(x.double())
+
+
+def two_units(module):
+    return isinstance(module, (nn.Sequential, nn.Linear))
+
+
+def calls_of(rank, size, stage):
+    """Ways to call forward and backward; gradients beside those of the mean over ranks, computed on each."""
+    inputs = [[torch.randn(3, 6, generator=torch.Generator().manual_seed(10 * r + k)) for k in range(2)] for r in range(size)]
+
+    def together(model, a, b):
+        """Two forward passes, one backward pass."""
+        ((model(a)[0].sum() + model(b)[0].square().sum())).backward()
+
+    def in_turn(model, a, b):
+        """Two forward passes, then two backward passes."""
+        first, second = model(a)[0].sum(), model(b)[1].square().sum()
+        second.backward()
+        first.backward()
+
+    def twice(model, a, b):
+        """One graph, two backward passes."""
+        loss = model(a)[0].square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    def by_output(model, a, b):
+        """Each output for itself."""
+        first, second = model(a)
+        first.square().sum().backward(retain_graph=True)
+        second.square().sum().backward()
+
+    def with_input(model, a, b):
+        """A gradient of inputs before, and a pass without gradients between."""
+        a = a.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(a)[0].sum(), a)
+        output = model(a.detach() + slope)[0]
+        with torch.no_grad():
+            model(b)
+        output.square().sum().backward()
+
+    worst = {}
+    for way in (together, in_turn, twice, by_output, with_input):
+        model, reference = ShardedDataParallel(Two(), units=two_units, stage=stage), Two()
+        for _ in range(2):  # the second time with gradients of the first
+            way(model, *inputs[rank])
+        for r in range(size):
+            for _ in range(2):
+                way(reference, *inputs[r])
+        params = {name: p for name, p in reference.named_parameters() if p.grad is not None}
+        # The average as the state of an optimizer, which comes back whole.
+        optimizer = torch.optim.SGD(model.parameters(), 0.0, momentum=1.0)
+        optimizer.step()
+        state = model.optimizer_state_dict(optimizer)["state"]
+        names = [name for name, _ in reference.named_parameters()]
+        found = {names[i]: values["momentum_buffer"] for i, values in state.items() if values["momentum_buffer"] is not None}
+        assert found.keys() == params.keys(), (found.keys(), params.keys())
+        worst[way.__name__] = max((found[name] - p.grad / size).abs().max().item() for name, p in params.items())
+        model.close()
+    return worst
+
+
+def small_things(rank):
+    """A wrapper in another module, a group of some ranks, own parameters of each rank, and a unit that is all."""
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = sharded("conv")
+
+    outer = Outer()
+    state = outer.state_dict()
+    assert list(state) == [f"inner.{name}" for name in plain("conv").state_dict()]
+
+    own = [dist.new_group([each], backend="dsc") for each in range(2)][rank]
+    torch.manual_seed(rank)
+    alone = ShardedDataParallel(nn.Linear(3, 2), own)
+    assert repr(alone).startswith("ShardedDataParallel(") and "stage=3, 2 parameters in 1 units" in repr(alone)
+    alone(torch.ones(1, 3)).sum().backward()
+    assert alone.module.weight.grad.tolist() == [1.0] * 6
+
+    torch.manual_seed(rank)
+    module = nn.Linear(8, 8)
+    kept = module.weight.detach().clone().reshape(-1)
+    different = ShardedDataParallel(module, init_sync=False)
+    found = different.state_dict()["weight"].reshape(-1)
+    halves = [torch.empty_like(kept) for _ in range(2)]
+    dist.all_gather(halves, kept)
+    mine = found == halves[rank]
+    assert mine.any() and not mine.all()
+    return found.tolist()

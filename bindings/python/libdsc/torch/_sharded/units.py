@@ -9,6 +9,8 @@ import torch
 
 from libdsc.torch._modules.params import Named
 
+_NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+
 Selection = Union[type, Iterable[type], Callable[[Any], bool]]
 
 
@@ -63,7 +65,16 @@ def _uses(module: Any, owner: Any, is_unit: Callable[[Any], bool]) -> Iterable[t
             yield owner, param
     for child in module._modules.values():
         if child is not None:
-            yield from _uses(child, child if is_unit(child) else owner, is_unit)
+            yield from _uses(child, child if _is_called(child, is_unit) else owner, is_unit)
+
+
+def _is_called(child: Any, is_unit: Callable[[Any], bool]) -> bool:
+    """Whether a submodule is a unit, whose parameters are gathered when it is called."""
+    if not is_unit(child):
+        return False
+    if isinstance(child, _NEVER_CALLED):
+        raise ValueError(f"units selects a {type(child).__name__}, which is never called; expected the modules in it")
+    return True
 
 
 def _predicate(module: Any, selection: Any) -> Callable[[Any], bool]:
