@@ -97,18 +97,21 @@ def apart(expected, got):
     return worst, names
 
 
-def beside_ddp(rank, name, way, optimizer, stage, keeps_buffers=True):
-    """How far losses and parameters are from those of DistributedDataParallel, and which are not the same."""
-    reference, model = ddp(name), sharded(name, stage)
-    optimizers = [optimizer_of(optimizer, each.parameters()) for each in (reference, model)]
-    expected, got = (train(each, of, WAYS[way], rank) for each, of in zip((reference, model), optimizers))
-    state = {key: value for key, value in reference.module.state_dict().items()}
-    own = model.state_dict()
-    if rank > 0:  # DDP copies rank 0's buffers
-        buffers = dict(model.module.named_buffers())
-        state, own = ({key: value for key, value in each.items() if key not in buffers} for each in (state, own))
-    worst, names = apart(state, own)
-    return max(worst, *(abs(a - b) for a, b in zip(expected, got))), names + ["loss"] * (expected != got)
+def beside_ddp(rank, name, way, optimizer, stages):
+    """How far losses and parameters of each stage are from those of DistributedDataParallel, and which are not the same."""
+    reference = ddp(name)
+    expected = train(reference, optimizer_of(optimizer, reference.parameters()), WAYS[way], rank)
+    # DDP copies rank 0's buffers.
+    left_out = {n for n, _ in reference.module.named_buffers()} if rank else ()
+    state = {n: value for n, value in reference.module.state_dict().items() if n not in left_out}
+    found = {}
+    for stage in stages:
+        model = sharded(name, stage)
+        got = train(model, optimizer_of(optimizer, model.parameters()), WAYS[way], rank)
+        worst, names = apart(state, {n: value for n, value in model.state_dict().items() if n not in left_out})
+        found[stage] = max(worst, *(abs(a - b) for a, b in zip(expected, got))), names + ["loss"] * (expected != got)
+        model.close()
+    return found
 
 
 def plain(name, state=None):
@@ -609,3 +612,14 @@ def small_things(rank):
     mine = found == halves[rank]
     assert mine.any() and not mine.all()
     return found.tolist()
+
+
+def documented(rank, blocks, folder):
+    """The Python of a page runs, each block after the one before."""
+    world = dsc.init_distributed(rank=rank, world_size=2, job_id=f"page-{os.path.basename(folder)}-{os.getppid()}")
+    os.chdir(folder)
+    names = {"init_distributed": None}
+    dsc.init_distributed = lambda: world
+    for block in blocks:
+        exec(block, names)
+    dsc.finalize()
