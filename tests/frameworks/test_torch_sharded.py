@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import torch_ranks as ranks
 import torch_sharded_cases as cases
 import torch_sharded_random as random_modules
+import torch_sharded_wrong as wrong
 from conftest import ROOT
 from torch_sharded_modules import MODELS
 
@@ -121,13 +122,13 @@ def test_gradients_that_the_program_sets_count(stage):
 @pytest.mark.parametrize("size, hosts", [(2, None), (3, [0, 0, 1])])
 def test_a_killed_rank_is_an_error_of_the_others(phase, size, hosts):
     victim = size - 1
-    for told in ranks.run(size, cases.killed, victim, phase, hosts=hosts, lost=(victim,))[:victim]:
+    for told in ranks.run(size, wrong.killed, victim, phase, hosts=hosts, lost=(victim,))[:victim]:
         name, text, seconds = told
         assert name == "PeerDeadError" and f"rank {victim}" in text and seconds < 10, told
 
 
 def test_parameters_outside_of_their_units_are_errors():
-    for found in ranks.run(2, cases.misuses):
+    for found in ranks.run(2, wrong.misuses):
         assert "shape" in found["outside"] or "size" in found["outside"] or "dimension" in found["outside"], found
         assert "returns memory of its parameter 0.weight" in found["returns"] and "clone()" in found["returns"]
         assert "full_parameters" in found["unit alone"] and "blocks.0" in found["unit alone"]
@@ -162,26 +163,29 @@ EXPECTED = {
     "folder": "/nowhere has no file module.pt",
     "copy": "cannot be pickled or copied; expected its state_dict",
     "full": "full_parameters: a full_parameters.. block runs",
+    "parts": "expected state_dict.. of its ShardedDataParallel",
+    "clip": "clip",
+    "converted": "was given torch.float64 of shape .*; expected torch.float32",
     "trains": "no error",
     "closed": "forward: this ShardedDataParallel was closed",
 }
 
 
 def test_wrong_inputs_are_refused_before_anything_happens():
-    for found in ranks.run(2, cases.refusals):
+    for found in ranks.run(2, wrong.refusals):
         assert found.keys() == EXPECTED.keys()
         for name, pattern in EXPECTED.items():
             assert re.search(pattern, found[name]), (name, found[name])
 
 
 def test_passes_that_end_by_an_exception():
-    for found in ranks.run(2, cases.interrupted):
+    for found in ranks.run(2, wrong.interrupted):
         assert "size" in found["forward"] and found["then"] == "no error" and "ZeroDivisionError" in found["backward"]
         assert "the backward pass before ended by an exception" in found["after"], found
 
 
 def test_the_last_reference_ends_it():
-    for dimensions in ranks.run(2, cases.dropped):
+    for dimensions in ranks.run(2, wrong.dropped):
         assert set(dimensions) == {1}
 
 

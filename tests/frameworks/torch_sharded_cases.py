@@ -1,12 +1,7 @@
 """What ranks do with ShardedDataParallel; each function runs on every rank and returns what the test looks at."""
 
 import contextlib
-import copy
-import gc
 import os
-import signal
-import time
-import weakref
 
 import torch
 import torch.distributed as dist
@@ -15,7 +10,7 @@ from torch.distributed.fsdp import fully_shard
 
 import libdsc as dsc
 from libdsc.torch import DistributedDataParallel, ShardedDataParallel
-from torch_sharded_modules import MODELS, Block, Gpt, batch_of, loss_of, optimizer_of
+from torch_sharded_modules import MODELS, Gpt, batch_of, loss_of, optimizer_of
 
 STEPS = 6
 CLOSE = 2e-5
@@ -272,7 +267,7 @@ def writes(rank, stage):
     model.eval()
     outputs = []
     with torch.no_grad():
-        for write in (lambda p: p.mul_(2), lambda p: p.data.mul_(0.25), lambda p: p.data.copy_(p.data * 3)):
+        for write in (lambda p: p.mul_(2), lambda p: p.data.mul_(0.25), lambda p: setattr(p, "data", p.data * 3)):
             outputs.append(model(tokens))
             for p in model.parameters():
                 write(p)
@@ -302,154 +297,6 @@ def gradients_set_by_the_program(rank, stage):
         dist.all_reduce(total)
         sums.append((total.item(), sum(p.grad.double().sum().item() for p in reference.parameters() if p.grad is not None)))
     return sums
-
-
-def killed(rank, victim, phase):
-    """Returns what the others are told, and how soon."""
-    model = sharded("gpt")
-    tokens = batch_of(rank, 0)
-    loss_of(model(tokens), tokens).backward()
-    loss = loss_of(model(tokens), tokens)
-    dist.barrier()
-    if rank == victim and phase == "between":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if rank == victim:
-        model.module.norm.weight.register_hook(lambda grad: os.kill(os.getpid(), signal.SIGKILL))
-    start = time.monotonic()
-    try:
-        for _ in range(3):
-            loss.backward()
-            loss = loss_of(model(tokens), tokens)
-    except dsc.DscError as error:
-        return type(error).__name__, str(error), time.monotonic() - start
-    return "no error", "", time.monotonic() - start
-
-
-def error_of(call):
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
-
-
-class Strange(nn.Module):
-    """A module that is used wrongly."""
-
-    def __init__(self, use):
-        super().__init__()
-        self.use, self.block, self.last = use, nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, x):
-        return self.last(self.use(self, x))
-
-
-def peeks(module, x):
-    return x @ module.block.weight.t()
-
-
-class Returns(nn.Linear):
-    def forward(self, x):
-        return self.weight
-
-
-def misuses(rank):
-    """The errors of using parameters where they are not; nothing ends the process."""
-    strange = {"outside": ShardedDataParallel(Strange(peeks), units=lambda m: getattr(m, "out_features", 0) == 6)}
-    returns = nn.Sequential(Returns(6, 6))
-    strange["returns"] = ShardedDataParallel(returns, units=[Returns])
-    x = torch.ones(3, 6)
-    found = {name: error_of(lambda model=model: model(x)) for name, model in strange.items()}
-    model = sharded("gpt")
-    tokens = batch_of(rank, 0)
-    found["unit alone"] = error_of(lambda: model.module.blocks[0](torch.ones(1, 2, 24)))
-    found["regularized"] = error_of(lambda: (loss_of(model(tokens), tokens) + sum(p.square().sum() for p in model.parameters())).backward())
-    found["after that"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
-    return found
-
-
-def refusals(rank):
-    """Wrong inputs, before anything happens: the module stays as it was and trains afterwards."""
-    module = made("gpt")
-    shapes = [p.shape for p in module.parameters()]
-    sparse, meta, lazy = nn.Embedding(4, 4, sparse=True), nn.Linear(2, 2, device="meta"), nn.LazyLinear(2)
-    wrongs = {
-        "no module": lambda: ShardedDataParallel(3),
-        "sparse": lambda: ShardedDataParallel(nn.Sequential(sparse)),
-        "meta": lambda: ShardedDataParallel(meta),
-        "lazy": lambda: ShardedDataParallel(lazy),
-        "frozen": lambda: ShardedDataParallel(nn.Linear(2, 2).requires_grad_(False)),
-        "complex": lambda: ShardedDataParallel(nn.Linear(2, 2, dtype=torch.complex64)),
-        "units": lambda: ShardedDataParallel(module, units=[3]),
-        "absent": lambda: ShardedDataParallel(module, units=[nn.LSTM]),
-        "list": lambda: ShardedDataParallel(module, units=[nn.ModuleList]),
-        "text": lambda: ShardedDataParallel(module, units="Block"),
-        "answer": lambda: ShardedDataParallel(module, units=lambda m: 1),
-        "stage": lambda: ShardedDataParallel(module, stage=4),
-        "shard_size": lambda: ShardedDataParallel(module, shard_size=5),
-        "group": lambda: ShardedDataParallel(module, process_group=3),
-        "mixed_precision": lambda: ShardedDataParallel(module, mixed_precision=object()),
-        "init_sync": lambda: ShardedDataParallel(module, init_sync=3),
-    }
-    found = {name: error_of(wrong) for name, wrong in wrongs.items()}
-    assert [p.shape for p in module.parameters()] == shapes and not module._forward_hooks
-    model = ShardedDataParallel(module, units=[Block])
-    foreign = nn.Parameter(torch.ones(2))
-    shaped = torch.optim.SGD(model.parameters(), 0.1)
-    shaped.state[model.module.norm.weight]["factor"] = torch.ones(2, 3)
-    late = {
-        "join": model.join,
-        "hook": lambda: model.register_comm_hook(None, "bf16"),
-        "keep_vars": lambda: model.state_dict(keep_vars=True),
-        "assign": lambda: model.load_state_dict({}, assign=True),
-        "foreign": lambda: model.optimizer_state_dict(torch.optim.SGD([foreign], 0.1)),
-        "factored": lambda: model.optimizer_state_dict(shaped),
-        "no optimizer": lambda: model.optimizer_state_dict(3),
-        "folder": lambda: model.load("/nowhere"),
-        "copy": lambda: copy.deepcopy(model),
-        "full": lambda: enter_twice(model),
-    }
-    found |= {name: error_of(wrong) for name, wrong in late.items()}
-    tokens = batch_of(rank, 0)
-    found["trains"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
-    model.close()
-    model.close()
-    found["closed"] = error_of(lambda: model(tokens))
-    return found
-
-
-def enter_twice(model):
-    with model.full_parameters(), model.full_parameters():
-        pass
-
-
-def interrupted(rank):
-    """A backward pass that ends by an exception: the next call says so. One that ends before it: nothing is broken."""
-    model = sharded("gpt")
-    tokens = batch_of(rank, 0)
-    found = {}
-    model.module.again = "nonsense"
-    found["forward"] = error_of(lambda: model(tokens[:, :3]))
-    model.module.again = None
-    assert all(p.dim() == 1 for p in model.parameters())
-    found["then"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
-    hook = model.module.tokens.weight.register_hook(lambda grad: 1 / 0)
-    found["backward"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
-    hook.remove()
-    found["after"] = error_of(lambda: model(tokens))
-    return found
-
-
-def dropped(rank):
-    """The last reference to a wrapper ends it."""
-    model = sharded("gpt")
-    tokens = batch_of(rank, 0)
-    loss_of(model(tokens), tokens).backward()
-    module, handle = model.module, weakref.ref(model.sharded)
-    del model
-    gc.collect()
-    assert handle() is None and not module._forward_hooks and not module.blocks[0]._forward_pre_hooks
-    return [p.dim() for p in module.parameters()]
 
 
 def compiled(rank, which):
@@ -548,6 +395,13 @@ def calls_of(rank, size, stage):
         loss.backward(retain_graph=True)
         loss.backward()
 
+    def forgets(model, a, b):
+        """The first of two backward passes counts for nothing."""
+        loss = model(a)[0].square().sum()
+        loss.backward(retain_graph=True)
+        model.zero_grad()
+        loss.backward()
+
     def by_output(model, a, b):
         """Each output for itself."""
         first, second = model(a)
@@ -564,13 +418,17 @@ def calls_of(rank, size, stage):
         output.square().sum().backward()
 
     worst = {}
-    for way in (together, in_turn, twice, by_output, with_input):
+    for way in (together, in_turn, twice, forgets, by_output, with_input):
         model, reference = ShardedDataParallel(Two(), units=two_units, stage=stage), Two()
         for _ in range(2):  # the second time with gradients of the first
             way(model, *inputs[rank])
         for r in range(size):
+            alone = Two()
             for _ in range(2):
-                way(reference, *inputs[r])
+                way(alone, *inputs[r])
+            for p, q in zip(reference.parameters(), alone.parameters()):
+                if q.grad is not None:
+                    p.grad = q.grad if p.grad is None else p.grad + q.grad
         params = {name: p for name, p in reference.named_parameters() if p.grad is not None}
         # The average as the state of an optimizer, which comes back whole.
         optimizer = torch.optim.SGD(model.parameters(), 0.0, momentum=1.0)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
 from libdsc import errors
 from libdsc._communicator import Communicator
 
-Result = TypeVar("Result")
 
-
-def on_all(comm: Communicator, op: str, prepare: Callable[[], Result]) -> Result:
+def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:
     """Returns what prepare() gives; if it raises on one rank, that rank raises it, and the others why. Collective."""
     result: Any = None
     why: Any = None
@@ -24,7 +22,7 @@ def on_all(comm: Communicator, op: str, prepare: Callable[[], Result]) -> Result
     for rank, reason in enumerate(told):
         if reason is not None:
             raise errors.InvalidArgError(f"{op}: rank {rank} cannot, so no rank does: {reason}", rank=rank, ranks=(rank,), op=op)
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def expect_same(comm: Communicator, op: str, what: str, value: Any) -> None:

@@ -28,7 +28,8 @@ def save(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer
     parts = passes.gathered.parts
     state = on_all(comm, "save", lambda: None if optimizer is None else optimizer_state.checked(parts, optimizer))
     arrays: dict[str, list[Any]] = {}
-    rest = {"format": _FORMAT, "module": _without_params(parts, module), "orders": dict(zip(parts.names, parts.orders)), "optimizer": None}
+    rest: dict[str, Any] = {"format": _FORMAT, "module": _without_params(parts, module), "optimizer": None}
+    rest["orders"] = dict(zip(parts.names, parts.orders))
     if state is not None:
         expect_same(comm, "save", "the state of the optimizer", optimizer_state.kinds(state))
         owners = optimizer_state.indices(parts, optimizer)

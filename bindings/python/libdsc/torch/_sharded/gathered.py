@@ -24,6 +24,7 @@ class Gathered:
         self.parts, self.root, self.releases = parts, plan.root, stage == 3
         self.members = parts.sharded.units
         self._modules = plan.modules
+        self._own: dict[int, dict[int, int]] = {}  # of units, the parameters by the address of their memory
         self._live: list[int] = []  # in the order in which they were gathered
 
     def make_whole(self, unit: Optional[int]) -> None:
@@ -76,7 +77,9 @@ class Gathered:
         """Raises where a unit returns memory of its parameters, which is gone when it is given back."""
         if not self.releases or unit == self.root:
             return
-        own = {self.parts.whole(i).untyped_storage().data_ptr(): i for i in self.members[unit]}
+        if unit not in self._own:
+            self._own[unit] = {self.parts.whole(i).untyped_storage().data_ptr(): i for i in self.members[unit]}
+        own = self._own[unit]
         for tensor in tensors_in(output):
             i = own.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
             if i is not None:

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional
 
 import torch
 
+from libdsc import errors
 from libdsc._arguments import boolean
 from libdsc._sharded import Sharded
 from libdsc._types import ShardAverageLike, Stage
@@ -220,9 +221,17 @@ def _register(own: Callable[[], Optional[Passes]], module: Any, modules: list[An
         if unit != root:
             begins = functools.partial(_unit_begins, unit)
             hooks += _around(own, each, begins, functools.partial(_unit_ends, unit))
+    hooks.append(module.register_state_dict_pre_hook(functools.partial(_expect_whole, own)))
     for i in parts.trained:
         hooks.append(parts.params[i].register_post_accumulate_grad_hook(_gradient_hook(own, i)))
     return hooks
+
+
+def _expect_whole(own: Callable[[], Optional[Passes]], _module: Any, _prefix: str, keep_vars: bool) -> None:
+    """Raises where the state of the module alone is asked for and would be parts. With keep_vars they are seen as what they are."""
+    passes = own()
+    if passes is not None and not keep_vars and passes.gathered.parts.are_shown:
+        raise errors.StateError("state_dict: this module shows parts of parameters; expected state_dict() of its ShardedDataParallel")
 
 
 def _unit_begins(unit: int, passes: Passes) -> None:

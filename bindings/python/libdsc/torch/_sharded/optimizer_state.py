@@ -17,7 +17,7 @@ _NUMBERS = (bool, int, float, complex, str, type(None))
 def whole(comm: Communicator, parts: Parts, optimizer: Any) -> dict[str, Any]:
     """Returns what optimizer.state_dict() is without sharding. Collective."""
     op = "optimizer_state_dict"
-    state = on_all(comm, op, lambda: checked(parts, optimizer))
+    state: dict[str, Any] = on_all(comm, op, lambda: checked(parts, optimizer))
     owners = indices(parts, optimizer)
     expect_same(comm, op, "the state of the optimizer", kinds(state))
     result = {**state, "state": {number: _own(values) for number, values in state["state"].items()}}

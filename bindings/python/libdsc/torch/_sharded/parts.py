@@ -44,8 +44,8 @@ class Parts:
         self._hidden: dict[int, Optional[Any]] = {}  # what p.grad is at rest, where it is hidden
         self.hides_grads = False
         self._read_parts()
-        for i in range(len(self.params)):
-            self.show_part(i)
+        for param, data in zip(self.params, self.data):
+            param.data = data
 
     def _read_parts(self) -> None:
         empty = [torch.empty(0, dtype=param.dtype) for param in self.params]
@@ -64,11 +64,17 @@ class Parts:
             self.starts[each.param], self.places[each.param] = each.param_start, (each.bucket, each.shard_start)
 
     def show_part(self, i: int) -> None:
-        """Makes p.data this rank's part, and p.grad what it was."""
-        self._is_whole[i] = False
-        self.params[i].data = self.data[i]
+        """Makes p.data this rank's part, and p.grad what it was. One that shows a part is left as the program has set it."""
+        if self._is_whole[i]:
+            self.params[i].data = self.data[i]
+            self._is_whole[i] = False
         if not self.hides_grads:
             self._show_grad(i)
+
+    @property
+    def are_shown(self) -> bool:
+        """Whether parts are shown, of any parameter."""
+        return not all(self._is_whole)
 
     def show_parts(self) -> None:
         """Does so with all that are shown whole."""
@@ -100,6 +106,19 @@ class Parts:
         """This rank's part of a tensor of the parameter's shape, in memory of its own."""
         start = self.starts[i]
         return self.in_order(i, tensor).reshape(-1)[start : start + self.data[i].numel()].clone()
+
+    def take_data(self) -> None:
+        """Copies tensors that the program has put in the place of parts. Raises for those of another type or shape."""
+        for name, param, own in zip(self.names, self.params, self.data):
+            if param.data_ptr() == own.data_ptr() and param.dtype == own.dtype:
+                continue
+            if param.dtype != own.dtype or param.shape != own.shape:
+                raise ValueError(
+                    f"{name} was given {param.dtype} of shape {tuple(param.shape)}; expected {own.dtype} of shape {tuple(own.shape)}, this "
+                    "rank's part: convert a module before it is wrapped, and load whole tensors by load_state_dict() of the wrapper"
+                )
+            own.copy_(param.detach())
+            param.data = own
 
     def _hide_grad(self, i: int) -> None:
         if i not in self._hidden:

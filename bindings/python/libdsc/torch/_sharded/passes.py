@@ -58,6 +58,7 @@ class Passes:
     def refresh(self, op: str) -> None:
         """Makes the next gathers bring what the program has written to the parts. Collective."""
         self.rest(op)
+        self.gathered.parts.take_data()
         if not self.gradients.is_open:  # else micro-batches of one step are between
             self.gathered.refresh()
             self.gradients.needs_step = False
