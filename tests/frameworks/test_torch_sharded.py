@@ -131,6 +131,7 @@ def test_parameters_outside_of_their_units_are_errors():
     for found in ranks.run(2, wrong.misuses):
         assert "shape" in found["outside"] or "size" in found["outside"] or "dimension" in found["outside"], found
         assert "returns memory of its parameter 0.weight" in found["returns"] and "clone()" in found["returns"]
+        assert "returns a Wrapped; expected tensors" in found["opaque"] and "create_graph is True" in found["second order"]
         assert "full_parameters" in found["unit alone"] and "blocks.0" in found["unit alone"]
         assert "a gradient that does not come from outputs" in found["regularized"] or "shape" in found["regularized"], found
         assert found["after that"] == "no error"
@@ -147,6 +148,8 @@ EXPECTED = {
     "absent": "units has LSTM; expected classes of which the module has submodules",
     "list": "units selects a ModuleList, which is never called",
     "text": "units is 'Block'; expected classes",
+    "number": "units is 3; expected classes",
+    "instance": "units is a Gpt; expected classes",
     "answer": "units gave 1 for a .*; expected a bool",
     "stage": "stage is 4, expected 1, 2 or 3",
     "shard_size": "shard_size is 5, expected 0 or a divisor of the 2 ranks",
@@ -181,7 +184,8 @@ def test_wrong_inputs_are_refused_before_anything_happens():
 def test_passes_that_end_by_an_exception():
     for found in ranks.run(2, wrong.interrupted):
         assert "size" in found["forward"] and found["then"] == "no error" and "ZeroDivisionError" in found["backward"]
-        assert "the backward pass before ended by an exception" in found["after"], found
+        assert "a backward pass before ended by an exception" in found["after"], found
+        assert "a backward pass before ended by an exception" in found["for ever"], found
 
 
 def test_the_last_reference_ends_it():
@@ -204,6 +208,12 @@ def test_losses_are_those_of_fsdp2():
 def test_ways_to_call_give_the_mean_of_the_ranks(size, stage):
     for worst in ranks.run(size, cases.calls_of, size, stage):
         assert max(worst.values()) < 1e-4, worst
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("stage", [1, 3])
+def test_losses_that_modules_keep(stage, alone):
+    assert max(ranks.run(2, cases.second_losses, 2, stage, alone)) < 1e-6
 
 
 def test_small_things():

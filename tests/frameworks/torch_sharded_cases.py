@@ -371,6 +371,45 @@ class Two(nn.Module):
         return self.left(x) + self.right(x), self.precise(x.double())
 
 
+class Second(nn.Module):
+    """Keeps a second loss, which is computed after its output."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.gate, self.layer, self.extra = nn.Linear(6, 6), nn.Linear(6, 6), []
+
+    def forward(self, x):
+        output = torch.tanh(self.layer(x))
+        self.loss = self.gate(x).square().mean()
+        self.extra[:] = [self.gate(x).mean()]
+        return output
+
+
+def second_losses(rank, size, stage, alone):
+    """Gradients where losses are kept by modules beside the output; alone: without the output."""
+    inputs = [torch.randn(3, 6, generator=torch.Generator().manual_seed(r)) for r in range(size)]
+
+    def backward(model, blocks, x):
+        output = model(x)
+        loss = sum(block.loss + block.extra[0] for block in blocks)
+        (loss if alone else loss + output.sum()).backward()
+
+    modules = [nn.Sequential(Second(), Second(), nn.Linear(6, 2)) for _ in range(2)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    model = ShardedDataParallel(modules[0], units=[Second], stage=stage)
+    backward(model, list(modules[0])[:2], inputs[rank])
+    for x in inputs:
+        backward(modules[1], list(modules[1])[:2], x)
+    optimizer = torch.optim.SGD(model.parameters(), 0.0, momentum=1.0)
+    optimizer.step()
+    expected = {i: p.grad / size for i, p in enumerate(modules[1].parameters()) if p.grad is not None}
+    state = model.optimizer_state_dict(optimizer)["state"]
+    found = {i: values["momentum_buffer"] for i, values in state.items() if values["momentum_buffer"] is not None}
+    assert found.keys() == expected.keys()
+    return max((found[i] - grad).abs().max().item() for i, grad in expected.items())
+
+
 def two_units(module):
     return isinstance(module, (nn.Sequential, nn.Linear))
 

@@ -66,6 +66,16 @@ class Returns(nn.Linear):
         return self.weight
 
 
+class Wrapped:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class Opaque(nn.Linear):
+    def forward(self, x):
+        return Wrapped(super().forward(x))
+
+
 def misuses(rank):
     """The errors of using parameters where they are not; nothing ends the process."""
     strange = {"outside": ShardedDataParallel(Strange(peeks), units=lambda m: getattr(m, "out_features", 0) == 6)}
@@ -73,6 +83,11 @@ def misuses(rank):
     strange["returns"] = ShardedDataParallel(returns, units=[Returns])
     x = torch.ones(3, 6)
     found = {name: error_of(lambda model=model: model(x)) for name, model in strange.items()}
+    opaque = ShardedDataParallel(nn.Sequential(Opaque(6, 6)), units=[Opaque])
+    found["opaque"] = error_of(lambda: opaque(x))
+    slopes = ShardedDataParallel(nn.Sequential(nn.Linear(6, 6)), units=[nn.Linear])
+    leaf = x.clone().requires_grad_()
+    found["second order"] = error_of(lambda: torch.autograd.grad(slopes(leaf).square().sum(), leaf, create_graph=True))
     model = sharded("gpt")
     tokens = batch_of(rank, 0)
     found["unit alone"] = error_of(lambda: model.module.blocks[0](torch.ones(1, 2, 24)))
@@ -97,6 +112,8 @@ def refusals(rank):
         "absent": lambda: ShardedDataParallel(module, units=[nn.LSTM]),
         "list": lambda: ShardedDataParallel(module, units=[nn.ModuleList]),
         "text": lambda: ShardedDataParallel(module, units="Block"),
+        "number": lambda: ShardedDataParallel(module, units=3),
+        "instance": lambda: ShardedDataParallel(module, units=module),
         "answer": lambda: ShardedDataParallel(module, units=lambda m: 1),
         "stage": lambda: ShardedDataParallel(module, stage=4),
         "shard_size": lambda: ShardedDataParallel(module, shard_size=5),
@@ -155,6 +172,7 @@ def interrupted(rank):
     found["backward"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
     hook.remove()
     found["after"] = error_of(lambda: model(tokens))
+    found["for ever"] = error_of(model.state_dict)
     return found
 
 

@@ -41,14 +41,13 @@ def save(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer
         names = [parts.names[i] for i in owners]
         rest["optimizer"] = {"state": numbers, "param_groups": state["param_groups"], "names": names}
     on_all(comm, "save", lambda: _write(pathlib.Path(folder), rest) if comm.rank == 0 else None)
-    parts.sharded.save(folder, arrays)
-    comm.barrier()
+    on_all(comm, "save", lambda: parts.sharded.save(folder, arrays))
 
 
 def _without_params(parts: Parts, module: Any) -> dict[str, Any]:
     """The entries of the module's state_dict() that are no parameters."""
-    state = module.state_dict(keep_vars=True)
-    return {key: value for key, value in state.items() if not any(value is param for param in parts.params)}
+    params = {id(param) for param in parts.params}
+    return {key: value for key, value in module.state_dict(keep_vars=True).items() if id(value) not in params}
 
 
 def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any]]:
@@ -112,15 +111,18 @@ def _read(folder: pathlib.Path, parts: Parts, module: Any, optimizer: Optional[A
     if known != own:
         raise ValueError(f"{path} has the buffers {known}; expected {own}")
     if optimizer is not None:
-        _expect_optimizer(path, rest["optimizer"], [parts.names[i] for i in optimizer_state.indices(parts, optimizer)])
+        _expect_optimizer(path, rest["optimizer"], [parts.names[i] for i in optimizer_state.indices(parts, optimizer)], optimizer)
     return rest
 
 
-def _expect_optimizer(path: pathlib.Path, saved: Any, names: list[str]) -> None:
+def _expect_optimizer(path: pathlib.Path, saved: Any, names: list[str], optimizer: Any) -> None:
     if saved is None:
         raise ValueError(f"{path} was saved without an optimizer; expected load(folder) without one")
     if saved["names"] != names:
         raise ValueError(f"{path} has an optimizer of {saved['names']}; expected {names}, in this order")
+    sizes, own = ([len(group["params"]) for group in groups] for groups in (saved["param_groups"], optimizer.param_groups))
+    if sizes != own:
+        raise ValueError(f"{path} has an optimizer with groups of {sizes} parameters; expected {own}")
 
 
 def _value(parts: Parts, i: int, arrays: Optional[list[Any]], value: Any) -> Any:

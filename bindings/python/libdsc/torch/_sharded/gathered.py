@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from libdsc import errors
-from libdsc.torch._modules.outputs import tensors_in
+from libdsc.torch._modules.outputs import kept, tensors_in
 from libdsc.torch._sharded.parts import Parts
 from libdsc.torch._sharded.units import UnitPlan
 
@@ -24,6 +24,7 @@ class Gathered:
         self.parts, self.root, self.releases = parts, plan.root, stage == 3
         self.members = parts.sharded.units
         self._modules = plan.modules
+        self._inside = [list(plan.inside(unit)) for unit in range(len(plan.modules))]
         self._own: dict[int, dict[int, int]] = {}  # of units, the parameters by the address of their memory
         self._live: list[int] = []  # in the order in which they were gathered
 
@@ -72,6 +73,10 @@ class Gathered:
     def forget(self) -> None:
         """Says that the library has taken all units back, as it does where parameters change."""
         self._live.clear()
+
+    def kept(self, unit: int) -> list[Any]:
+        """Tensors of the graph that modules of a unit keep in attributes."""
+        return kept(self._inside[unit])
 
     def expect_copies(self, unit: int, output: Any) -> None:
         """Raises where a unit returns memory of its parameters, which is gone when it is given back."""

@@ -26,6 +26,7 @@ class Passes:
     def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:
         self.gathered, self.gradients, self._comm = gathered, gradients, comm
         self.syncs, self.reads, self.is_closed = True, False, False
+        self._is_broken = False  # gradients of a pass that ended early are reduced in part
         self._depth = 0  # of calls of the module in itself
         self._depths = [0] * len(gathered.members)
         self._graph_task: Optional[int] = None  # the backward pass whose end we are told of
@@ -36,6 +37,11 @@ class Passes:
         """Raises after close()."""
         if self.is_closed:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
+        if self._is_broken:
+            raise errors.StateError(
+                f"{op}: a backward pass before ended by an exception, and its gradients are reduced in part; "
+                "expected a new ShardedDataParallel on all ranks"
+            )
 
     def rest(self, op: str) -> None:
         """Brings everything to the state between passes, also after a pass that ended by an exception. Raises inside one."""
@@ -44,16 +50,12 @@ class Passes:
             raise errors.StateError(f"{op}: a pass of this module runs; expected this call between passes")
         if self.reads:
             raise errors.StateError(f"{op}: a full_parameters() block runs; expected this call after it")
-        interrupted = self._graph_task is not None and self._reduces and self.gradients.is_open
+        self._is_broken = self._graph_task is not None and self._reduces and self.gradients.is_open
         self._graph_task = None
         self._depths = [0] * len(self._depths)
         self.gathered.release_all()
         self.gathered.parts.show_grads()
-        if interrupted:
-            raise errors.StateError(
-                f"{op}: the backward pass before ended by an exception, and its gradients are reduced in part; "
-                "expected a new ShardedDataParallel on all ranks"
-            )
+        self.expect_open(op)
 
     def refresh(self, op: str) -> None:
         """Makes the next gathers bring what the program has written to the parts. Collective."""
@@ -82,11 +84,12 @@ class Passes:
         self._depth -= 1
         if self._depth:
             return
-        found = outputs.differentiable(output) if torch.is_grad_enabled() else []
+        found = self._followed(self.gathered.root, output)
         if not _in_backward():
             self.gathered.release_all(self.gathered.root if found else None)
         for tensor in found:
             tensor.register_hook(functools.partial(self._arrived, self.syncs))
+        _expect_tensors(output)
 
     def unit_begins(self, unit: int) -> None:
         """The submodule of a unit is called."""
@@ -116,14 +119,21 @@ class Passes:
                 self.gathered.expect_copies(unit, output)
             finally:
                 self.gathered.release(unit)
-        if torch.is_grad_enabled():
-            for tensor in outputs.differentiable(output):
-                tensor.register_hook(functools.partial(self._arrived_at, unit))
+        for tensor in self._followed(unit, output):
+            tensor.register_hook(functools.partial(self._arrived_at, unit))
+        _expect_tensors(output)
+
+    def _followed(self, unit: Optional[int], output: Any) -> list[Any]:
+        """The tensors through which a backward pass comes into a unit."""
+        if not torch.is_grad_enabled():
+            return []
+        return outputs.differentiable(output) + ([] if unit is None else self.gathered.kept(unit))
 
     def _arrived(self, syncs: bool, _grad: Any) -> None:
         """A backward pass has come to an output of the module: first of all, and in the outermost pass."""
         if self.is_closed:
             return
+        _expect_first_order()
         if self._graph_task == torch._C._current_graph_task_id():
             self._reduces = self._reduces or syncs
         else:
@@ -134,6 +144,7 @@ class Passes:
         """A backward pass has come to an output of a unit."""
         if self.is_closed:
             return
+        _expect_first_order()
         self._follow(self.syncs)
         for other in self.gathered.live() if self.gathered.releases else []:
             # Not earlier, because a node of it might still have read a detached view of a weight.
@@ -195,6 +206,20 @@ class Passes:
         self.gathered.parts.show_parts()
         self.gathered.parts.show_grads()
         self.gathered.parts.sharded.close()
+
+
+def _expect_tensors(output: Any) -> None:
+    """Raises where a backward pass could come from tensors that are not found, and would use parameters that are not there."""
+    if torch.is_grad_enabled() and outputs.is_opaque(output):
+        raise TypeError(
+            f"forward: a module returns a {type(output).__name__}; expected tensors, also in lists, tuples, dicts and dataclasses"
+        )
+
+
+def _expect_first_order() -> None:
+    """Raises in a backward pass whose own graph would be used when parameters are not there any more."""
+    if torch.is_grad_enabled():
+        raise errors.StateError("backward: create_graph is True; expected False: parameters are whole in passes only")
 
 
 def _in_backward() -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import torch
 
@@ -30,6 +31,15 @@ class UnitPlan:
     modules: list[Any]
     root: Optional[int]
 
+    def inside(self, unit: int) -> Iterator[Any]:
+        """The modules of a unit, without those of nested units."""
+        others = {each for each in self.modules if each is not self.modules[unit]}
+        waiting = [self.modules[unit]]
+        while waiting:
+            module = waiting.pop()
+            yield module
+            waiting.extend(each for each in module.children() if each not in others)
+
     def unit_of(self) -> list[int]:
         """The unit of each parameter."""
         ends = [*self.starts[1:], len(self.named)]
@@ -37,12 +47,11 @@ class UnitPlan:
 
 
 def plan(module: Any, named: list[Named], selection: Selection) -> UnitPlan:
-    """Gives each parameter to the submodule that alone uses it, or to the root. The root is there even if it has none."""
+    """Gives each parameter to the submodule that alone uses it, or to the root."""
     names = {param: name for name, param in named}
     owners: dict[Any, Any] = {}
     for owner, param in _uses(module, module, _predicate(module, selection)):
         owners[param] = owner if owners.get(param, owner) is owner else module
-
     members: dict[Any, list[Named]] = {module: []}
     for each in module.modules():
         for param in each.parameters(recurse=False):
@@ -80,9 +89,9 @@ def _is_called(child: Any, is_unit: Callable[[Any], bool]) -> bool:
 def _predicate(module: Any, selection: Any) -> Callable[[Any], bool]:
     if isinstance(selection, type):
         selection = (selection,)
-    if callable(selection):
+    if callable(selection) and not isinstance(selection, torch.nn.Module):
         return _checked(selection)
-    if isinstance(selection, (str, torch.nn.Module)):
+    if isinstance(selection, (str, torch.nn.Module)) or not isinstance(selection, Iterable):
         raise TypeError(f"units is {_shown(selection)}; expected classes of modules, or a function of a module that returns a bool")
     classes = tuple(selection)
     for one in classes:
