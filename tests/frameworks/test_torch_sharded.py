@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 import torch_ranks as ranks
 import torch_sharded_cases as cases
@@ -33,6 +33,7 @@ def test_models_train_the_bits_of_ddp(name, optimizer):
     expect_same_bits(ranks.run(2, cases.beside_ddp, name, "plain", optimizer, [1, 2, 3]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", cases.WAYS)
 def test_ways_to_train_give_the_bits_of_ddp(way):
     found = ranks.run(2, cases.beside_ddp, "gpt", way, "momentum", [1, 3])
@@ -42,6 +43,7 @@ def test_ways_to_train_give_the_bits_of_ddp(way):
         assert all(worst < CLOSE for worst, _ in of_rank.values()), found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("first", range(0, SEEDS, 10))
 def test_random_modules_train_the_bits_of_ddp(first):
     for found in ranks.run(2, random_modules.compare_all, list(range(first, first + 10))):
@@ -89,11 +91,15 @@ def test_optimizer_states_are_those_of_an_unsharded_one(size, name, optimizer):
     ranks.run(size, cases.optimizer_states, name, optimizer, size)
 
 
-@pytest.mark.parametrize("name, optimizer", [("gpt", "adamw"), ("conv", "momentum")])
+@pytest.mark.parametrize("name, optimizer, dtype", [("gpt", "adamw", torch.float32), ("conv", "momentum", torch.float32), ("gpt", "momentum", torch.bfloat16)])
 @pytest.mark.parametrize("before, after, stage", [(2, 3, 3), (3, 2, 1)])
-def test_checkpoints_are_read_by_another_number_of_ranks(name, optimizer, before, after, stage, tmp_path):
-    saved = ranks.run(before, cases.save_some, str(tmp_path), name, optimizer)
-    ranks.run(after, cases.load_some, str(tmp_path), name, optimizer, stage, *saved[0])
+def test_checkpoints_are_read_by_another_number_of_ranks(name, optimizer, dtype, before, after, stage, tmp_path):
+    saved = ranks.run(before, cases.save_some, str(tmp_path), name, optimizer, dtype)
+    ranks.run(after, cases.load_some, str(tmp_path), name, optimizer, dtype, stage, *saved[0])
+
+
+def test_elementwise_optimizers_train_the_bits_of_ddp():
+    assert ranks.run(2, cases.optimizers) == [[], []]
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -170,6 +176,8 @@ EXPECTED = {
     "clip": "clip",
     "converted": "was given torch.float64 of shape .*; expected torch.float32",
     "trains": "no error",
+    "gradients": "gradients are on in a full_parameters.. block; expected torch.no_grad",
+    "backward after close": "backward: this ShardedDataParallel was closed",
     "closed": "forward: this ShardedDataParallel was closed",
 }
 
@@ -193,6 +201,7 @@ def test_the_last_reference_ends_it():
         assert set(dimensions) == {1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("which", ["model", "blocks"])
 def test_compiled_modules(which):
     for expected, got in ranks.run(2, cases.compiled, which):

@@ -21,8 +21,8 @@ def made(name, seed=0, dtype=torch.float32):
     return MODELS[name][0]().to(dtype)
 
 
-def sharded(name, stage=3, seed=0, **options):
-    return ShardedDataParallel(made(name, seed), units=MODELS[name][1], stage=stage, **options)
+def sharded(name, stage=3, seed=0, dtype=torch.float32, **options):
+    return ShardedDataParallel(made(name, seed, dtype), units=MODELS[name][1], stage=stage, **options)
 
 
 def ddp(name):
@@ -223,16 +223,16 @@ def optimizer_states(rank, name, optimizer, size):
     assert apart({n: a[n] for n in params}, {n: b[n] for n in params})[1] == []
 
 
-def save_some(rank, folder, name, optimizer):
-    """Trains, saves, and trains on; returns what a run that loads must find."""
-    model, of = trained(name, optimizer, rank=rank)
+def save_some(rank, folder, name, optimizer, dtype):
+    """Trains and saves; returns what a run that loads must find."""
+    model, of = trained(name, optimizer, rank=rank, dtype=dtype)
     model.save(folder, of)
     return model.state_dict(), model.optimizer_state_dict(of)
 
 
-def load_some(rank, folder, name, optimizer, stage, state, optimizer_state):
+def load_some(rank, folder, name, optimizer, dtype, stage, state, optimizer_state):
     """Loads in another number of ranks and another stage, and trains on beside a model that loads the whole state."""
-    model = sharded(name, stage, seed=7)
+    model = sharded(name, stage, seed=7, dtype=dtype)
     of = optimizer_of(optimizer, model.parameters())
     model.load(folder, of)
     assert apart(state, model.state_dict())[1] == []
@@ -240,7 +240,7 @@ def load_some(rank, folder, name, optimizer, stage, state, optimizer_state):
     assert found["param_groups"] == optimizer_state["param_groups"]
     for i, values in optimizer_state["state"].items():
         assert apart(values, found["state"][i])[1] == []
-    other = sharded(name, stage, seed=8)
+    other = sharded(name, stage, seed=8, dtype=dtype)
     fresh = optimizer_of(optimizer, other.parameters())
     other.load_state_dict(state)
     other.load_optimizer_state_dict(fresh, optimizer_state)
@@ -520,3 +520,32 @@ def documented(rank, blocks, folder):
     for block in blocks:
         exec(block, names)
     dsc.finalize()
+
+
+OPTIMIZERS = {
+    "fused AdamW": lambda params: torch.optim.AdamW(params, 0.01, fused=True),
+    "foreach Adam": lambda params: torch.optim.Adam(params, 0.01, foreach=True, amsgrad=True),
+    "Adam in a loop": lambda params: torch.optim.Adam(params, 0.01, foreach=False),
+    "fused SGD": lambda params: torch.optim.SGD(params, 0.05, momentum=0.9, fused=True),
+    "RMSprop": lambda params: torch.optim.RMSprop(params, 0.01, momentum=0.9),
+    "Adagrad": lambda params: torch.optim.Adagrad(params, 0.01),
+    "NAdam": lambda params: torch.optim.NAdam(params, 0.01),
+    "RAdam": lambda params: torch.optim.RAdam(params, 0.01),
+}
+
+
+def optimizers(rank):
+    """Which elementwise optimizers do not train the bits of DDP, or cannot take each other's state."""
+    found = []
+    for name, make in OPTIMIZERS.items():
+        reference, model = ddp("gpt"), sharded("gpt")
+        first, second = (make([p for p in each.parameters() if p.requires_grad]) for each in (reference, model))
+        expected, got = (train(each, of, WAYS["plain"], rank) for each, of in ((reference, first), (model, second)))
+        params = [n for n, _ in reference.module.named_parameters()]
+        a, b = reference.module.state_dict(), model.state_dict()
+        if expected != got or apart({n: a[n] for n in params}, {n: b[n] for n in params})[1]:
+            found.append(name)
+        first.load_state_dict(model.optimizer_state_dict(second))
+        model.load_optimizer_state_dict(second, first.state_dict())
+        model.close()
+    return found

@@ -138,6 +138,7 @@ def refusals(rank):
         "folder": lambda: model.load("/nowhere"),
         "copy": lambda: copy.deepcopy(model),
         "full": lambda: enter_twice(model),
+        "gradients": lambda: read(model, batch_of(rank, 0)),
         "parts": lambda: model.module.state_dict(),
         "clip": lambda: model.clip_grad_norm_(1.0),
     }
@@ -147,10 +148,17 @@ def refusals(rank):
     found["converted"] = error_of(lambda: model(tokens))
     model.float()
     found["trains"] = error_of(lambda: loss_of(model(tokens), tokens).backward())
+    late_loss = loss_of(model(tokens), tokens)
     model.close()
     model.close()
+    found["backward after close"] = error_of(late_loss.backward)
     found["closed"] = error_of(lambda: model(tokens))
     return found
+
+
+def read(model, tokens):
+    with model.full_parameters():
+        model(tokens)
 
 
 def enter_twice(model):

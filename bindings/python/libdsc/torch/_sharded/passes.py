@@ -65,10 +65,16 @@ class Passes:
             self.gathered.refresh()
             self.gradients.needs_step = False
 
+    def _is_read(self) -> bool:
+        """Whether all parameters are whole, for a call without gradients."""
+        self.expect_open("forward")
+        if self.reads and torch.is_grad_enabled():
+            raise errors.StateError("forward: gradients are on in a full_parameters() block; expected torch.no_grad() inside")
+        return self.reads
+
     def forward_begins(self) -> None:
         """The module is called."""
-        self.expect_open("forward")
-        if self.reads:
+        if self._is_read():
             return
         if _in_backward():
             self._follow(self.syncs)
@@ -93,8 +99,7 @@ class Passes:
 
     def unit_begins(self, unit: int) -> None:
         """The submodule of a unit is called."""
-        self.expect_open("forward")
-        if self.reads:
+        if self._is_read():
             return
         if _in_backward():
             self._follow(self.syncs)
@@ -131,8 +136,7 @@ class Passes:
 
     def _arrived(self, syncs: bool, _grad: Any) -> None:
         """A backward pass has come to an output of the module: first of all, and in the outermost pass."""
-        if self.is_closed:
-            return
+        self.expect_open("backward")
         _expect_first_order()
         if self._graph_task == torch._C._current_graph_task_id():
             self._reduces = self._reduces or syncs
@@ -142,8 +146,7 @@ class Passes:
 
     def _arrived_at(self, unit: int, _grad: Any) -> None:
         """A backward pass has come to an output of a unit."""
-        if self.is_closed:
-            return
+        self.expect_open("backward")
         _expect_first_order()
         self._follow(self.syncs)
         for other in self.gathered.live() if self.gathered.releases else []:
@@ -171,8 +174,6 @@ class Passes:
         if self.is_closed:
             return
         parts = self.gathered.parts
-        if self.reads:
-            raise errors.StateError("backward: a full_parameters() block runs; expected forward and backward passes outside of it")
         if self._graph_task is None:
             raise errors.StateError(
                 f"backward: {parts.names[i]} got a gradient that does not come from outputs of a forward pass of the module; expected "
