@@ -124,6 +124,12 @@ def test_gradients_that_the_program_sets_count(stage):
             assert got == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("stage", [1, 3])
+def test_gradients_that_the_program_forgets_do_not_count(stage):
+    for found in ranks.run(2, cases.gradients_that_the_program_forgets, stage):
+        assert found["got"] == pytest.approx(found["expected"], rel=1e-5)
+
+
 @pytest.mark.parametrize("phase", ["between", "backward"])
 @pytest.mark.parametrize("size, hosts", [(2, None), (3, [0, 0, 1])])
 def test_a_killed_rank_is_an_error_of_the_others(phase, size, hosts):

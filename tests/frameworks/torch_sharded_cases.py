@@ -511,6 +511,24 @@ def small_things(rank):
     return found.tolist()
 
 
+def gradients_that_the_program_forgets(rank, stage):
+    """Where some p.grad are None, what they were counts neither in the next average nor in the norm."""
+    found = {}
+    for name, model in (("expected", ddp("gpt")), ("got", sharded("gpt", stage))):
+        sums = found[name] = []
+        for iteration in range(3):
+            tokens = batch_of(rank, iteration)
+            loss_of(model(tokens), tokens).backward()
+            for layer in (model.module.norm, model.module.blocks[1]):
+                for p in layer.parameters():
+                    p.grad = None
+            if name == "got":
+                sums.append(model.clip_grad_norm_(1e9))
+            else:
+                sums.append(float(nn.utils.clip_grad_norm_(model.parameters(), 1e9)))
+    return found
+
+
 def documented(rank, blocks, folder):
     """The Python of a page runs, each block after the one before."""
     world = dsc.init_distributed(rank=rank, world_size=2, job_id=f"page-{os.path.basename(folder)}-{os.getppid()}")
