@@ -50,6 +50,7 @@ def test_random_modules_train_the_bits_of_ddp(first):
         assert found == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [3, 4])
 @pytest.mark.parametrize("name, stage", [("gpt", 3), ("conv", 2)])
 def test_more_ranks_are_close_to_ddp(name, stage, size):
@@ -61,6 +62,7 @@ def test_two_hosts_train_the_bits_of_ddp():
     expect_same_bits(ranks.run(2, cases.beside_ddp, "gpt", "plain", "adamw", [1, 3], hosts=[0, 1]))
 
 
+@pytest.mark.full
 def test_hybrid_shards_are_close_to_those_of_all_ranks():
     for whole, whole_later, hybrid, hybrid_later in ranks.run(4, cases.hybrid, hosts=[0, 0, 1, 1]):
         assert hybrid == pytest.approx(whole, abs=CLOSE) and hybrid_later == pytest.approx(whole_later, abs=CLOSE)
@@ -86,11 +88,13 @@ def test_a_wrong_state_is_told_as_torch_tells_it_and_on_all_ranks():
     assert first[0] == "InvalidArgError" and "rank 1" in first[1] and "norm.bias" in first[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size, name, optimizer", [(2, "gpt", "adamw"), (2, "conv", "momentum"), (3, "gpt", "momentum"), (3, "conv", "adamw")])
 def test_optimizer_states_are_those_of_an_unsharded_one(size, name, optimizer):
     ranks.run(size, cases.optimizer_states, name, optimizer, size)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, optimizer, dtype", [("gpt", "adamw", torch.float32), ("conv", "momentum", torch.float32), ("gpt", "momentum", torch.bfloat16)])
 @pytest.mark.parametrize("before, after, stage", [(2, 3, 3), (3, 2, 1)])
 def test_checkpoints_are_read_by_another_number_of_ranks(name, optimizer, dtype, before, after, stage, tmp_path):
@@ -98,6 +102,7 @@ def test_checkpoints_are_read_by_another_number_of_ranks(name, optimizer, dtype,
     ranks.run(after, cases.load_some, str(tmp_path), name, optimizer, dtype, stage, *saved[0])
 
 
+@pytest.mark.full
 def test_elementwise_optimizers_train_the_bits_of_ddp():
     assert ranks.run(2, cases.optimizers) == [[], []]
 
