@@ -13,6 +13,7 @@ from libdsc.torch._compiler import keep_out as _keep_out
 from libdsc.torch._ddp.module import DistributedDataParallel
 from libdsc.torch._errors import Error
 from libdsc.torch._operations import Operations as _Operations
+from libdsc.torch._sharded.module import ShardedDataParallel
 from libdsc.torch import functional, layers
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "DistributedDataParallel",
     "Error",
     "ProcessGroup",
+    "ShardedDataParallel",
     "communicator",
     "functional",
     "layers",

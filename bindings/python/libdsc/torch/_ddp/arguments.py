@@ -6,13 +6,7 @@ import math
 import warnings
 from typing import Any, Optional
 
-import torch
-
-import libdsc
-from libdsc import errors
 from libdsc._arguments import boolean
-from libdsc._communicator import Communicator
-from libdsc.torch._backend import communicator, has_default_group
 
 MIB = 1 << 20
 
@@ -33,12 +27,6 @@ def refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and value is not False:
             raise ValueError(f"{name} is {value!r}; expected {'False' if value is True else 'None'}: {_REFUSED[name]}")
-
-
-def expect_module(module: Any) -> None:
-    """Raises unless it is a module that can be wrapped."""
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"module is a {type(module).__name__}; expected a torch.nn.Module")
 
 
 def expect_host(device_ids: Any, output_device: Any) -> None:
@@ -73,23 +61,3 @@ def warn_if_deprecated(check_reduction: Any) -> None:
     """check_reduction has no effect, as in PyTorch."""
     if check_reduction:
         warnings.warn("check_reduction has no effect; leave it out", FutureWarning, stacklevel=3)
-
-
-def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
-    """The communicator that a program means: its own, or that of a process group of torch's or of a mesh of one dimension."""
-    if process_group is not None and device_mesh is not None:
-        raise ValueError("process_group and device_mesh are both given; expected one of them")
-    if device_mesh is not None:
-        if device_mesh.ndim != 1:
-            raise ValueError(f"device_mesh has {device_mesh.ndim} dimensions; expected 1, such as mesh['dp']")
-        process_group = device_mesh.get_group(mesh_dim=0)
-    if isinstance(process_group, Communicator):
-        return process_group
-    if process_group is None and libdsc.is_initialized() and not has_default_group():
-        return libdsc.world()
-    if process_group is not None or torch.distributed.is_initialized():
-        return communicator(process_group)
-    raise errors.StateError(
-        "there are no ranks yet; expected torch.distributed.init_process_group('dsc') or libdsc.init_distributed() before, "
-        "or process_group"
-    )

@@ -8,8 +8,8 @@ import torch
 
 from libdsc._communicator import Communicator
 from libdsc._reducer import BucketReducer
-from libdsc.torch._ddp import layout
-from libdsc.torch._ddp import params
+from libdsc.torch._modules import layout
+from libdsc.torch._modules import params
 
 
 class Buffers:

@@ -9,8 +9,8 @@ import torch
 from libdsc import errors
 from libdsc._communicator import Communicator
 from libdsc._reducer import BucketReducer
-from libdsc.torch._ddp import layout
-from libdsc.torch._ddp.params import Named
+from libdsc.torch._modules import layout
+from libdsc.torch._modules.params import Named
 
 if TYPE_CHECKING:
     from libdsc.torch._ddp.hooks import TorchHooks

@@ -16,10 +16,11 @@ from libdsc._reducer import BucketReducer
 from libdsc.torch._ddp import arguments
 from libdsc.torch._ddp import hooks
 from libdsc.torch._ddp import join as uneven
-from libdsc.torch._ddp import params
 from libdsc.torch._ddp.buffers import Buffers
 from libdsc.torch._ddp.gradients import Gradients
 from libdsc.torch._ddp.reduction import Reduction
+from libdsc.torch._modules import given
+from libdsc.torch._modules import params
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
@@ -98,7 +99,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         forward_sync_buffers: Optional[bool] = None,
         lazy_bucket_allocation: bool = False,
     ) -> None:
-        arguments.expect_module(module)
+        given.expect_module(module)
         arguments.expect_host(device_ids, output_device)
         arguments.refuse(
             mixed_precision=mixed_precision,
@@ -121,7 +122,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         ignored = params.ignored_names(module)
         named = params.named_params(module, ignored)
         params.expect_params(named)
-        comm = arguments.communicator_for(process_group, device_mesh)
+        comm = given.communicator_for(process_group, device_mesh)
 
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)

@@ -12,8 +12,8 @@ import torch
 from libdsc import errors
 from libdsc._communicator import Communicator
 from libdsc.torch._ddp.gradients import Gradients
-from libdsc.torch._ddp.outputs import differentiable
 from libdsc.torch._ddp.static import StaticGraph
+from libdsc.torch._modules.outputs import differentiable
 
 ADVICE = (
     "\n  Parameters that a forward pass does not use, or outputs that the loss does not use, need find_unused_parameters=True"

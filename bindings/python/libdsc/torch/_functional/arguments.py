@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from libdsc._arguments import dimension
 from libdsc._communicator import Communicator
 from libdsc.torch._backend import Backend, communicator, has_default_group
-from libdsc.torch._ddp.arguments import communicator_for
+from libdsc.torch._modules.given import communicator_for
 
 
 def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:

@@ -27,3 +27,20 @@ def differentiable(output: Any) -> list[Any]:
     """Those that a backward pass can start from or go through, each once. Leaves belong to the program, not to the output."""
     found = {id(tensor): tensor for tensor in tensors_in(output) if tensor.requires_grad and tensor.grad_fn is not None}
     return list(found.values())
+
+
+def kept(modules: list[Any]) -> list[Any]:
+    """Tensors of a graph that modules keep in their attributes, such as a second loss."""
+    found = []
+    for module in modules:
+        for name, value in vars(module).items():
+            if not name.startswith("_") and isinstance(value, (torch.Tensor, list, dict)):
+                found.append(value)
+    return differentiable(found)
+
+
+def is_opaque(output: Any) -> bool:
+    """Whether it may hold tensors that are not found."""
+    if next(tensors_in(output), None) is not None:
+        return False
+    return not isinstance(output, (type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set))

@@ -8,7 +8,7 @@ import torch
 
 from libdsc import broadcast_coalesced, verify_params
 from libdsc._communicator import Communicator
-from libdsc.torch._ddp import layout
+from libdsc.torch._modules import layout
 
 Named = tuple[str, Any]
 

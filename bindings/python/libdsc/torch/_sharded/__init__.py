@@ -1,0 +1,1 @@
+"""Sharded data parallelism for modules of torch, over Sharded of libdsc."""

@@ -1,0 +1,42 @@
+"""Checks of what a ShardedDataParallel is given, before anything happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from libdsc.torch._modules import params
+
+_FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+NO_JOIN = (
+    "join: a rank without batches cannot gather parameters for the others; expected as many batches on all ranks, "
+    "or libdsc.torch.DistributedDataParallel"
+)
+NO_HOOK = (
+    "register_comm_hook: gradients go to the ranks that own them, which a hook for all-reduces cannot do; "
+    "expected none, or libdsc.torch.DistributedDataParallel"
+)
+
+
+def refuse_mixed_precision(given: Any) -> None:
+    """Raises where parameters are to have another type in passes."""
+    if given is not None:
+        raise ValueError(
+            f"mixed_precision is a {type(given).__name__}; expected None: parameters are gathered in their own type; use torch.autocast"
+        )
+
+
+def expect_params(module: Any, named: list[params.Named]) -> None:
+    """Raises for parameters that cannot be cut into parts."""
+    params.expect_params(named)
+    sparse = params.sparse_params(module)
+    for name, param in named:
+        if param in sparse:
+            raise ValueError(f"parameter {name} has sparse gradients; expected sparse=False in its embedding: shards are dense")
+        if param.dtype not in _FLOATING:
+            known = ", ".join(str(each) for each in _FLOATING)
+            raise ValueError(f"parameter {name} is of {param.dtype}; expected one of {known}")
+        if type(param.data) is not torch.Tensor:
+            raise ValueError(f"parameter {name} holds a {type(param.data).__name__}; expected a plain torch.Tensor")

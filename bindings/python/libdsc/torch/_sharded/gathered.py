@@ -1,0 +1,94 @@
+"""Which units are gathered: their parameters are whole then."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from libdsc import errors
+from libdsc.torch._modules.outputs import kept, tensors_in
+from libdsc.torch._sharded.parts import Parts
+from libdsc.torch._sharded.units import UnitPlan
+
+
+class Gathered:
+    """Gathers units and gives them back. In stages 1 and 2 they stay in memory, and only the parameters are shown otherwise.
+
+    Attributes:
+        parts: of the parameters.
+        members: the parameters of each unit.
+        root: the unit that is there from the forward to the end of the backward pass, if there is one.
+        releases: units are given back, as in stage 3.
+    """
+
+    def __init__(self, parts: Parts, plan: UnitPlan, stage: int) -> None:
+        self.parts, self.root, self.releases = parts, plan.root, stage == 3
+        self.members = parts.sharded.units
+        self._modules = plan.modules
+        self._inside = [list(plan.inside(unit)) for unit in range(len(plan.modules))]
+        self._own: dict[int, dict[int, int]] = {}  # of units, the parameters by the address of their memory
+        self._live: list[int] = []  # in the order in which they were gathered
+
+    def make_whole(self, unit: Optional[int]) -> None:
+        """Waits for a unit, and shows its parameters whole."""
+        if unit is None:
+            return
+        if unit not in self._live:
+            if self.releases:
+                self.parts.sharded.unshard(unit)
+            self._live.append(unit)
+            self.parts.sharded.wait(unit)
+        for i in self.members[unit]:
+            self.parts.show_whole(i)
+
+    def make_all_whole(self) -> None:
+        """Does so with all units."""
+        for unit in range(len(self.members)):
+            self.make_whole(unit)
+
+    def live(self) -> list[int]:
+        """The units that are there."""
+        return list(self._live)
+
+    def release(self, unit: int) -> None:
+        """Shows the parts of a unit, and gives its memory back in stage 3."""
+        for i in self.members[unit]:
+            self.parts.show_part(i)
+        if self.releases and unit in self._live:
+            self._live.remove(unit)
+            self.parts.sharded.reshard(unit)
+
+    def release_all(self, but: Optional[int] = None) -> None:
+        """Does so with all units but one, of which only parts are shown."""
+        self.parts.show_parts()
+        for unit in self.live():
+            if unit != but:
+                self.release(unit)
+
+    def refresh(self, changed: bool = True) -> None:
+        """Takes what the program has written to the parts since. Collective."""
+        self.release_all()
+        self.parts.sharded.step_done(changed)
+        self.forget()
+
+    def forget(self) -> None:
+        """Says that the library has taken all units back, as it does where parameters change."""
+        self._live.clear()
+
+    def kept(self, unit: int) -> list[Any]:
+        """Tensors of the graph that modules of a unit keep in attributes."""
+        return kept(self._inside[unit])
+
+    def expect_copies(self, unit: int, output: Any) -> None:
+        """Raises where a unit returns memory of its parameters, which is gone when it is given back."""
+        if not self.releases or unit == self.root:
+            return
+        if unit not in self._own:
+            self._own[unit] = {self.parts.whole(i).untyped_storage().data_ptr(): i for i in self.members[unit]}
+        own = self._own[unit]
+        for tensor in tensors_in(output):
+            i = own.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+            if i is not None:
+                raise errors.StateError(
+                    f"forward: a {type(self._modules[unit]).__name__} returns memory of its parameter {self.parts.names[i]}, which is "
+                    "given back now; expected a copy, such as weight.clone(), or a module that is no unit"
+                )

@@ -1,0 +1,94 @@
+"""Gradients on their way from p.grad of whole parameters into the parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from libdsc import errors
+from libdsc._communicator import Communicator
+from libdsc.torch._sharded.parts import Parts
+
+
+class Gradients:
+    """Marks gradients of an iteration, and shows averages. A parameter that no rank uses keeps its p.grad.
+
+    Attributes:
+        is_open: an iteration runs, which several backward passes may add to.
+        needs_step: averages were shown since the optimizer's last step, as far as we know.
+    """
+
+    def __init__(self, comm: Communicator, parts: Parts) -> None:
+        self._comm, self._parts = comm, parts
+        self._frozen = sorted(set(range(len(parts.params))) - set(parts.trained))
+        self.is_open = self.needs_step = False
+        self._has_sums = self._adds = False
+        self._added: set[int] = set()  # has a gradient of this rank that is not marked
+        self._marked: set[int] = set()
+        self._from_program: dict[int, Any] = {}  # gradients that were set before there were averages to add to
+
+    def take(self, i: int, marks: bool) -> None:
+        """Takes a gradient out of p.grad: the last one of an iteration, or one of several."""
+        parts = self._parts
+        grad, parts.params[i].grad = parts.params[i].grad, None
+        if grad is None:
+            raise errors.StateError(f"{parts.names[i]}: p.grad is None when its gradient is ready; expected that no hook takes it away")
+        if grad.layout != torch.strided:
+            raise TypeError(f"{parts.names[i]} has a gradient of layout {grad.layout}; expected a dense one")
+        if not self.is_open:
+            self._begin()
+        elif marks and not self._marked and self._adds:
+            parts.write_grads()  # the program may have zeroed them since
+        array = parts.in_order(i, grad)
+        if marks:
+            parts.sharded.mark_ready(i, array)
+            self._marked.add(i)
+        else:
+            parts.sharded.accumulate(i, array)
+            self._added.add(i)
+
+    def _begin(self) -> None:
+        """Starts an iteration, which adds to what p.grad is at rest."""
+        parts = self._parts
+        for i in self._frozen:
+            if parts.params[i].requires_grad:
+                raise errors.StateError(
+                    f"{parts.names[i]} requires a gradient and did not when it was wrapped; expected requires_grad_() before that"
+                )
+        adds = parts.has_grads()
+        self._from_program = {}
+        if adds and not self._has_sums:
+            adds = False
+            kept = {i: parts.kept_grad(i) for i in parts.trained}
+            self._from_program = {i: grad.clone() for i, grad in kept.items() if grad is not None}
+        if adds:
+            parts.write_grads()
+        elif self.needs_step:
+            parts.sharded.step_done(False)
+            self.needs_step = False
+        parts.sharded.begin(accumulate=adds)
+        self.is_open, self._adds, self._added, self._marked = True, adds, set(), set()
+        for i in self._frozen:
+            parts.sharded.mark_unused(i)
+
+    def finish(self) -> None:
+        """Marks what is left, waits for the averages, and makes them what p.grad is at rest. Collective."""
+        parts = self._parts
+        used = torch.tensor([i in self._added or i in self._marked for i in parts.trained], dtype=torch.int32)
+        for i in parts.trained:
+            if i in self._added and i not in self._marked:
+                parts.sharded.mark_ready(i)
+            elif i not in self._marked:
+                parts.sharded.mark_unused(i)
+        self._has_sums = False
+        self._comm.all_reduce(used, op="max")
+        self.is_open = False
+        parts.sharded.finish()
+        self.needs_step = self._has_sums = True
+        with torch.no_grad():
+            for i, grad in self._from_program.items():
+                parts.grads[i].add_(grad)
+        for i, is_used in zip(parts.trained, used.tolist()):
+            if is_used or parts.kept_grad(i) is not None:
+                parts.keep_grad(i)

@@ -1,0 +1,268 @@
+"""Training of a torch module whose parameters, gradients and optimizer state are sharded over all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional
+
+import torch
+
+from libdsc import errors
+from libdsc._arguments import boolean
+from libdsc._sharded import Sharded
+from libdsc._types import ShardAverageLike, Stage
+from libdsc.torch._modules import given
+from libdsc.torch._modules import params
+from libdsc.torch._sharded import arguments
+from libdsc.torch._sharded import checkpoint
+from libdsc.torch._sharded import module_state
+from libdsc.torch._sharded import optimizer_state
+from libdsc.torch._sharded.gathered import Gathered
+from libdsc.torch._sharded.gradients import Gradients
+from libdsc.torch._sharded.parts import Parts
+from libdsc.torch._sharded.passes import Passes
+from libdsc.torch._sharded.units import Selection, plan
+
+
+class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
+    """Trains one module on all ranks, each of which keeps one part of parameters, gradients and optimizer state (ZeRO, FSDP).
+
+    Made on all ranks, it takes rank 0's parameters and buffers. It is called in place of the module:
+
+        model = ShardedDataParallel(module, units=[Block])
+        optimizer = torch.optim.AdamW(model.parameters())
+        loss = criterion(model(x), y)
+        loss.backward()              # p.grad has this rank's part of the average when this returns
+        model.clip_grad_norm_(1.0)
+        optimizer.step()
+
+    Between passes p.data is this rank's part of a parameter, in one dimension, and p.grad that of its gradient; a part may
+    be empty. So optimizers must be elementwise, such as SGD and AdamW, groups by p.ndim are made before the module is
+    wrapped, and torch.nn.utils.clip_grad_norm_ would see the norm of this rank's parts: use clip_grad_norm_() of the wrapper.
+
+    Args:
+        module: the module, with its parameters in host memory.
+        process_group: of backend "dsc", or a communicator of libdsc. None: the default group, or libdsc's world.
+        units: which submodules are gathered by themselves, such as layers: classes, or a function of a module that
+            returns a bool. The parameters of each, without those of nested units, are a unit. What is left, or shared
+            by several, is the root unit, which is there from the forward to the end of the backward pass.
+        stage: 1 shards optimizer state, 2 gradients too, 3 parameters too.
+        shard_size: hybrid sharding: so many consecutive ranks, such as those of a host, share one copy.
+        prefetch: units that are gathered ahead in stage 3, in the order of the step before.
+        max_live_bytes: most bytes of whole parameters, and of whole gradients, at a time; 0: no limit.
+        average: "pre" (times 1/n, then summed), "post" or "none".
+        init_sync: False: each rank takes its own parameters and buffers instead of rank 0's.
+        mixed_precision: not supported.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        process_group: Optional[Any] = None,
+        *,
+        units: Selection = (),
+        stage: Stage = 3,
+        shard_size: int = 0,
+        prefetch: int = 1,
+        max_live_bytes: int = 0,
+        average: ShardAverageLike = "pre",
+        init_sync: bool = True,
+        mixed_precision: Optional[Any] = None,
+    ) -> None:
+        given.expect_module(module)
+        arguments.refuse_mixed_precision(mixed_precision)
+        init_sync = boolean("init_sync", init_sync)
+        named = params.named_params(module, set())
+        arguments.expect_params(module, named)
+        unit_plan = plan(module, named, units)
+        comm = given.communicator_for(process_group, None)
+        super().__init__()
+        options = {"shard_size": shard_size, "prefetch": prefetch, "max_live_bytes": max_live_bytes, "average": average}
+        parts = Parts(comm, unit_plan, stage, sync=init_sync, **options)
+        if init_sync:
+            with torch.no_grad():
+                params.broadcast(comm, params.named_buffers(module, set()), 0, False)
+        self.module, self.process_group, self.stage = module, process_group, int(stage)
+        self._comm, self._parts = comm, parts
+        gathered = Gathered(parts, unit_plan, self.stage)
+        self._passes = Passes(comm, gathered, Gradients(comm, parts))
+        hooks = _register(weakref.ref(self._passes), module, unit_plan.modules, unit_plan.root, parts)
+        ended = weakref.finalize(self, _end, self._passes, hooks)
+        ended.atexit = False
+        self._end = ended
+
+    @property
+    def sharded(self) -> Sharded:
+        """What gathers and reduces underneath, for its memory, units and stats()."""
+        return self._parts.sharded
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Calls the module."""
+        self._passes.expect_open("forward")
+        return self.module(*inputs, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Forward passes inside lead to backward passes that only add up gradients on this rank, which p.grad does not show.
+
+        with model.no_sync():
+            for x, y in micro_batches[:-1]:
+                criterion(model(x), y).backward()
+        criterion(model(x), y).backward()  # averages the sums
+        """
+        before = self._passes.syncs
+        self._passes.syncs = False
+        try:
+            yield
+        finally:
+            self._passes.syncs = before
+
+    @contextlib.contextmanager
+    def full_parameters(self) -> Iterator[None]:
+        """All parameters are whole inside, to be read, as by generate() or an export. Collective.
+
+        Passes inside are without gradients. What is written into parameters is lost.
+        """
+        passes = self._passes
+        passes.refresh("full_parameters")
+        try:
+            passes.gathered.make_all_whole()
+            passes.reads = True
+            yield
+        finally:
+            passes.reads = False
+            passes.gathered.release_all()
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Limits the 2-norm of the gradients of all ranks together, and returns it. Collective.
+
+        If it is not finite nothing is changed, on any rank: skip the step then.
+        """
+        self._passes.rest("clip_grad_norm_")
+        self._parts.write_grads()
+        return self.sharded.clip(max_norm)
+
+    def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Returns the state of the module alone: whole parameters under its own names, in memory of their own. Collective."""
+        if keep_vars:
+            raise ValueError("keep_vars is True; expected False: whole parameters are copies here")
+        found = module_state.of(self._passes, self.module, prefix)
+        if destination is None:
+            return found
+        destination.update(found)
+        return destination  # type: ignore[no-any-return]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Loads the state of the module alone; each rank takes its parts from the tensors that it is given. Collective.
+
+        All ranks give the same. If one cannot load, no parameter is changed on any rank.
+        """
+        if assign:
+            raise ValueError("assign is True; expected False: parameters stay in the memory of the library")
+        return module_state.load(self._comm, self._passes, self.module, state_dict, strict)
+
+    def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Returns optimizer.state_dict() as it is without sharding, with whole tensors. Collective."""
+        self._passes.rest("optimizer_state_dict")
+        return optimizer_state.whole(self._comm, self._parts, optimizer)
+
+    def load_optimizer_state_dict(self, optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
+        """Loads what optimizer.state_dict() is without sharding; each rank takes its parts of it. Collective."""
+        self._passes.rest("load_optimizer_state_dict")
+        optimizer_state.load(self._comm, self._parts, optimizer, state_dict)
+
+    def save(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        """Writes a checkpoint, of which each rank writes its shards. Collective.
+
+        Give each save a folder of its own: one that ends in the middle leaves a mixture with the files before.
+        """
+        checkpoint.save(self._comm, self._passes, self.module, folder, optimizer)
+
+    def load(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
+        """Reads what save() of any number of ranks and any stage wrote; each rank reads what it needs. Collective."""
+        checkpoint.load(self._comm, self._passes, self.module, folder, optimizer)
+
+    def close(self) -> None:
+        """Ends this rank's part, and takes the hooks off the module, which keeps its parts. Closing twice is fine."""
+        self._end()
+
+    def join(self, *_: Any, **__: Any) -> NoReturn:
+        """Not supported."""
+        raise NotImplementedError(arguments.NO_JOIN)
+
+    def register_comm_hook(self, *_: Any, **__: Any) -> NoReturn:
+        """Not supported."""
+        raise NotImplementedError(arguments.NO_HOOK)
+
+    def extra_repr(self) -> str:
+        """What print() shows beside the module."""
+        return f"stage={self.stage}, {len(self._parts.params)} parameters in {len(self._passes.gathered.members)} units"
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "a ShardedDataParallel holds a communicator and parts of parameters, and cannot be pickled or copied; "
+            "expected its state_dict()"
+        )
+
+
+def _end(passes: Passes, hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()
+    hooks.clear()
+    passes.close()
+
+
+def _register(own: Callable[[], Optional[Passes]], module: Any, modules: list[Any], root: Optional[int], parts: Parts) -> list[Any]:
+    """Hooks that keep nothing alive."""
+    hooks = _around(own, module, Passes.forward_begins, Passes.forward_ends)
+    for unit, each in enumerate(modules):
+        if unit != root:
+            begins = functools.partial(_unit_begins, unit)
+            hooks += _around(own, each, begins, functools.partial(_unit_ends, unit))
+    hooks.append(module.register_state_dict_pre_hook(functools.partial(_expect_whole, own)))
+    for i in parts.trained:
+        hooks.append(parts.params[i].register_post_accumulate_grad_hook(_gradient_hook(own, i)))
+    return hooks
+
+
+def _expect_whole(own: Callable[[], Optional[Passes]], _module: Any, _prefix: str, keep_vars: bool) -> None:
+    """Raises where the state of the module alone is asked for and would be parts. With keep_vars they are seen as what they are."""
+    passes = own()
+    if passes is not None and not keep_vars and passes.gathered.parts.are_shown:
+        raise errors.StateError("state_dict: this module shows parts of parameters; expected state_dict() of its ShardedDataParallel")
+
+
+def _unit_begins(unit: int, passes: Passes) -> None:
+    passes.unit_begins(unit)
+
+
+def _unit_ends(unit: int, passes: Passes, output: Any) -> None:
+    passes.unit_ends(unit, output)
+
+
+def _around(own: Callable[[], Optional[Passes]], module: Any, begins: Any, ends: Any) -> list[Any]:
+    def before(_module: Any, _inputs: Any) -> None:
+        passes = own()
+        if passes is not None:
+            begins(passes)
+
+    def after(_module: Any, _inputs: Any, output: Any) -> None:
+        passes = own()
+        if passes is not None:
+            ends(passes, output)
+
+    return [
+        module.register_forward_pre_hook(torch.compiler.disable(before), prepend=True),
+        module.register_forward_hook(torch.compiler.disable(after), always_call=True),
+    ]
+
+
+def _gradient_hook(own: Callable[[], Optional[Passes]], i: int) -> Callable[[Any], None]:
+    def gradient_ready(_param: Any) -> None:
+        passes = own()
+        if passes is not None:
+            passes.gradient_ready(i)
+
+    return gradient_ready

@@ -1,0 +1,121 @@
+"""The state of optimizers: parts of parameters here, whole in the state_dict() of an unsharded one."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+
+from libdsc._communicator import Communicator
+from libdsc.torch._sharded.agreement import expect_same, on_all
+from libdsc.torch._sharded.parts import Parts
+from libdsc.torch._sharded.whole import Wholes
+
+_NUMBERS = (bool, int, float, complex, str, type(None))
+
+
+def whole(comm: Communicator, parts: Parts, optimizer: Any) -> dict[str, Any]:
+    """Returns what optimizer.state_dict() is without sharding. Collective."""
+    op = "optimizer_state_dict"
+    state: dict[str, Any] = on_all(comm, op, lambda: checked(parts, optimizer))
+    owners = indices(parts, optimizer)
+    expect_same(comm, op, "the state of the optimizer", kinds(state))
+    result = {**state, "state": {number: _own(values) for number, values in state["state"].items()}}
+    wholes = Wholes(comm, parts)
+    for key in keys(state):
+        of_params = {owners[number]: values[key] for number, values in state["state"].items() if is_part(key, values.get(key))}
+        found = wholes.gather(of_params)
+        for values, i in ((values, owners[number]) for number, values in result["state"].items()):
+            if i in found:
+                values[key] = found[i]
+    return result
+
+
+def load(comm: Communicator, parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Loads this rank's parts of what optimizer.state_dict() is without sharding. Collective."""
+    cut = on_all(comm, "load_optimizer_state_dict", lambda: _cut(parts, optimizer, state))
+    optimizer.load_state_dict(cut)
+
+
+def indices(parts: Parts, optimizer: Any) -> list[int]:
+    """The parameters by their numbers in the optimizer's state_dict()."""
+    known = {param: i for i, param in enumerate(parts.params)}
+    found: list[int] = []
+    for number, group in enumerate(optimizer.param_groups):
+        for param in group["params"]:
+            if param not in known:
+                raise ValueError(f"group {number} of the optimizer has a parameter that is none of the module; expected parameters of it")
+            found.append(known[param])
+    return found
+
+
+def is_part(key: str, value: Any) -> bool:
+    """Whether a value of the state has the elements of a part; "step" is a number, as in torch."""
+    return isinstance(value, torch.Tensor) and value.dim() == 1 and key != "step"
+
+
+def keys(state: Mapping[str, Any]) -> list[str]:
+    """The names of the values that have the elements of parts."""
+    found = {key: None for values in state["state"].values() for key, value in values.items() if is_part(key, value)}
+    return sorted(found)
+
+
+def kinds(state: Mapping[str, Any]) -> Any:
+    """What must be the same on all ranks for their parts to fit."""
+    return {
+        number: {key: str(value.dtype) if is_part(key, value) else None for key, value in values.items()}
+        for number, values in state["state"].items()
+    }
+
+
+def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
+    """The optimizer's own state_dict(), of which every value is a number or has the elements of a part."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer is a {type(optimizer).__name__}; expected a torch.optim.Optimizer")
+    owners, state = indices(parts, optimizer), optimizer.state_dict()
+    for number, values in state["state"].items():
+        i = owners[number]
+        for key, value in values.items():
+            what = f"the optimizer's {key!r} of {parts.names[i]}"
+            if is_part(key, value):
+                if value.shape != parts.data[i].shape:
+                    raise ValueError(f"{what} has {value.numel()} elements; expected the {parts.data[i].numel()} of this rank's part")
+            elif isinstance(value, torch.Tensor):
+                if value.dim():
+                    raise ValueError(
+                        f"{what} has the shape {tuple(value.shape)}; expected one number, or the elements of this rank's part: "
+                        "only elementwise optimizers can be sharded"
+                    )
+            elif not isinstance(value, _NUMBERS):
+                raise TypeError(f"{what} is a {type(value).__name__}; expected a tensor or a number")
+    return state  # type: ignore[no-any-return]
+
+
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers in memory of their own, which an optimizer that loads them would share."""
+    return {key: value.clone() if isinstance(value, torch.Tensor) and not is_part(key, value) else value for key, value in values.items()}
+
+
+def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same state with this rank's parts of whole tensors."""
+    owners = indices(parts, optimizer)
+    result: dict[str, Any] = {**state, "state": {}}
+    for number, values in state["state"].items():
+        if not 0 <= number < len(owners):
+            raise ValueError(f"the state has parameter {number}; expected 0 to {len(owners) - 1}, those of the optimizer")
+        i = owners[number]
+        result["state"][number] = {key: _part(parts, i, key, value) for key, value in values.items()}
+    return result
+
+
+def _part(parts: Parts, i: int, key: str, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if key != "step" and value.shape == parts.shapes[i]:
+        return parts.part_of(i, value)
+    if key == "step" or value.dim() == 0:
+        return value.clone()
+    raise ValueError(
+        f"the state has {key!r} of {parts.names[i]} with the shape {tuple(value.shape)}; expected one number, or "
+        f"{tuple(parts.shapes[i])} as the parameter"
+    )

@@ -1,0 +1,227 @@
+"""What happens around forward and backward passes: units are gathered, and gradients are reduced."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+import torch
+
+from libdsc import errors
+from libdsc._communicator import Communicator
+from libdsc.torch._modules import outputs
+from libdsc.torch._sharded.gathered import Gathered
+from libdsc.torch._sharded.gradients import Gradients
+
+
+class Passes:
+    """Follows the passes of one module.
+
+    Attributes:
+        syncs: backward passes of forward passes from now on reduce gradients.
+        reads: all parameters are whole for the program to read.
+        is_closed: nothing is done any more.
+    """
+
+    def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:
+        self.gathered, self.gradients, self._comm = gathered, gradients, comm
+        self.syncs, self.reads, self.is_closed = True, False, False
+        self._is_broken = False  # gradients of a pass that ended early are reduced in part
+        self._depth = 0  # of calls of the module in itself
+        self._depths = [0] * len(gathered.members)
+        self._graph_task: Optional[int] = None  # the backward pass whose end we are told of
+        self._reduces = False  # that pass does
+        self._left: list[set[int]] = []  # the parameters of each unit that it has no gradients for yet
+
+    def expect_open(self, op: str) -> None:
+        """Raises after close()."""
+        if self.is_closed:
+            raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
+        if self._is_broken:
+            raise errors.StateError(
+                f"{op}: a backward pass before ended by an exception, and its gradients are reduced in part; "
+                "expected a new ShardedDataParallel on all ranks"
+            )
+
+    def rest(self, op: str) -> None:
+        """Brings everything to the state between passes, also after a pass that ended by an exception. Raises inside one."""
+        self.expect_open(op)
+        if self._depth or _in_backward():
+            raise errors.StateError(f"{op}: a pass of this module runs; expected this call between passes")
+        if self.reads:
+            raise errors.StateError(f"{op}: a full_parameters() block runs; expected this call after it")
+        self._is_broken = self._graph_task is not None and self._reduces and self.gradients.is_open
+        self._graph_task = None
+        self._depths = [0] * len(self._depths)
+        self.gathered.release_all()
+        self.gathered.parts.show_grads()
+        self.expect_open(op)
+
+    def refresh(self, op: str) -> None:
+        """Makes the next gathers bring what the program has written to the parts. Collective."""
+        self.rest(op)
+        self.gathered.parts.take_data()
+        if not self.gradients.is_open:  # else micro-batches of one step are between
+            self.gathered.refresh()
+            self.gradients.needs_step = False
+
+    def _is_read(self) -> bool:
+        """Whether all parameters are whole, for a call without gradients."""
+        self.expect_open("forward")
+        if self.reads and torch.is_grad_enabled():
+            raise errors.StateError("forward: gradients are on in a full_parameters() block; expected torch.no_grad() inside")
+        return self.reads
+
+    def forward_begins(self) -> None:
+        """The module is called."""
+        if self._is_read():
+            return
+        if _in_backward():
+            self._follow(self.syncs)
+        elif self._depth == 0:
+            self.refresh("forward")
+        self._depth += 1
+        self.gathered.make_whole(self.gathered.root)
+
+    def forward_ends(self, output: Any) -> None:
+        """The module returns, or raises."""
+        if self.reads or self._depth == 0:
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        found = self._followed(self.gathered.root, output)
+        if not _in_backward():
+            self.gathered.release_all(self.gathered.root if found else None)
+        for tensor in found:
+            tensor.register_hook(functools.partial(self._arrived, self.syncs))
+        _expect_tensors(output)
+
+    def unit_begins(self, unit: int) -> None:
+        """The submodule of a unit is called."""
+        if self._is_read():
+            return
+        if _in_backward():
+            self._follow(self.syncs)
+        elif self._depth == 0:
+            first = self.gathered.parts.names[self.gathered.members[unit][0]]
+            raise errors.StateError(
+                f"forward: the submodule with {first} was called outside of a forward pass of the whole module, and its parameters "
+                "are not there; expected a call of the wrapper, or with model.full_parameters()"
+            )
+        self.gathered.make_whole(unit)
+        self._depths[unit] += 1
+
+    def unit_ends(self, unit: int, output: Any) -> None:
+        """It returns, or raises."""
+        if self.reads or self._depths[unit] == 0:
+            return
+        self._depths[unit] -= 1
+        if self._depths[unit]:
+            return
+        if not _in_backward() and self.gathered.releases:
+            try:
+                self.gathered.expect_copies(unit, output)
+            finally:
+                self.gathered.release(unit)
+        for tensor in self._followed(unit, output):
+            tensor.register_hook(functools.partial(self._arrived_at, unit))
+        _expect_tensors(output)
+
+    def _followed(self, unit: Optional[int], output: Any) -> list[Any]:
+        """The tensors through which a backward pass comes into a unit."""
+        if not torch.is_grad_enabled():
+            return []
+        return outputs.differentiable(output) + ([] if unit is None else self.gathered.kept(unit))
+
+    def _arrived(self, syncs: bool, _grad: Any) -> None:
+        """A backward pass has come to an output of the module: first of all, and in the outermost pass."""
+        self.expect_open("backward")
+        _expect_first_order()
+        if self._graph_task == torch._C._current_graph_task_id():
+            self._reduces = self._reduces or syncs
+        else:
+            self._graph_task = None
+            self._follow(syncs)
+
+    def _arrived_at(self, unit: int, _grad: Any) -> None:
+        """A backward pass has come to an output of a unit."""
+        self.expect_open("backward")
+        _expect_first_order()
+        self._follow(self.syncs)
+        for other in self.gathered.live() if self.gathered.releases else []:
+            # Not earlier, because a node of it might still have read a detached view of a weight.
+            if other not in (unit, self.gathered.root) and not self._left[other] and not self._depths[other]:
+                self.gathered.release(other)
+        self.gathered.make_whole(unit)
+
+    def _follow(self, syncs: bool) -> None:
+        """Asks to be told of the end of the running backward pass, if that is a new one."""
+        if self._graph_task is not None:
+            return
+        self._graph_task, self._reduces = torch._C._current_graph_task_id(), syncs
+        self._left = [set(members) & set(self.gathered.parts.trained) for members in self.gathered.members]
+        self.gathered.parts.hide_grads()
+        ended = functools.partial(self._backward_ended, self._graph_task)
+        torch.autograd.Variable._execution_engine.queue_callback(ended)
+        if self.gathered.releases:
+            self.gathered.make_whole(self.gathered.root)
+        else:
+            self.gathered.make_all_whole()
+
+    def gradient_ready(self, i: int) -> None:
+        """The gradient of a parameter is in p.grad."""
+        if self.is_closed:
+            return
+        parts = self.gathered.parts
+        if self._graph_task is None:
+            raise errors.StateError(
+                f"backward: {parts.names[i]} got a gradient that does not come from outputs of a forward pass of the module; expected "
+                "losses of outputs only: between passes a parameter shows this rank's part"
+            )
+        left = self._left[parts.units[i]]
+        if i not in left:
+            raise errors.StateError(
+                f"backward: {parts.names[i]} got a second gradient in one pass, as when a module is used in several reentrant "
+                "checkpoints; expected use_reentrant=False"
+            )
+        left.remove(i)
+        self.gradients.take(i, self._reduces)
+
+    def _backward_ended(self, graph_task: int) -> None:
+        if self._graph_task != graph_task or self.is_closed:
+            return
+        try:
+            if self._reduces and self.gradients.is_open:
+                self.gradients.finish()
+        finally:
+            self._graph_task = None
+            self.gathered.release_all()
+            self.gathered.parts.show_grads()
+
+    def close(self) -> None:
+        """Shows the parts, and ends this rank's part. Local."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.gathered.parts.show_parts()
+        self.gathered.parts.show_grads()
+        self.gathered.parts.sharded.close()
+
+
+def _expect_tensors(output: Any) -> None:
+    """Raises where a backward pass could come from tensors that are not found, and would use parameters that are not there."""
+    if torch.is_grad_enabled() and outputs.is_opaque(output):
+        raise TypeError(
+            f"forward: a module returns a {type(output).__name__}; expected tensors, also in lists, tuples, dicts and dataclasses"
+        )
+
+
+def _expect_first_order() -> None:
+    """Raises in a backward pass whose own graph would be used when parameters are not there any more."""
+    if torch.is_grad_enabled():
+        raise errors.StateError("backward: create_graph is True; expected False: parameters are whole in passes only")
+
+
+def _in_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
