@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 import libdsc
 from libdsc import errors
@@ -19,9 +20,14 @@ def expect_module(module: Any) -> None:
 
 
 def communicator_for(process_group: Any, device_mesh: Any) -> Communicator:
-    """The communicator that a program means: its own, or that of a process group of torch's or of a mesh of one dimension."""
+    """The communicator that a program means: its own, or that of a process group of torch's or of a mesh of one dimension.
+
+    The mesh may be given in the place of the process group, too.
+    """
     if process_group is not None and device_mesh is not None:
         raise ValueError("process_group and device_mesh are both given; expected one of them")
+    if isinstance(process_group, DeviceMesh):
+        device_mesh = process_group
     if device_mesh is not None:
         if device_mesh.ndim != 1:
             raise ValueError(f"device_mesh has {device_mesh.ndim} dimensions; expected 1, such as mesh['dp']")

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator
 
 from libdsc import errors
 from libdsc._communicator import Communicator
+
+
+@contextmanager
+def collective(op: str) -> Iterator[None]:
+    """Names what the program has called in failures of its operations, which a rank that does not call it causes."""
+    try:
+        yield
+    except (errors.PeerError, errors.TimeoutError, errors.MismatchError) as error:
+        error.message = f"{op}: {error.message}; expected that all ranks call {op}"
+        raise
 
 
 def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from libdsc import errors
+from libdsc._communicator import Communicator
 from libdsc.torch._modules import params
 
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -40,3 +42,13 @@ def expect_params(module: Any, named: list[params.Named]) -> None:
             raise ValueError(f"parameter {name} is of {param.dtype}; expected one of {known}")
         if type(param.data) is not torch.Tensor:
             raise ValueError(f"parameter {name} holds a {type(param.data).__name__}; expected a plain torch.Tensor")
+
+
+def expect_alike(comm: Communicator, named: list[params.Named]) -> None:
+    """Raises on all ranks for a parameter that gets gradients on some of them only. Collective."""
+    told = comm.all_gather_object([param.requires_grad for _, param in named])
+    for rank, flags in enumerate(told):
+        for (name, _), flag, expected in zip(named, flags, told[0]):
+            if flag != expected:
+                text = f"requires_grad of {name} is {flag} on rank {rank}; expected {expected} as on rank 0"
+                raise errors.MismatchError(text, rank=rank, ranks=(rank,))

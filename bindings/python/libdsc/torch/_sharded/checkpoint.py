@@ -85,7 +85,7 @@ def load(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer
     expect_reduced(passes, "load")
     parts = passes.gathered.parts
     rest = on_all(comm, "load", lambda: _read(pathlib.Path(folder), parts, module, optimizer))
-    arrays = parts.sharded.load(folder)
+    arrays = _shards(parts, folder)
     passes.gathered.forget()
     module.load_state_dict(rest["module"], strict=False)
     if optimizer is not None:
@@ -95,6 +95,15 @@ def load(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer
             for number, values in rest["optimizer"]["state"].items()
         }
         optimizer.load_state_dict({"state": state, "param_groups": rest["optimizer"]["param_groups"]})
+
+
+def _shards(parts: Parts, folder: Any) -> dict[str, list[Any]]:
+    try:
+        return parts.sharded.load(folder)
+    except ValueError as error:
+        if "the checkpoint has names" not in str(error):
+            raise
+        raise ValueError(f"{error}; expected the units of save(), which say in which order parameters are") from error
 
 
 def _read(folder: pathlib.Path, parts: Parts, module: Any, optimizer: Optional[Any]) -> Any:
@@ -118,8 +127,11 @@ def _read(folder: pathlib.Path, parts: Parts, module: Any, optimizer: Optional[A
 def _expect_optimizer(path: pathlib.Path, saved: Any, names: list[str], optimizer: Any) -> None:
     if saved is None:
         raise ValueError(f"{path} was saved without an optimizer; expected load(folder) without one")
-    if saved["names"] != names:
-        raise ValueError(f"{path} has an optimizer of {saved['names']}; expected {names}, in this order")
+    if len(saved["names"]) != len(names):
+        raise ValueError(f"{path} has an optimizer of {len(saved['names'])} parameters; expected {len(names)}")
+    for number, (known, name) in enumerate(zip(saved["names"], names)):
+        if known != name:
+            raise ValueError(f"{path} has an optimizer with {known} as parameter {number}; expected {name}: groups of another order")
     sizes, own = ([len(group["params"]) for group in groups] for groups in (saved["param_groups"], optimizer.param_groups))
     if sizes != own:
         raise ValueError(f"{path} has an optimizer with groups of {sizes} parameters; expected {own}")

@@ -28,6 +28,13 @@ class Gradients:
         self._marked: set[int] = set()
         self._from_program: dict[int, Any] = {}  # gradients that were set before there were averages to add to
 
+    def expect_sums(self, op: str) -> None:
+        """Raises where there are no averages."""
+        if self.is_open:
+            raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside of it before")
+        if not self._has_sums:
+            raise errors.StateError(f"{op}: no backward pass has averaged gradients; expected this call after backward()")
+
     def take(self, i: int, marks: bool) -> None:
         """Takes a gradient out of p.grad: the last one of an iteration, or one of several."""
         parts = self._parts

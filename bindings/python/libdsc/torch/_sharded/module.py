@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import weakref
 from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional
 
@@ -19,6 +20,7 @@ from libdsc.torch._sharded import arguments
 from libdsc.torch._sharded import checkpoint
 from libdsc.torch._sharded import module_state
 from libdsc.torch._sharded import optimizer_state
+from libdsc.torch._sharded.agreement import collective
 from libdsc.torch._sharded.gathered import Gathered
 from libdsc.torch._sharded.gradients import Gradients
 from libdsc.torch._sharded.parts import Parts
@@ -78,6 +80,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         arguments.expect_params(module, named)
         unit_plan = plan(module, named, units)
         comm = given.communicator_for(process_group, None)
+        arguments.expect_alike(comm, named)
         super().__init__()
         options = {"shard_size": shard_size, "prefetch": prefetch, "max_live_bytes": max_live_bytes, "average": average}
         parts = Parts(comm, unit_plan, stage, sync=init_sync, **options)
@@ -126,24 +129,28 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         Passes inside are without gradients. What is written into parameters is lost.
         """
         passes = self._passes
-        passes.refresh("full_parameters")
         try:
-            passes.gathered.make_all_whole()
+            with collective("full_parameters"):
+                passes.refresh("full_parameters")
+                passes.gathered.make_all_whole()
             passes.reads = True
             yield
         finally:
             passes.reads = False
             passes.gathered.release_all()
 
+    @collective("clip_grad_norm_")
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Limits the 2-norm of the gradients of all ranks together, and returns it. Collective.
 
         If it is not finite nothing is changed, on any rank: skip the step then.
         """
         self._passes.rest("clip_grad_norm_")
+        self._passes.gradients.expect_sums("clip_grad_norm_")
         self._parts.write_grads()
         return self.sharded.clip(max_norm)
 
+    @collective("state_dict")
     def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
         """Returns the state of the module alone: whole parameters under its own names, in memory of their own. Collective."""
         if keep_vars:
@@ -154,6 +161,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         destination.update(found)
         return destination  # type: ignore[no-any-return]
 
+    @collective("load_state_dict")
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Loads the state of the module alone; each rank takes its parts from the tensors that it is given. Collective.
 
@@ -163,16 +171,19 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
             raise ValueError("assign is True; expected False: parameters stay in the memory of the library")
         return module_state.load(self._comm, self._passes, self.module, state_dict, strict)
 
+    @collective("optimizer_state_dict")
     def optimizer_state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Returns optimizer.state_dict() as it is without sharding, with whole tensors. Collective."""
         self._passes.rest("optimizer_state_dict")
         return optimizer_state.whole(self._comm, self._parts, optimizer)
 
+    @collective("load_optimizer_state_dict")
     def load_optimizer_state_dict(self, optimizer: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
         """Loads what optimizer.state_dict() is without sharding; each rank takes its parts of it. Collective."""
         self._passes.rest("load_optimizer_state_dict")
         optimizer_state.load(self._comm, self._parts, optimizer, state_dict)
 
+    @collective("save")
     def save(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
         """Writes a checkpoint, of which each rank writes its shards. Collective.
 
@@ -180,6 +191,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         """
         checkpoint.save(self._comm, self._passes, self.module, folder, optimizer)
 
+    @collective("load")
     def load(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
         """Reads what save() of any number of ranks and any stage wrote; each rank reads what it needs. Collective."""
         checkpoint.load(self._comm, self._passes, self.module, folder, optimizer)
@@ -249,9 +261,14 @@ def _around(own: Callable[[], Optional[Passes]], module: Any, begins: Any, ends:
             begins(passes)
 
     def after(_module: Any, _inputs: Any, output: Any) -> None:
-        passes = own()
-        if passes is not None:
+        passes, why = own(), sys.exc_info()[1]
+        if passes is None:
+            return
+        try:
             ends(passes, output)
+        except Exception:
+            if why is None or output is not None:
+                raise  # else the module has raised, and what it raised is told
 
     return [
         module.register_forward_pre_hook(torch.compiler.disable(before), prepend=True),
