@@ -306,10 +306,9 @@ class VocabParallelEmbedding(_Divided):
     ) -> VocabParallelEmbedding:
         """This rank's part of a layer that all ranks have with the same values."""
         _expect_kind("embedding", embedding, nn.Embedding)
-        options = {name: getattr(embedding, name) for name in cls._OPTIONS}
-        sizes = embedding.num_embeddings, embedding.embedding_dim
-        sequence: dict[str, Any] = {"sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
-        layer = cls(*sizes, **options, device="meta", group=group, **sequence)
+        options: dict[str, Any] = {name: getattr(embedding, name) for name in cls._OPTIONS}
+        options.update({"device": "meta", "group": group, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim})
+        layer = cls(embedding.num_embeddings, embedding.embedding_dim, **options)
         layer._take(embedding, group)
         return layer
 
@@ -323,7 +322,7 @@ class VocabParallelEmbedding(_Divided):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Applies vocab_parallel_embedding()."""
-        options = {**self._options, **self._sequence, "num_embeddings": self.num_embeddings}
+        options: dict[str, Any] = {**self._options, **self._sequence, "num_embeddings": self.num_embeddings}
         return dscf.vocab_parallel_embedding(tokens, self.weight, self.group, **options)
 
 
