@@ -74,7 +74,7 @@ class _Last(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, what: str, *gradients: Any) -> Any:
         ctx.what = what
-        return tuple(None if each is None else each.view_as(each) for each in gradients)
+        return tuple(None if each is None else each.clone() for each in gradients)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
