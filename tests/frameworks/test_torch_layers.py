@@ -12,9 +12,11 @@ import torch_transformer as transformer
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.utils.parametrizations import weight_norm
 
 import libdsc as dsc
-from libdsc.torch import communicator, layers
+from libdsc.torch import DistributedDataParallel, communicator, layers
+from libdsc.torch import functional as dscf
 from test_torch_functional import on_ranks
 
 # Of float64 and float32: sums of products are taken in another order, by up to 96 elements and three steps.
@@ -202,7 +204,8 @@ def test_shared_parameters():
 def wrong_states(rank):
     if rank:
         return True
-    linear = layers.ColumnParallelLinear(3, 4)
+    linear, hooked = layers.ColumnParallelLinear(3, 4), nn.Linear(4, 4)
+    hooked.register_forward_hook(print)
     with pytest.raises(ValueError, match=r"weight has shape \(2, 3\); expected 4 elements along dimension 0"):
         layers.load_whole_state_dict(linear, {"weight": torch.ones(2, 3), "bias": torch.ones(4)})
     with pytest.raises(RuntimeError, match="Missing key.*bias"):
@@ -212,6 +215,9 @@ def wrong_states(rank):
     for text, make in (
         ("out_features is 5; expected a multiple of 2", lambda: layers.ColumnParallelLinear(3, 5)),
         ("in_features is 3; expected a multiple of 2", lambda: layers.RowParallelLinear.from_linear(nn.Linear(3, 4))),
+        ("linear has hooks; expected none", lambda: layers.ColumnParallelLinear.from_linear(hooked)),
+        ("linear is a ParametrizedLinear; expected", lambda: layers.RowParallelLinear.from_linear(weight_norm(nn.Linear(4, 4)))),
+        ("weight of a Parametrized.* is no parameter", lambda: layers.whole_state_dict(weight_norm(layers.ColumnParallelLinear(3, 4)))),
         ("linear is a Embedding; expected a torch.nn.Linear", lambda: layers.ColumnParallelLinear.from_linear(nn.Embedding(2, 2))),
         ("embedding is a Linear; expected", lambda: layers.VocabParallelEmbedding.from_embedding(nn.Linear(2, 2))),
         ("group is a int", lambda: layers.VocabParallelEmbedding(4, 2, group=3)),
@@ -225,6 +231,51 @@ def wrong_states(rank):
 
 def test_wrong_arguments():
     assert ranks.run(2, wrong_states) == [True] * 2
+
+
+def sums_what_is_whole(rank):
+    """sum_gradients() of a whole block: what is divided, and the bias of the row-parallel layer, have their gradients."""
+    n, how = dist.get_world_size(), {"sequence_parallel": True}
+    x, blocks = torch.randn(4, 12, generator=torch.Generator().manual_seed(1)).double(), []
+    for up, down in (
+        (nn.Linear, nn.Linear),
+        (lambda *sizes: layers.ColumnParallelLinear(*sizes, **how), lambda *sizes: layers.RowParallelLinear(*sizes, **how)),
+    ):
+        blocks.append(nn.Sequential(nn.LayerNorm(12), mlp(up, down)).double())
+    plain, model = blocks
+    layers.sum_gradients(model)
+    plain(x).square().sum().backward()
+    dscf.tensor_map(model(dscf.tensor_map(x, "scatter", 0)), "gather", 0).square().sum().backward()
+    for p, whole in zip(model.parameters(), plain.parameters()):
+        close(p.grad, transformer.part(whole.grad, p, rank, n))
+    table = nn.Embedding(4, 2, sparse=True)
+    layers.sum_gradients(table)
+    table(torch.tensor([rank, 3])).sum().backward()
+    assert table.weight.grad.is_sparse
+    assert torch.equal(table.weight.grad.to_dense()[:, 0], torch.tensor([1.0, 1.0, 0.0, 2.0]))
+    return True
+
+
+def test_sums_of_gradients():
+    assert ranks.run(2, sums_what_is_whole) == [True] * 2
+
+
+def beside_replicas(rank):
+    """Data parallelism takes parts for replicas only where they are."""
+    model = mlp(layers.ColumnParallelLinear, layers.RowParallelLinear)
+    kept = model[0].weight.detach().clone()
+    with pytest.raises(ValueError, match=r"parameter 0.weight is divided, and these ranks have its parts \[0, 1\]"):
+        DistributedDataParallel(model)
+    assert torch.equal(model[0].weight, kept)
+    alone = layers.ColumnParallelLinear(4, 4, group=communicator().split(rank))
+    whole = layers.whole_state_dict(alone)["weight"]
+    DistributedDataParallel(alone).close()  # all ranks have part 0 of their groups
+    nn.init.zeros_(alone.weight)
+    return whole.any().item()  # is no alias of the parameter
+
+
+def test_data_parallelism_of_parts():
+    assert ranks.run(2, beside_replicas) == [True] * 2
 
 
 def copies(rank):
@@ -253,6 +304,12 @@ def on_meta(rank):
     assert made.weight.is_meta and made.weight.shape == (3, 4)
     made = made.to_empty(device="cpu")
     layers.load_whole_state_dict(made, nn.Linear(4, 6).state_dict())
+    assigned = layers.ColumnParallelLinear(4, 6, device="meta")
+    layers.load_whole_state_dict(assigned, layers.whole_state_dict(made), assign=True)
+    assert torch.equal(assigned.weight, made.weight) and assigned.weight.untyped_storage().nbytes() == 3 * 4 * 4
+    for layer in (made, assigned, copy.deepcopy(made), copy.deepcopy(made).double()):
+        weight = layer.weight
+        assert (weight.tensor_model_parallel, weight.partition_dim, weight.partition_rank) == (True, 0, rank)
     return made(torch.ones(2, 4)).shape == (2, 3)
 
 

@@ -5,34 +5,49 @@ The module imports torch, so it is imported where a program has a tensor, and ne
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 
 from libdsc._communicator import Communicator
+from libdsc._raw import TensorMapping
+from libdsc._tensor_map import named
+from libdsc._torch_tensors import read
 
 Exchange = Callable[[Any], Any]
+
+
+# ---- linear exchanges ----------------------------------------------------------------------------------------------
 
 
 class LinearStep(torch.autograd.Function):  # type: ignore[misc]
     """A linear exchange. Its gradient is the adjoint exchange, whose gradient is the first one again."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, exchange: Exchange, adjoint: Exchange) -> Any:
+    def forward(ctx: Any, x: Any, exchange: Exchange, adjoint: Exchange, is_new: bool) -> Any:
         ctx.others = (adjoint, exchange)
-        given = x.detach().contiguous()  # the library takes neither tensors with a gradient nor gaps
+        given = read(x, "x")
         made = exchange(given)
-        return x.view_as(x) if made is given else made
+        if made is not given:
+            return made
+        if not is_new:
+            return x.view_as(x)
+        return given.clone() if given.data_ptr() == x.data_ptr() else given
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        return linear_step(gradient, *ctx.others), None, None
+        return linear_step(gradient, *ctx.others, is_new=False), None, None, None
 
 
-def linear_step(x: Any, exchange: Exchange, adjoint: Exchange) -> Any:
-    """The result of an exchange, through which gradients go back by its adjoint."""
-    return LinearStep.apply(x, exchange, adjoint)
+def linear_step(x: Any, exchange: Exchange, adjoint: Exchange, *, is_new: bool = True) -> Any:
+    """The result of an exchange, through which gradients go back by its adjoint.
+
+    An exchange may return what it is given, as all do in a group of one rank. Then is_new says whether the result is a
+    copy, or x itself.
+    """
+    return LinearStep.apply(x, exchange, adjoint, is_new)
 
 
 def mapping_step(
@@ -43,29 +58,66 @@ def mapping_step(
     parts: Optional[Sequence[int]] = None,
     other_parts: Optional[Sequence[int]] = None,
 ) -> Any:
-    """The forward step of a mapping, whose gradient is the backward step. In a group of one rank x itself."""
-    step = partial(group.tensor_map, mapping=mapping, dim=dim, parts=parts, other_parts=other_parts)
-    if group.size > 1:
-        return linear_step(x, partial(step, direction="forward"), partial(step, direction="backward"))
-    step(x.detach().contiguous())  # checks the arguments
-    return x
+    """The forward step of a mapping, whose gradient is the backward step. "copy" gives x itself."""
+    kind = named("mapping", TensorMapping, mapping)
+    step = partial(group.tensor_map, mapping=kind, dim=dim, parts=parts, other_parts=other_parts)
+    there, back = partial(step, direction="forward"), partial(step, direction="backward")
+    return linear_step(x, there, back, is_new=kind != TensorMapping.COPY)
+
+
+# ---- gradients without gradients -----------------------------------------------------------------------------------
+
+
+class _Last(torch.autograd.Function):  # type: ignore[misc]
+    """Gradients whose own gradients raise. torch's once_differentiable gives zero where the upstream one needs none."""
+
+    @staticmethod
+    def forward(ctx: Any, what: str, *gradients: Any) -> Any:
+        ctx.what = what
+        return tuple(None if each is None else each.clone() for each in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(f"{ctx.what}: its gradients have no gradients; expected a loss without them, or their detach()")
+
+
+def differentiable_once(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Makes the backward() of an autograd.Function one whose gradients have none, which is an error and not zero."""
+
+    def decorated(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def run(ctx: Any, *upstream: Any) -> Any:
+            with torch.no_grad():
+                gradients = backward(ctx, *upstream)
+            if not torch.is_grad_enabled():
+                return gradients
+            return _Last.apply(what, *(None if each is None else each.detach().requires_grad_() for each in gradients))
+
+        return run
+
+    return decorated
+
+
+# ---- loss ----------------------------------------------------------------------------------------------------------
 
 
 class VocabLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The losses of tokens. Their gradients are computed again from the logits, which must not change before."""
+    """The losses of tokens. Their gradients are computed again from logits and targets, which torch keeps, and checks."""
 
     @staticmethod
     def forward(ctx: Any, logits: Any, targets: Any, group: Communicator, options: dict[str, Any]) -> Any:
-        given = logits.detach().contiguous()
-        loss, ctx.entropy = group.vocab_cross_entropy(given, targets.contiguous(), **options)
-        ctx.save_for_backward(given)  # so that torch notices a change
+        given, words = read(logits, "logits"), read(targets, "targets")
+        loss, entropy = group.vocab_cross_entropy(given, words, **options)
+        ctx.again = entropy._without_arrays()
+        ctx.save_for_backward(given, words)
         return torch.from_numpy(loss)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @differentiable_once("vocab_parallel_cross_entropy")
     def backward(ctx: Any, gradient: Any) -> Any:
-        (logits,) = ctx.saved_tensors
-        return ctx.entropy.backward(gradient.contiguous(), out=torch.empty_like(logits)), None, None, None
+        logits, targets = ctx.saved_tensors
+        grad_logits = ctx.again(logits, targets).backward(read(gradient, "gradient"), out=torch.empty_like(logits))
+        return grad_logits, None, None, None
 
 
 def vocab_loss(logits: Any, targets: Any, group: Communicator, **options: Any) -> Any:

@@ -33,7 +33,18 @@ REMEMBERED = {
 class Calls(Shared):
     """The base of Communicator that the operations are built on."""
 
-    __slots__ = ("_handle", "_rank", "_size", "_device", "_name", "_progress_thread", "_batch", "_refused", "_failure_told")
+    __slots__ = (
+        "_handle",
+        "_rank",
+        "_size",
+        "_device",
+        "_name",
+        "_progress_thread",
+        "_batch",
+        "_refused",
+        "_failure_told",
+        "_attached",
+    )
 
     _handle: int
     _rank: int
@@ -44,6 +55,7 @@ class Calls(Shared):
     _batch: Optional[Batch]  # that is open
     _refused: Optional[tuple[int, str]]  # operations before the latest call that this rank alone knows of, and its error
     _failure_told: bool  # the program got the failure that ended the communicator, or has caused it
+    _attached: dict[str, Any]  # what other modules keep for it until it is closed
 
     @property
     def name(self) -> str:

@@ -75,7 +75,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def __init__(self, handle: int, is_world: bool = False) -> None:
         self._handle = handle
         self._batch, self._refused, self._failure_told = None, None, False
-        self._is_world = is_world
+        self._is_world, self._attached = is_world, {}
         self._rank = self._query(lib.dsc_comm_rank)
         self._size = self._query(lib.dsc_comm_size)
         self._device = self._query(lib.dsc_comm_device)
@@ -523,6 +523,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         handle, self._handle = self._handle, 0
         if handle:
             self._failure_told = True  # what it ends
+            self._attached.clear()
             _nonfinite.forget(handle)
             lib.dsc_comm_destroy(handle)
 

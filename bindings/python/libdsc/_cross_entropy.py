@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import numbers
 from ctypes import POINTER, byref, c_double, c_int64
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from libdsc import _buffers, _dtypes, _raw
 from libdsc._arguments import INT64_MOST, integer, real
@@ -28,14 +28,20 @@ class CrossEntropy:
     __slots__ = ("_world", "_logits", "_targets", "_arguments", "_options", "_state", "_loss_type", "__weakref__")
 
     def __init__(
-        self, world: Calls, logits: Buffer, targets: Buffer, vocab: int, options: _raw.VocabCrossEntropyOptions
+        self,
+        world: Calls,
+        logits: Buffer,
+        targets: Buffer,
+        vocab: int,
+        options: _raw.VocabCrossEntropyOptions,
+        state: Any = None,
     ) -> None:
         tokens = targets.count
         self._world, self._logits, self._targets = world, logits, targets
         self._options = options
         places = ctypes.cast(targets.address, POINTER(c_int64))
         self._arguments = (logits.address, places, tokens, vocab, logits.dtype, byref(options))
-        self._state = (c_double * max(1, 2 * tokens))()
+        self._state = (c_double * max(1, 2 * tokens))() if state is None else state
         self._loss_type = Dtype.F64 if logits.dtype == Dtype.F64 else Dtype.F32
 
     def __repr__(self) -> str:
@@ -47,6 +53,16 @@ class CrossEntropy:
         loss = numpy.empty(self._targets.shape, _dtypes.numpy_type(self._loss_type))
         self._world._call(lib.dsc_vocab_cross_entropy_forward, *self._arguments, loss.ctypes.data, self._state)
         return loss
+
+    def _without_arrays(self) -> Callable[[Any, Any], CrossEntropy]:
+        """What makes this object anew from the same logits and targets, and does not hold their memory meanwhile."""
+        world, vocab, options, state = self._world, self._arguments[3], self._options, self._state
+
+        def again(logits: Any, targets: Any) -> CrossEntropy:
+            scores = _buffers.describe(logits, "logits", None, False)
+            return CrossEntropy(world, scores, _buffers.describe(targets, "targets", None, False), vocab, options, state)
+
+        return again
 
     def backward(self, grad_loss: Any = None, out: Any = None) -> Any:
         """Returns the gradients of this rank's logits. Not collective; may be called several times.

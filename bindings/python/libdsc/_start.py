@@ -253,6 +253,7 @@ def finalize() -> None:
     if code == 0 or not is_initialized():  # a call that was refused has left the world as it was
         _nonfinite.forget(current._handle)
         _given_wheels.pop(current._handle, None)
+        current._attached.clear()
         current._handle = 0
         reap_ended(current)  # no later call may look at dropped operations
     if code < 0:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from libdsc._ops import premul
+from libdsc._torch_tensors import read as read
 from torch.distributed import ReduceOp
 
 KNOWN = {
@@ -87,17 +88,6 @@ def as_output(tensor: torch.Tensor, argument: str) -> torch.Tensor:
             f"Tensors must be contiguous: {argument} has shape {tuple(tensor.shape)} and strides {tensor.stride()}"
         )
     return written(tensor, argument)
-
-
-def read(tensor: torch.Tensor, argument: str) -> torch.Tensor:
-    """The elements of a tensor in the order of its indices, only to be read; a copy where they have gaps."""
-    if tensor.layout != torch.strided:
-        raise ValueError(f"{argument} has the layout {tensor.layout}; expected torch.strided")
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

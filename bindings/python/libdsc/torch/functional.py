@@ -12,7 +12,7 @@ order, and their graphs are alike, since the backward pass makes calls too.
 
 from libdsc import _autograd
 from libdsc.torch._compiler import keep_out as _keep_out
-from libdsc.torch._functional.arguments import group_of as _group_of
+from libdsc.torch._functional.arguments import expect_equal_parts as _expect_equal_parts, group_of as _group_of
 from libdsc.torch._functional.attention import heads_to_sequence, ring_attention, sequence_to_heads
 from libdsc.torch._functional.exchanges import all_gather, all_reduce, all_to_all, broadcast
 from libdsc.torch._functional.exchanges import reduce_scatter, send_recv, tensor_map
@@ -43,5 +43,5 @@ __all__ = [
     "vocab_parallel_embedding",
 ]
 
-_keep_out(_autograd.linear_step, _autograd.mapping_step, _autograd.vocab_loss, _group_of)
+_keep_out(_autograd.linear_step, _autograd.mapping_step, _autograd.vocab_loss, _group_of, _expect_equal_parts)
 _keep_out(all_reduce_rms_norm, ring_attention, moe_plan, moe_combine, moe_dispatch)

@@ -12,7 +12,7 @@ the number of ranks.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 import torch
 from torch import nn
@@ -52,17 +52,43 @@ class _Ranks:
 
 
 class _Divided(nn.Module):  # type: ignore[misc]
-    """A layer of torch of which each rank keeps a part."""
+    """A layer of torch of which each rank keeps a part.
+
+    Its divided parameters have the marks of Megatron-LM's, and the rank of the part, for programs that have to tell parts
+    from replicas.
+    """
 
     _DIMS: dict[str, int] = {}  # the dimensions along which parameters are divided; others are whole on each rank
 
     def _take(self, plain: nn.Module, group: Any) -> None:
         """Becomes this rank's part of a layer that all ranks have alike."""
-        self._ranks = _Ranks(group)
+        self._ranks, self._rank = _Ranks(group), group_of(group).rank
         for name in ("weight", "bias"):
             whole = getattr(plain, name, None)
             part = None if whole is None else nn.Parameter(self._part(name, whole.detach()).clone(), whole.requires_grad)
             self.register_parameter(name, part)
+        self.train(plain.training)
+
+    def register_parameter(self, name: str, param: Optional[nn.Parameter]) -> None:
+        """As of torch.nn.Module; also what torch calls when a parameter is set."""
+        super().register_parameter(name, param)
+        self._mark()
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        applied = super()._apply(*arguments, **options)
+        self._mark()  # the new parameters, where torch has made some
+        return applied
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._mark()  # the parameters of a copy
+
+    def _mark(self) -> None:
+        for name, dim in self._DIMS.items():
+            parameter = self._parameters.get(name)
+            if parameter is not None:
+                parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = True, dim, 1
+                parameter.partition_rank = self._rank
 
     def _part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
         dim = self._DIMS.get(name)
@@ -92,6 +118,14 @@ class _Divided(nn.Module):  # type: ignore[misc]
             parameter.copy_(self._part(name, getattr(plain, name)))
 
 
+def _expect_kind(name: str, plain: Any, kind: type) -> None:
+    """Raises for a layer that is, or does, more than torch's: the part would lack it."""
+    if type(plain) is not kind:
+        raise TypeError(f"{name} is a {type(plain).__name__}; expected a torch.nn.{kind.__name__} itself")
+    if any(getattr(plain, f"_{when}_hooks") for when in ("forward_pre", "forward", "backward_pre", "backward")):
+        raise ValueError(f"{name} has hooks; expected none: register them with the divided layer")
+
+
 class _Linear(_Divided):
     _WHAT = ""  # of the features that are divided
 
@@ -99,29 +133,18 @@ class _Linear(_Divided):
         self, in_features: int, out_features: int, bias: bool, device: Any, dtype: Any, group: Any, **options: Any
     ) -> None:
         super().__init__()
-        self._expect_even({"in_features": in_features, "out_features": out_features}, group)
-        self._take_linear(nn.Linear(in_features, out_features, bias, device, dtype), group, options)
+        self.in_features, self.out_features, self._options = in_features, out_features, options
+        count, size = getattr(self, self._WHAT), group_of(group).size
+        if count % size:
+            raise ValueError(f"{self._WHAT} is {count}; expected a multiple of {size}, the number of ranks")
+        self._take(nn.Linear(in_features, out_features, bias, device, dtype), group)
 
     @classmethod
     def _from(cls, linear: nn.Linear, group: Any, **options: Any) -> Any:
-        if not isinstance(linear, nn.Linear):
-            raise TypeError(f"linear is a {type(linear).__name__}; expected a torch.nn.Linear")
-        cls._expect_even({"in_features": linear.in_features, "out_features": linear.out_features}, group)
-        layer = cls.__new__(cls)
-        nn.Module.__init__(layer)
-        layer._take_linear(linear, group, options)
-        return layer.train(linear.training)
-
-    @classmethod
-    def _expect_even(cls, features: dict[str, int], group: Any) -> None:
-        count, size = features[cls._WHAT], group_of(group).size
-        if count % size:
-            raise ValueError(f"{cls._WHAT} is {count}; expected a multiple of {size}, the number of ranks")
-
-    def _take_linear(self, linear: nn.Linear, group: Any, options: dict[str, Any]) -> None:
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._options = options
-        self._take(linear, group)
+        _expect_kind("linear", linear, nn.Linear)
+        layer = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", group=group, **options)
+        layer._take(linear, group)
+        return layer
 
     def _plain(self) -> nn.Module:
         weight = self.weight
@@ -175,9 +198,9 @@ class ColumnParallelLinear(_Linear):
         sequence_dim: int = 0,
     ) -> ColumnParallelLinear:
         """This rank's part of a layer that all ranks have with the same values."""
-        expect_one_output(gather_output, sequence_parallel)
-        options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
-        made: ColumnParallelLinear = cls._from(linear, group, **options)
+        made: ColumnParallelLinear = cls._from(
+            linear, group, gather_output=gather_output, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
+        )
         return made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -227,9 +250,9 @@ class RowParallelLinear(_Linear):
         sequence_dim: int = 0,
     ) -> RowParallelLinear:
         """This rank's part of a layer that all ranks have with the same values."""
-        expect_parallel_input(input_is_parallel, sequence_parallel)
-        options = {"input_is_parallel": input_is_parallel, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
-        made: RowParallelLinear = cls._from(linear, group, **options)
+        made: RowParallelLinear = cls._from(
+            linear, group, input_is_parallel=input_is_parallel, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
+        )
         return made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -249,6 +272,7 @@ class VocabParallelEmbedding(_Divided):
     """
 
     _DIMS = {"weight": 0}
+    _OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
     def __init__(
         self,
@@ -271,27 +295,22 @@ class VocabParallelEmbedding(_Divided):
         plain = nn.Embedding(
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, None, False, device, dtype
         )
-        self._take_embedding(plain, group, sequence_parallel, sequence_dim)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self._options = {name: getattr(plain, name) for name in self._OPTIONS}
+        self._sequence: dict[str, Any] = {"sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        self._take(plain, group)
 
     @classmethod
     def from_embedding(
         cls, embedding: nn.Embedding, group: Any = None, *, sequence_parallel: bool = False, sequence_dim: int = 0
     ) -> VocabParallelEmbedding:
         """This rank's part of a layer that all ranks have with the same values."""
-        if not isinstance(embedding, nn.Embedding):
-            raise TypeError(f"embedding is a {type(embedding).__name__}; expected a torch.nn.Embedding")
-        layer = cls.__new__(cls)
-        nn.Module.__init__(layer)
-        layer._take_embedding(embedding, group, sequence_parallel, sequence_dim)
-        layer.train(embedding.training)
+        _expect_kind("embedding", embedding, nn.Embedding)
+        options: dict[str, Any] = {name: getattr(embedding, name) for name in cls._OPTIONS}
+        options.update({"device": "meta", "group": group, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim})
+        layer = cls(embedding.num_embeddings, embedding.embedding_dim, **options)
+        layer._take(embedding, group)
         return layer
-
-    def _take_embedding(self, plain: nn.Embedding, group: Any, sequence_parallel: bool, sequence_dim: int) -> None:
-        self.num_embeddings, self.embedding_dim = plain.num_embeddings, plain.embedding_dim
-        names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
-        self._options = {name: getattr(plain, name) for name in names}
-        self._sequence = {"sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
-        self._take(plain, group)
 
     def _plain(self) -> nn.Module:
         options = {**self._options, "device": self.weight.device, "dtype": self.weight.dtype}
@@ -303,7 +322,7 @@ class VocabParallelEmbedding(_Divided):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Applies vocab_parallel_embedding()."""
-        options = {**self._options, **self._sequence, "num_embeddings": self.num_embeddings}
+        options: dict[str, Any] = {**self._options, **self._sequence, "num_embeddings": self.num_embeddings}
         return dscf.vocab_parallel_embedding(tokens, self.weight, self.group, **options)
 
 
@@ -326,13 +345,14 @@ def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
     return state
 
 
-def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool = True) -> Any:
+def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool = True, assign: bool = False) -> Any:
     """Loads whole parameters, of which each rank keeps its part. Local.
 
     Args:
         module: as of whole_state_dict().
         state: what whole_state_dict() returned, on any number of ranks, or the state_dict() of a model of torch's layers.
-        strict: as of torch.nn.Module.load_state_dict(), whose result is returned.
+        strict, assign: as of torch.nn.Module.load_state_dict(), whose result is returned. A module on the meta device
+            needs assign, or its to_empty() before.
     """
     parts = dict(state)
     for key, (layer, name) in _divided(module).items():
@@ -341,12 +361,14 @@ def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool
         dim, whole = layer._DIMS[name], _whole_size(layer, name)
         if parts[key].dim() <= dim or parts[key].shape[dim] != whole:
             raise ValueError(f"{key} has shape {tuple(parts[key].shape)}; expected {whole} elements along dimension {dim}")
-        parts[key] = layer._part(name, parts[key])
-    return module.load_state_dict(parts, strict)
+        part = layer._part(name, parts[key])
+        parts[key] = part.clone() if assign else part  # which would keep the memory of the whole
+    return module.load_state_dict(parts, strict, assign)
 
 
 def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
-    """Has the gradients of a module's parameters summed over the ranks in each backward pass.
+    """Has the gradients of a module's parameters summed over the ranks in each backward pass, but for those of its divided
+    layers: these have their own, and the bias of RowParallelLinear sums itself.
 
     For what each rank applies to its own part of a sequence with parameters that all ranks have, such as a LayerNorm
     between layers with sequence_parallel. It holds for the parameters that the module has now: a copy of the module has
@@ -361,18 +383,31 @@ def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     """
 
     def total(gradient: torch.Tensor) -> torch.Tensor:
-        return dscf.all_reduce(gradient, "sum", group)
+        summed = dscf.all_reduce(gradient.to_dense(), "sum", group)
+        return summed.to_sparse(gradient.sparse_dim()) if gradient.is_sparse else summed
 
     group_of(group)
-    return [parameter.register_hook(total) for parameter in module.parameters() if parameter.requires_grad]
+    own = {id(parameter) for layer in module.modules() if isinstance(layer, _Divided) for parameter in layer.parameters()}
+    return [each.register_hook(total) for each in module.parameters() if each.requires_grad and id(each) not in own]
 
 
 def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:
     """The parameters that are divided, by their names in the state_dict(), with the layer that says how."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _Divided)]
-    how = {id(getattr(layer, name)): (layer, name) for layer in layers for name in layer._DIMS if getattr(layer, name) is not None}
+    how: dict[int, tuple[_Divided, str]] = {}
+    for layer in module.modules():
+        for name, parameter in _divided_parameters(layer):
+            how[id(parameter)] = (layer, name)
     every = module.named_parameters(remove_duplicate=False)
     return {key: how[id(parameter)] for key, parameter in every if id(parameter) in how}
+
+
+def _divided_parameters(layer: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Those of one layer itself."""
+    for name in layer._DIMS if isinstance(layer, _Divided) else ():
+        if name not in layer._parameters:
+            raise ValueError(f"{name} of a {type(layer).__name__} is no parameter; expected a layer without parametrizations")
+        if layer._parameters[name] is not None:
+            yield name, layer._parameters[name]
 
 
 def _whole_size(layer: Any, name: str) -> int:

@@ -123,6 +123,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
         named = params.named_params(module, ignored)
         params.expect_params(named)
         comm = given.communicator_for(process_group, device_mesh)
+        params.expect_replicas(comm, named)
 
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)

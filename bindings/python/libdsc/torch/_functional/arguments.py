@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, cast
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from libdsc._arguments import dimension
@@ -34,16 +36,41 @@ def group_of(group: Any, device: Optional[torch.device] = None) -> Communicator:
 
 
 def tensor(x: Any, name: str = "x", *, is_float: bool = False) -> torch.Tensor:
-    """x, if it is a dense tensor of this rank alone."""
+    """x, if it is a dense tensor of this rank alone; one of torch's functional collectives, which it waits for."""
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} is a {type(x).__name__}; expected a torch.Tensor")
+    if isinstance(x, FakeTensor):
+        raise TypeError(f"{name} is a FakeTensor, which has no elements; expected one that has")
+    if isinstance(x, AsyncCollectiveTensor):
+        x = x.wait()
     if hasattr(x, "to_local"):
         raise TypeError(f"{name} is a {type(x).__name__}; expected this rank's part, such as {name}.to_local()")
     if x.layout != torch.strided:
         raise TypeError(f"{name} has layout {x.layout}; expected a dense tensor")
     if is_float and not x.is_floating_point():
         raise TypeError(f"{name} has element type {x.dtype}; expected floating point")
-    return x
+    return cast(torch.Tensor, x)
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """x in the type of sums: float32, or float64 for float64."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def whole_size(given: Optional[int], part: int, comm: Communicator) -> int:
+    """What all ranks have together: as the program says, or as much as this one each."""
+    return part * comm.size if given is None else given
+
+
+def expect_equal_parts(name: str, given: Optional[int], part: int, comm: Communicator, device: torch.device) -> None:
+    """Raises on all ranks if parts differ, and the program has not said their sum. Collective unless it has."""
+    if given is not None or comm.size == 1:
+        return
+    own = torch.tensor([part], device=device)
+    every = own.new_empty(comm.size)
+    comm.all_gather(every, own)
+    if len(set(every.tolist())) > 1:
+        raise ValueError(f"{name} is None, and ranks have parts of {every.tolist()}; expected their sum, as they differ")
 
 
 def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor]) -> None:
@@ -52,10 +79,11 @@ def expect_product(x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.T
         raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
     if bias is not None and tensor(bias, "bias", is_float=True).shape != weight.shape[:1]:
         raise ValueError(f"bias has shape {tuple(bias.shape)}; expected ({weight.shape[0]},), as weight has {weight.shape[0]} rows")
-    if x.device != weight.device:
-        raise ValueError(f"x is on {x.device} and weight on {weight.device}; expected one device")
-    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise TypeError(f"x has element type {x.dtype} and weight {weight.dtype}; expected one type, or torch.autocast")
+    for name, other in (("x", x), ("bias", weight if bias is None else bias)):
+        if other.device != weight.device:
+            raise ValueError(f"{name} is on {other.device} and weight on {weight.device}; expected one device")
+        if other.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise TypeError(f"{name} has element type {other.dtype} and weight {weight.dtype}; expected one type, or torch.autocast")
 
 
 def sequence_dimension(value: Any, x: torch.Tensor) -> int:

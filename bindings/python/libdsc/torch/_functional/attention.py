@@ -7,15 +7,12 @@ from typing import Any, Iterator, Optional
 
 import torch
 
-from libdsc._autograd import linear_step
+from libdsc._autograd import differentiable_once, linear_step
 from libdsc._communicator import Communicator
 from libdsc._ring import Ring
 from libdsc._sequence_order import CausalWork, OrderName, causal_work, sequence_ranges
-from libdsc.torch._functional.arguments import group_of, tensor, without_autocast
+from libdsc.torch._functional.arguments import group_of, tensor, whole_size, wide, without_autocast
 from libdsc.torch._functional.exchanges import Parts
-
-# The rings of communicators that are open. Each serves all blocks up to its size.
-_rings: dict[Communicator, Ring] = {}
 
 
 def sequence_to_heads(
@@ -52,13 +49,11 @@ def heads_to_sequence(
 
 
 def _turned(x: torch.Tensor, group: Any, directions: tuple[str, str], sequence_parts: Parts, head_parts: Parts) -> torch.Tensor:
-    comm: Any = group_of(group, tensor(x).device)
+    x = tensor(x)
+    comm: Any = group_of(group, x.device)
     step = partial(comm.sequence_to_heads, sequence_parts=sequence_parts, head_parts=head_parts)
     there, back = (partial(step, direction=direction) for direction in directions)
-    if comm.size > 1:
-        return linear_step(x, there, back)
-    there(x.detach().contiguous())  # checks the arguments
-    return x
+    return linear_step(x, there, back)
 
 
 def ring_attention(
@@ -87,9 +82,10 @@ def ring_attention(
         tokens: of the whole sequence; None: each rank has as many as this one.
         scale: of the scores; None: head_dim ** -0.5.
     """
-    comm = group_of(group, tensor(q, "q", is_float=True).device)
-    _expect_attention(q, tensor(k, "k"), tensor(v, "v"))
-    count = q.shape[1] * comm.size if tokens is None else tokens
+    q, k, v = tensor(q, "q", is_float=True), tensor(k, "k"), tensor(v, "v")
+    comm = group_of(group, q.device)
+    _expect_attention(q, k, v)
+    count = whole_size(tokens, q.shape[1], comm)
     parts = [sum(map(len, sequence_ranges(count, comm.size, r, order))) for r in range(comm.size)]
     if q.shape[1] != parts[comm.rank]:
         raise ValueError(f"q has {q.shape[1]} tokens; expected {parts[comm.rank]}, which rank {comm.rank} has of {count}")
@@ -129,12 +125,12 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, q: Any, k: Any, v: Any, comm: Any, work: Any, parts: Any, scale: float) -> Any:
         kv = torch.stack([k.detach(), v.detach()])
         ctx.comm, ctx.work, ctx.parts, ctx.scale = comm, work, parts, scale
-        queries = _grouped(_wide(q.detach()), k.shape[2]) * scale
+        queries = _grouped(wide(q.detach()), k.shape[2]) * scale
         top = queries.new_full(queries.shape[:-1], -torch.inf)
         total, out = torch.zeros_like(top), torch.zeros_like(queries)
         for source, block in _blocks(comm, kv, None, parts):
             if work[source] is not None:
-                keys, values = map(_heads_first, _wide(block))
+                keys, values = map(_heads_first, wide(block))
                 _attend(queries, keys, values, work[source], top, total, out)
         out /= total.unsqueeze(-1)
         result = _flat(out).to(q.dtype)
@@ -142,41 +138,40 @@ class _RingAttention(torch.autograd.Function):  # type: ignore[misc]
         return result
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @differentiable_once("ring_attention")
     @without_autocast
     def backward(ctx: Any, gradient: Any) -> Any:
         q, kv, result, row = ctx.saved_tensors
-        heads, wide = kv.shape[3], torch.empty(kv.shape, dtype=row.dtype, device=kv.device)
-        queries, upstream = _grouped(_wide(q), heads) * ctx.scale, _grouped(_wide(gradient), heads)
-        inner = (upstream * _grouped(_wide(result), heads)).sum(-1)
+        heads, sums = kv.shape[3], torch.empty(kv.shape, dtype=row.dtype, device=kv.device)
+        queries, upstream = _grouped(wide(q), heads) * ctx.scale, _grouped(wide(gradient), heads)
+        inner = (upstream * _grouped(wide(result), heads)).sum(-1)
         grad_q = torch.zeros_like(queries)
-        for source, block, (grad_k, grad_v) in _blocks(ctx.comm, kv, wide, ctx.parts):
+        for source, block, (grad_k, grad_v) in _blocks(ctx.comm, kv, sums, ctx.parts):
             work = ctx.work[source]
             if work is not None:
-                keys, values = map(_heads_first, _wide(block))
+                keys, values = map(_heads_first, wide(block))
                 at = work.queries
                 p = (_scores(queries, keys, work) - row[..., at].unsqueeze(-1)).exp()
                 slope = p * (_times(upstream[..., at, :], values[..., work.keys, :].mT) - inner[..., at].unsqueeze(-1))
                 grad_q[..., at, :] += _times(slope, keys[..., work.keys, :]) * ctx.scale
                 _heads_first(grad_k)[..., work.keys, :] += _over_groups(slope, queries[..., at, :])
                 _heads_first(grad_v)[..., work.keys, :] += _over_groups(p, upstream[..., at, :])
-        grad_k, grad_v = wide.to(kv.dtype)
+        grad_k, grad_v = sums.to(kv.dtype)
         return _flat(grad_q).to(q.dtype), grad_k, grad_v, None, None, None, None
 
 
 def _blocks(comm: Any, kv: torch.Tensor, grad: Optional[torch.Tensor], parts: Any) -> Iterator[Any]:
-    """A pass of the communicator's ring, which is made anew where blocks are longer than before."""
-    for closed in [known for known in _rings if not known._handle]:
-        del _rings[closed]
+    """A pass of the communicator's ring, which serves all blocks up to its size and is made anew for longer ones."""
     longest = max(1, kv.shape[0] * kv.shape[1] * max(parts) * kv.shape[3] * kv.shape[4])
     needed = (longest * kv.element_size(), longest * (8 if kv.dtype == torch.float64 else 4))
-    ring = _rings.get(comm)
+    ring: Optional[Ring] = comm._attached.get("ring_attention")
     if ring is None or any(has < needs for has, needs in zip(ring._sizes, needed)):
-        ring = _rings[comm] = Ring(comm, *needed)
+        needed = needed if ring is None else (max(needed[0], ring._sizes[0]), max(needed[1], ring._sizes[1]))
+        ring = comm._attached["ring_attention"] = Ring(comm, *needed)
     try:
         yield from ring(kv, parts, 2) if grad is None else ring.backward(kv, grad, parts, 2)
     except BaseException:
-        _rings.pop(comm, None)  # a failure may have ended it
+        comm._attached.pop("ring_attention", None)  # a failure may have ended it
         raise
 
 
@@ -196,10 +191,6 @@ def _scores(queries: Any, keys: Any, work: CausalWork) -> Any:
     if not work.is_diagonal:
         return scores
     return scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1), -torch.inf)
-
-
-def _wide(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _heads_first(x: torch.Tensor) -> torch.Tensor:

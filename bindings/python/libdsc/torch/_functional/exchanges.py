@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 
 from libdsc import _dtypes
-from libdsc._arguments import member
+from libdsc._arguments import dimension, member, sizes_of_ranks
 from libdsc._autograd import linear_step, mapping_step
 from libdsc._communicator import Communicator
 from libdsc._raw import Op, TensorMapping
-from libdsc._tensor_map import named
+from libdsc._tensor_map import PartSizes
+from libdsc._torch_tensors import read
 from libdsc.torch._functional.arguments import group_of, tensor
 
 Parts = Optional[Sequence[int]]
@@ -34,8 +36,8 @@ def tensor_map(
         other_parts: of the sequence, for the last two mappings with parts; for "all_to_all" what this rank receives
             from each rank.
     """
-    kind = named("mapping", TensorMapping, mapping)
-    return mapping_step(tensor(x), group_of(group, x.device), kind, dim, parts, other_parts)
+    x = tensor(x)
+    return mapping_step(x, group_of(group, x.device), mapping, dim, parts, other_parts)
 
 
 def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Tensor:
@@ -49,28 +51,36 @@ def all_reduce(x: torch.Tensor, op: Any = "sum", group: Any = None) -> torch.Ten
         op: "sum", "avg", "prod", "max", "min", "band", "bor" or "bxor".
         group: the ranks, see libdsc.torch.functional.
     """
-    comm, code = group_of(group, tensor(x).device), Op(_dtypes.op_code(op))
+    x, code = tensor(x), Op(_dtypes.op_code(op))
+    reduced = partial(_on_copy, exchange=partial(group_of(group, x.device).all_reduce, op=code))
     if code in (Op.SUM, Op.AVG):
-        reduced = partial(_reduced, comm=comm, op=code)
         return linear_step(x, reduced, reduced)
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(f"op is {op!r}, which has no gradient, and x requires one; expected 'sum', 'avg' or x.detach()")
-    return _reduced(x.detach(), comm, code)
+    return reduced(read(x, "x"))
 
 
 def broadcast(x: torch.Tensor, root: int = 0, group: Any = None) -> torch.Tensor:
     """Returns the root's x, in a new tensor. Collective.
 
-    The gradient is the sum over all ranks on the root, and zero on the others.
+    The gradient is the sum over all ranks on the root, and zero on the others. If the root's x requires one, then all
+    x have to, and all results have to enter what the ranks differentiate; else the root waits until the time-out.
 
     Args:
         x: a tensor of equal shape on all ranks; its elements are used on the root only.
         root: whose x it is, as the group counts.
         group: the ranks, see libdsc.torch.functional.
     """
-    comm = group_of(group, tensor(x).device)
+    x = tensor(x)
+    comm = group_of(group, x.device)
     at = member("root", root, comm.size)
-    return linear_step(x, partial(_from_root, comm=comm, root=at), partial(_to_root, comm=comm, root=at))
+    exchange = partial(_on_copy, exchange=partial(comm.broadcast, root=at))
+
+    def adjoint(x: torch.Tensor) -> torch.Tensor:
+        total = _on_copy(x, partial(comm.reduce, root=at))
+        return total if comm.rank == at else torch.zeros_like(total)
+
+    return linear_step(x, exchange, adjoint)
 
 
 def all_gather(x: torch.Tensor, dim: int = 0, group: Any = None, *, parts: Parts = None) -> torch.Tensor:
@@ -105,9 +115,15 @@ def reduce_scatter(
     code = Op(_dtypes.op_code(op))
     if code not in (Op.SUM, Op.AVG):
         raise ValueError(f"op is {op!r}; expected 'sum' or 'avg'")
-    comm = group_of(group, tensor(x, is_float=code == Op.AVG).device)
-    total = mapping_step(x, comm, TensorMapping.REDUCE_SCATTER, dim, parts)
-    return total / comm.size if code == Op.AVG else total
+    x = tensor(x, is_float=code == Op.AVG)
+    comm = group_of(group, x.device)
+    if code == Op.SUM:
+        return mapping_step(x, comm, TensorMapping.REDUCE_SCATTER, dim, parts)
+    at = dimension(dim, x.dim(), "x")
+    sizes = None if parts is None else sizes_of_ranks("parts", parts, comm.size)
+    count = PartSizes(sizes, comm.rank, comm.size).part_of(x.shape[at], at)
+    gather = partial(comm.tensor_map, mapping=TensorMapping.GATHER, dim=at, parts=sizes)
+    return linear_step(x, partial(_averages, comm=comm, dim=at, count=count, parts=sizes), lambda up: gather(up) / comm.size)
 
 
 def all_to_all(
@@ -132,48 +148,46 @@ def all_to_all(
 def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group: Any = None) -> torch.Tensor:
     """Sends x to one rank and returns what another one sent, of equal shape and type.
 
-    Both happen at once: all ranks of a ring may call it. Gradients go the other way.
+    Both happen at once: all ranks of a ring may call it. Gradients go the other way: if x of one rank requires one, then
+    that of the other rank has to, and the results of both have to enter what they differentiate; else one waits for the
+    other until the time-out. A rank that only receives gets an error where its x requires none.
 
     Args:
         x: a tensor.
         dest: the rank that gets it, as the group counts; None: nobody.
-        source: the rank whose tensor is returned; None: nobody, and the result is zeros.
+        source: the rank whose tensor is returned; None: nobody, and the result is zeros. This rank itself if dest is it.
         group: the ranks, see libdsc.torch.functional.
     """
-    comm = group_of(group, tensor(x).device)
-    to, come = _peer("dest", dest, comm), _peer("source", source, comm)
+    x = tensor(x)
+    comm = group_of(group, x.device)
+    to, come = (None if rank is None else member(name, rank, comm.size) for name, rank in (("dest", dest), ("source", source)))
+    if comm.rank in (to, come) and to != come:
+        raise ValueError(f"dest is {to} and source {come}, one of them this rank itself; expected both or none of them")
+    if come is not None and to is None and torch.is_grad_enabled() and x.is_floating_point() and not x.requires_grad:
+        raise ValueError(f"x requires no gradient, so none would go back to rank {come}; expected x.requires_grad_() or torch.no_grad()")
     exchange, adjoint = partial(_swapped, comm=comm, dest=to, source=come), partial(_swapped, comm=comm, dest=come, source=to)
     return linear_step(x, exchange, adjoint)
 
 
-def _peer(name: str, rank: Optional[int], comm: Communicator) -> Optional[int]:
-    if rank is None:
-        return None
-    found = member(name, rank, comm.size)
-    if found == comm.rank:
-        raise ValueError(f"{name} is {found}, this rank itself; expected another one")
-    return found
+def _on_copy(x: torch.Tensor, exchange: Callable[[torch.Tensor], Any]) -> torch.Tensor:
+    """What an exchange in place makes of a copy."""
+    copied = x.clone()
+    exchange(copied)
+    return copied
 
 
-def _reduced(x: torch.Tensor, comm: Communicator, op: Op) -> torch.Tensor:
-    total = x.clone(memory_format=torch.contiguous_format)
-    comm.all_reduce(total, op)
-    return total
-
-
-def _from_root(x: torch.Tensor, comm: Communicator, root: int) -> torch.Tensor:
-    given = x.clone(memory_format=torch.contiguous_format)
-    comm.broadcast(given, root)
-    return given
-
-
-def _to_root(x: torch.Tensor, comm: Communicator, root: int) -> torch.Tensor:
-    total = x.clone(memory_format=torch.contiguous_format)
-    comm.reduce(total, root)
-    return total if comm.rank == root else torch.zeros_like(total)
+def _averages(x: torch.Tensor, comm: Communicator, dim: int, count: int, parts: Optional[list[int]]) -> torch.Tensor:
+    """This rank's part of the average; the library divides the first dimension."""
+    rows = x.movedim(dim, 0).contiguous()
+    part = rows.new_empty(count, *rows.shape[1:])
+    inner = math.prod(rows.shape[1:])
+    comm.reduce_scatter(part, rows, Op.AVG, counts=None if parts is None else [inner * size for size in parts])
+    return part.movedim(0, dim).contiguous()
 
 
 def _swapped(x: torch.Tensor, comm: Communicator, dest: Optional[int], source: Optional[int]) -> torch.Tensor:
+    if dest == source == comm.rank:
+        return x
     came = torch.zeros_like(x)
     with comm.batch():
         if dest is not None:

@@ -7,8 +7,9 @@ from typing import Any, Optional
 
 import torch
 
-from libdsc._autograd import linear_step
+from libdsc._autograd import differentiable_once, linear_step
 from libdsc._expert_parallel import DropName, MoePlan, PayloadName
+from libdsc._torch_tensors import read
 from libdsc.torch._functional.arguments import group_of, tensor
 
 
@@ -31,11 +32,12 @@ def moe_plan(
         capacity, drop, padded: as of Communicator.moe_plan().
         weights: router weights, [..., top_k]; needed to drop the lightest rows.
     """
-    if tensor(expert_ids, "expert_ids").is_floating_point():
+    expert_ids = tensor(expert_ids, "expert_ids")
+    if expert_ids.is_floating_point():
         raise TypeError(f"expert_ids has element type {expert_ids.dtype}; expected whole numbers, such as torch.int64")
     comm = group_of(group, expert_ids.device)
-    ids = expert_ids.detach().to("cpu", torch.int32).contiguous()
-    factors = None if weights is None else tensor(weights, "weights").detach().to("cpu", torch.float32).contiguous()
+    ids = read(expert_ids.to("cpu", torch.int32), "expert_ids")
+    factors = None if weights is None else read(tensor(weights, "weights").to("cpu", torch.float32), "weights")
     return comm.moe_plan(ids, experts, capacity=capacity, drop=drop, padded=padded, weights=factors)
 
 
@@ -64,7 +66,7 @@ def moe_combine(rows: torch.Tensor, plan: MoePlan, weights: Optional[torch.Tenso
         weights: router weights, [..., top_k]; None: 1.
     """
     _expect_plan(plan)
-    tensor(rows, "rows", is_float=True)
+    rows = tensor(rows, "rows", is_float=True)
     if weights is not None:
         weights = tensor(weights, "weights", is_float=True).to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
     out: torch.Tensor = _Combine.apply(rows, weights, plan)
@@ -76,7 +78,7 @@ class _Combine(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, rows: Any, weights: Any, plan: MoePlan) -> Any:
-        given, factors = rows.detach().contiguous(), None if weights is None else weights.detach().contiguous()
+        given, factors = read(rows, "rows"), None if weights is None else read(weights, "weights")
         returned = None
         if ctx.needs_input_grad[1]:
             returned = rows.new_empty(*weights.shape, rows.shape[-1])
@@ -85,10 +87,10 @@ class _Combine(torch.autograd.Function):  # type: ignore[misc]
         return plan.combine(given, factors, returned=returned)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @differentiable_once("moe_combine")
     def backward(ctx: Any, gradient: Any) -> Any:
         factors, returned = ctx.saved_tensors
-        return *ctx.plan.combine_backward(gradient.contiguous(), factors, returned), None
+        return *ctx.plan.combine_backward(read(gradient, "gradient"), factors, returned), None
 
 
 def _expect_plan(plan: Any) -> None:

@@ -7,12 +7,13 @@ from typing import Any, Optional
 import torch
 from torch.nn import functional as F
 
-from libdsc._arguments import real
+from libdsc._arguments import dimension, integer, real
 from libdsc._autograd import mapping_step, vocab_loss
 from libdsc._communicator import Communicator
 from libdsc._raw import TensorMapping
 from libdsc._tensor_map import split_range
-from libdsc.torch._functional.arguments import expect_last, expect_product, group_of, sequence_dimension, tensor
+from libdsc.torch._functional.arguments import expect_equal_parts, expect_last, expect_product, group_of, sequence_dimension
+from libdsc.torch._functional.arguments import tensor, whole_size
 
 Maybe = Optional[torch.Tensor]
 
@@ -44,7 +45,8 @@ def column_parallel_linear(
         [..., out_features / size], or [..., out_features] with gather_output.
     """
     expect_one_output(gather_output, sequence_parallel)
-    comm = group_of(group, tensor(x, is_float=True).device)
+    x = tensor(x, is_float=True)
+    comm = group_of(group, x.device)
     expect_product(x, weight, bias)
     expect_last(x, weight.shape[1], f"as weight has shape {tuple(weight.shape)}")
     if sequence_parallel:
@@ -83,7 +85,8 @@ def row_parallel_linear(
         [..., out_features], the same on all ranks, or with sequence_parallel this rank's part of the sequence.
     """
     expect_parallel_input(input_is_parallel, sequence_parallel)
-    comm = group_of(group, tensor(x, is_float=True).device)
+    x = tensor(x, is_float=True)
+    comm = group_of(group, x.device)
     expect_product(x, weight, bias)
     columns = weight.shape[1] if input_is_parallel else weight.shape[1] * comm.size
     expect_last(x, columns, f"as weight has shape {tuple(weight.shape)} and input_is_parallel is {input_is_parallel}")
@@ -116,7 +119,8 @@ def vocab_parallel_embedding(
         tokens: indices in the whole table, of int64 or int32, the same on all ranks.
         weight: this rank's rows, in the order of the ranks; those of split_range(num_embeddings, size, rank).
         group: the ranks, see libdsc.torch.functional.
-        num_embeddings: rows of all ranks together; None: each rank has as many as this one.
+        num_embeddings: rows of all ranks together; None: each rank has as many as this one, which the ranks compare
+            first, in an exchange of its own.
         padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as of torch.nn.functional.embedding.
         sequence_parallel: returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence in tokens.
@@ -124,20 +128,25 @@ def vocab_parallel_embedding(
     Returns:
         The rows, [..., embedding_dim], the same on all ranks, or with sequence_parallel this rank's part.
     """
-    comm = group_of(group, tensor(weight, "weight", is_float=True).device)
-    if tensor(tokens, "tokens").dtype not in (torch.int64, torch.int32):
+    tokens, weight = tensor(tokens, "tokens"), tensor(weight, "weight", is_float=True)
+    comm = group_of(group, weight.device)
+    if tokens.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"tokens has element type {tokens.dtype}; expected torch.int64 or torch.int32")
-    count = weight.shape[0] * comm.size if num_embeddings is None else num_embeddings
+    if weight.dim() != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; expected two dimensions")
+    count = whole_size(num_embeddings, weight.shape[0], comm)
     rows = split_range(count, comm.size, comm.rank)
-    if weight.dim() != 2 or weight.shape[0] != len(rows):
+    if weight.shape[0] != len(rows):
         raise ValueError(
             f"weight has shape {tuple(weight.shape)}; expected {len(rows)} rows, which rank {comm.rank} of {comm.size} has of {count}"
         )
+    if sequence_parallel:
+        sequence_dim = dimension(sequence_dim, tokens.dim(), "tokens")
+    padding = _own_padding(padding_idx, count, rows)
     _expect_tokens(tokens, count)
+    expect_equal_parts("num_embeddings", num_embeddings, weight.shape[0], comm, weight.device)
     flat = tokens.reshape(-1)
     own = (flat >= rows.start) & (flat < rows.stop)
-    padding = None if padding_idx is None else padding_idx % count - rows.start
-    padding = padding if padding is not None and 0 <= padding < len(rows) else None
     found = F.embedding(flat[own] - rows.start, weight, padding, max_norm, norm_type, scale_grad_by_freq, sparse)
     placed = found.new_zeros(len(flat), weight.shape[1]).index_put((own,), found)
     return _summed(placed.view(*tokens.shape, weight.shape[1]), comm, sequence_parallel, sequence_dim)
@@ -156,8 +165,8 @@ def vocab_parallel_cross_entropy(
 ) -> torch.Tensor:
     """The torch.nn.functional.cross_entropy of logits whose vocabulary the ranks divide. Collective.
 
-    The logits are not brought together. They must stay as they are until the backward pass, which computes the softmax
-    again. Gradients have no gradients.
+    The logits are not brought together. Logits and targets must stay as they are until the backward pass, which computes
+    the softmax again. Gradients have no gradients.
 
     Args:
         logits: this rank's columns, [..., columns], with the vocabulary as the last dimension, in memory of the host.
@@ -178,11 +187,12 @@ def vocab_parallel_cross_entropy(
     smoothing = real("label_smoothing", label_smoothing)
     if not 0 <= smoothing <= 1:
         raise ValueError(f"label_smoothing is {label_smoothing}; expected a number from 0 to 1")
-    if tensor(targets, "targets").is_floating_point():
+    logits, targets = tensor(logits, "logits", is_float=True), tensor(targets, "targets")
+    if targets.is_floating_point():
         raise TypeError(f"targets has element type {targets.dtype}; expected whole numbers, such as torch.int64")
-    if tensor(logits, "logits", is_float=True).dim() < 1:
+    if logits.dim() < 1:
         raise ValueError("logits has no dimension; expected this rank's part of the vocabulary as the last one")
-    words = logits.shape[-1] * comm.size if vocab_size is None else vocab_size
+    words = whole_size(vocab_size, logits.shape[-1], comm)
     losses = vocab_loss(
         logits,
         targets.to(torch.int64),
@@ -216,9 +226,17 @@ def _summed(x: torch.Tensor, comm: Communicator, sequence_parallel: bool, sequen
     return mapping_step(x, comm, TensorMapping.REDUCE, -1)
 
 
+def _own_padding(padding_idx: Optional[int], count: int, rows: range) -> Optional[int]:
+    """The padding's row among this rank's, if it has it."""
+    if padding_idx is None:
+        return None
+    at = integer("padding_idx", padding_idx, -count, count - 1) % count
+    return at - rows.start if at in rows else None
+
+
 def _expect_tokens(tokens: torch.Tensor, count: int) -> None:
-    """Raises for a token without a row; on a GPU that would be a wait."""
-    if tokens.device.type == "cpu" and tokens.numel():
+    """Raises for a token without a row. On a GPU that waits, as the choice of this rank's tokens does."""
+    if tokens.numel():
         least, most = int(tokens.min()), int(tokens.max())
         if least < 0 or most >= count:
             raise IndexError(f"tokens has {least if least < 0 else most}; expected 0 to {count - 1}")

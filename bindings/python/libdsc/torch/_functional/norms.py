@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 import torch
 from torch.nn import functional as F
 
+from libdsc._autograd import differentiable_once
 from libdsc._communicator import Communicator
-from libdsc.torch._functional.arguments import expect_last, group_of, tensor
+from libdsc._torch_tensors import read
+from libdsc.torch._functional.arguments import expect_equal_parts, expect_last, group_of, tensor, whole_size, wide
 from libdsc.torch._functional.exchanges import all_reduce
 
 Maybe = Optional[torch.Tensor]
@@ -31,17 +34,19 @@ def rms_norm(
         weight: this rank's part, [hidden / size]; None: 1.
         eps: what is added to the mean of the squares; None: the epsilon of the type, as in torch.
         group: the ranks, see libdsc.torch.functional.
-        hidden_size: elements of a whole row; None: each rank has as many as this one.
+        hidden_size: elements of a whole row; None: each rank has as many as this one, which the ranks compare first, in
+            an exchange of its own.
     """
-    comm = group_of(group, tensor(x, is_float=True).device)
+    x = tensor(x, is_float=True)
+    comm = group_of(group, x.device)
     if x.dim() < 1:
         raise ValueError("x has no dimension; expected this rank's part of each row as the last one")
     if weight is not None:
         expect_last(x, tensor(weight, "weight").numel(), f"as weight has shape {tuple(weight.shape)}")
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    hidden = x.shape[-1] * comm.size if hidden_size is None else hidden_size
-    mean = all_reduce(wide.square().sum(-1, keepdim=True), "sum", comm) / hidden
-    y = wide * (mean + (torch.finfo(wide.dtype).eps if eps is None else eps)).rsqrt()
+    expect_equal_parts("hidden_size", hidden_size, x.shape[-1], comm, x.device)
+    rows = wide(x)
+    mean = all_reduce(rows.square().sum(-1, keepdim=True), "sum", comm) / whole_size(hidden_size, x.shape[-1], comm)
+    y = rows * (mean + (torch.finfo(rows.dtype).eps if eps is None else eps)).rsqrt()
     return (y if weight is None else y * weight).to(x.dtype)
 
 
@@ -63,11 +68,10 @@ def all_reduce_rms_norm(
     Returns:
         The normalized rows, and the rows before. If types differ, they are the widest one.
     """
-    given = [tensor(each, name) for name, each in (("x", x), ("residual", residual), ("weight", weight)) if each is not None]
-    kind = given[0].dtype
-    for each in given:
-        kind = torch.promote_types(kind, each.dtype)
-    x, residual, weight = (None if each is None else each.to(kind) for each in (x, residual, weight))
+    named = (("x", x), ("residual", residual), ("weight", weight))
+    given = [None if each is None and name != "x" else tensor(each, name) for name, each in named]
+    kind = functools.reduce(torch.promote_types, (each.dtype for each in given if each is not None))
+    x, residual, weight = (None if each is None else each.to(kind) for each in given)
     normalized: tuple[torch.Tensor, torch.Tensor] = _SummedNorm.apply(x, residual, weight, eps, group_of(group))
     return normalized
 
@@ -77,15 +81,15 @@ class _SummedNorm(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Any, residual: Any, weight: Any, eps: float, comm: Communicator) -> Any:
-        partial = x.detach().contiguous()
-        added, factors = (None if each is None else each.detach().contiguous() for each in (residual, weight))
+        partial = read(x, "x")
+        added, factors = (None if each is None else read(each, "residual or weight") for each in (residual, weight))
         normalized, rows = comm.all_reduce_rms_norm(partial, added, factors, eps, residual_out=torch.empty_like(partial))
         ctx.save_for_backward(rows, factors)
         ctx.eps, ctx.has_residual = eps, residual is not None
         return normalized, rows
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[misc]
+    @differentiable_once("all_reduce_rms_norm")
     def backward(ctx: Any, grad_normalized: Any, grad_rows: Any) -> Any:
         rows, weight = ctx.saved_tensors
         with torch.enable_grad():

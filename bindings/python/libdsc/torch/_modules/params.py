@@ -61,6 +61,22 @@ def expect_params(named: Iterable[Named]) -> None:
         raise RuntimeError("no parameter of the module requires a gradient; expected at least one: without any there is nothing to average")
 
 
+def expect_replicas(comm: Communicator, named: Iterable[Named]) -> None:
+    """Raises on all ranks where they have different parts of a parameter, as libdsc.torch.layers marks them. Collective."""
+    parts = [(name, param.partition_rank) for name, param in named if hasattr(param, "partition_rank")]
+    if not parts:
+        return
+    own = torch.tensor([part for _, part in parts])
+    every = own.new_empty(comm.size, len(parts))
+    comm.all_gather(every, own)
+    for (name, _), of_ranks in zip(parts, every.T.tolist()):
+        if len(set(of_ranks)) > 1:
+            raise ValueError(
+                f"parameter {name} is divided, and these ranks have its parts {of_ranks}; expected one part on all: a "
+                "process_group of the ranks that are replicas"
+            )
+
+
 def broadcast(comm: Communicator, named: list[Named], root: int, verify: bool) -> None:
     """Copies the root's tensors into those of all ranks, where they lie in memory. Collective."""
     arrays, copies = [], []

@@ -80,6 +80,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         arguments.expect_params(module, named)
         unit_plan = plan(module, named, units)
         comm = given.communicator_for(process_group, None)
+        params.expect_replicas(comm, named)
         arguments.expect_alike(comm, named)
         super().__init__()
         options = {"shard_size": shard_size, "prefetch": prefetch, "max_live_bytes": max_live_bytes, "average": average}
