@@ -17,7 +17,7 @@ from typing import Any, Iterator, Optional
 import torch
 from torch import nn
 
-from libdsc._arguments import integer
+from libdsc._arguments import integer, real
 from libdsc._autograd import mapping_step
 from libdsc._communicator import Communicator
 from libdsc._raw import TensorMapping
@@ -30,6 +30,7 @@ __all__ = [
     "ColumnParallelLinear",
     "RowParallelLinear",
     "VocabParallelEmbedding",
+    "clip_grad_norm_",
     "load_whole_state_dict",
     "sum_gradients",
     "whole_state_dict",
@@ -59,6 +60,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
     """
 
     _DIMS: dict[str, int] = {}  # the dimensions along which parameters are divided; others are whole on each rank
+    _fused = 1  # layers in one, of which each is divided
 
     def _take(self, plain: nn.Module, group: Any) -> None:
         """Becomes this rank's part of a layer that all ranks have alike."""
@@ -87,7 +89,7 @@ class _Divided(nn.Module):  # type: ignore[misc]
         for name, dim in self._DIMS.items():
             parameter = self._parameters.get(name)
             if parameter is not None:
-                parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = True, dim, 1
+                parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = True, dim, self._fused
                 parameter.partition_rank = self._rank
 
     def _part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
@@ -95,8 +97,19 @@ class _Divided(nn.Module):  # type: ignore[misc]
         if dim is None:
             return whole
         comm = self._comm()
-        rows = split_range(whole.shape[dim], comm.size, comm.rank)
-        return whole.narrow(dim, rows.start, len(rows))
+        rows = split_range(whole.shape[dim] // self._fused, comm.size, comm.rank)
+        parts = [each.narrow(dim, rows.start, len(rows)) for each in whole.chunk(self._fused, dim)]
+        return parts[0] if self._fused == 1 else torch.cat(parts, dim)
+
+    def _gathered(self, name: str, parameter: torch.Tensor) -> torch.Tensor:
+        """The whole parameter, from the parts of all ranks. Collective."""
+        comm, dim, whole = self._comm(parameter.device), self._DIMS[name], _whole_size(self, name)
+        parts = [len(split_range(whole, comm.size, rank)) for rank in range(comm.size)]
+        found = mapping_step(parameter, comm, TensorMapping.GATHER, dim, parts)
+        if self._fused == 1:
+            return found
+        of_ranks = found.unflatten(dim, (comm.size, self._fused, -1))
+        return of_ranks.transpose(dim, dim + 1).flatten(dim, dim + 2).contiguous()
 
     def _comm(self, device: Optional[torch.device] = None) -> Communicator:
         return group_of(self.group, device)
@@ -135,8 +148,9 @@ class _Linear(_Divided):
         super().__init__()
         self.in_features, self.out_features, self._options = in_features, out_features, options
         count, size = getattr(self, self._WHAT), group_of(group).size
-        if count % size:
-            raise ValueError(f"{self._WHAT} is {count}; expected a multiple of {size}, the number of ranks")
+        if count % (size * self._fused):
+            times = f" times {self._fused} fused layers" if self._fused > 1 else ""
+            raise ValueError(f"{self._WHAT} is {count}; expected a multiple of {size * self._fused}, the number of ranks{times}")
         self._take(nn.Linear(in_features, out_features, bias, device, dtype), group)
 
     @classmethod
@@ -162,6 +176,8 @@ class ColumnParallelLinear(_Linear):
     Args:
         in_features, out_features, bias, device, dtype: as of torch.nn.Linear; the number of ranks divides out_features.
         group: the ranks, see libdsc.torch.functional.
+        fused: how many layers of equal size this one is, of which each is divided: 3 for q, k and v, 2 for a gate and a value.
+            A rank then has its part of each, one after another. 1: the features are cut in one piece.
         gather_output: True returns all features on each rank.
         sequence_parallel: the input is this rank's part of the sequence; all parts are gathered.
         sequence_dim: the dimension of the sequence.
@@ -179,12 +195,16 @@ class ColumnParallelLinear(_Linear):
         dtype: Any = None,
         *,
         group: Any = None,
+        fused: int = 1,
         gather_output: bool = False,
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> None:
         expect_one_output(gather_output, sequence_parallel)
+        if integer("fused", fused, 1) > 1 and gather_output:
+            raise ValueError(f"fused is {fused} and gather_output True; expected one of them: parts of several layers would be mixed")
         options = {"gather_output": gather_output, "sequence_parallel": sequence_parallel, "sequence_dim": sequence_dim}
+        self._fused = fused
         super().__init__(in_features, out_features, bias, device, dtype, group, **options)
 
     @classmethod
@@ -193,13 +213,14 @@ class ColumnParallelLinear(_Linear):
         linear: nn.Linear,
         group: Any = None,
         *,
+        fused: int = 1,
         gather_output: bool = False,
         sequence_parallel: bool = False,
         sequence_dim: int = 0,
     ) -> ColumnParallelLinear:
         """This rank's part of a layer that all ranks have with the same values."""
         made: ColumnParallelLinear = cls._from(
-            linear, group, gather_output=gather_output, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
+            linear, group, fused=fused, gather_output=gather_output, sequence_parallel=sequence_parallel, sequence_dim=sequence_dim
         )
         return made
 
@@ -337,11 +358,7 @@ def whole_state_dict(module: nn.Module) -> dict[str, torch.Tensor]:
     """
     state: dict[str, torch.Tensor] = dict(module.state_dict())
     for key, (layer, name) in _divided(module).items():
-        parameter, dim = getattr(layer, name).detach(), layer._DIMS[name]
-        comm = layer._comm(parameter.device)
-        whole = _whole_size(layer, name)
-        parts = [len(split_range(whole, comm.size, rank)) for rank in range(comm.size)]
-        state[key] = mapping_step(parameter, comm, TensorMapping.GATHER, dim, parts)
+        state[key] = layer._gathered(name, getattr(layer, name).detach())
     return state
 
 
@@ -389,6 +406,35 @@ def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
     group_of(group)
     own = {id(parameter) for layer in module.modules() if isinstance(layer, _Divided) for parameter in layer.parameters()}
     return [each.register_hook(total) for each in module.parameters() if each.requires_grad and id(each) not in own]
+
+
+@torch.no_grad()  # type: ignore[misc]
+def clip_grad_norm_(module: nn.Module, max_norm: float, group: Any = None) -> torch.Tensor:
+    """Limits the 2-norm of the gradients of a model with divided layers, and returns it. Collective.
+
+    torch.nn.utils.clip_grad_norm_ sees the parts of this rank alone, and scales differently on each rank. Here the norm is
+    that of the plain model, the same on all ranks. If it is not finite nothing is changed: skip the step then.
+
+    Args:
+        module: whose gradients; those of parameters that all ranks have are the same on all.
+        max_norm: gradients are scaled down to it; infinite: they are not limited.
+        group: the ranks that divide the layers, see libdsc.torch.functional.
+    """
+    limit, comm = real("max_norm", max_norm), group_of(group)
+    known = [parameter for parameter in module.parameters() if parameter.grad is not None]
+    mine = [each for each in known if comm.rank == 0 or hasattr(each, "partition_rank")]  # what all have counts once
+    norms = [torch.linalg.vector_norm(_values(each.grad), dtype=torch.float64) for each in mine]
+    squares = sum((norm.cpu().square() for norm in norms), torch.zeros((), dtype=torch.float64)).view(1)
+    comm.all_reduce(squares)
+    total = squares.sqrt()[0]
+    if total.isfinite() and total > limit:
+        for each in known:
+            _values(each.grad).mul_(limit / (total.item() + 1e-6))
+    return total
+
+
+def _values(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient._values() if gradient.is_sparse else gradient
 
 
 def _divided(module: nn.Module) -> dict[str, tuple[_Divided, str]]:

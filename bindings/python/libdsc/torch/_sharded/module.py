@@ -148,6 +148,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         """
         self._passes.rest("clip_grad_norm_")
         self._passes.gradients.expect_sums("clip_grad_norm_")
+        self._parts.expect_undivided("clip_grad_norm_")
         self._parts.write_grads()
         return self.sharded.clip(max_norm)
 

@@ -120,6 +120,12 @@ class Parts:
             own.copy_(param.detach())
             param.data = own
 
+    def expect_undivided(self, op: str) -> None:
+        """Raises for parameters of libdsc.torch.layers, of which other ranks have other parts than the shards'."""
+        for name, param in zip(self.names, self.params):
+            if hasattr(param, "partition_rank"):
+                raise ValueError(f"{op}: {name} is divided among other ranks too; expected none: the norm would leave their parts out")
+
     def _hide_grad(self, i: int) -> None:
         if i not in self._hidden:
             self._hidden[i] = self.params[i].grad
