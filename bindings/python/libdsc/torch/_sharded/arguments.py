@@ -40,6 +40,8 @@ def expect_params(module: Any, named: list[params.Named]) -> None:
         if param.dtype not in _FLOATING:
             known = ", ".join(str(each) for each in _FLOATING)
             raise ValueError(f"parameter {name} is of {param.dtype}; expected one of {known}")
+        if param.grad is not None:
+            raise ValueError(f"parameter {name} has a gradient; expected none: zero_grad() comes before wrapping")
         if type(param.data) is not torch.Tensor:
             raise ValueError(f"parameter {name} holds a {type(param.data).__name__}; expected a plain torch.Tensor")
 

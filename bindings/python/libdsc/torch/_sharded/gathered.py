@@ -25,7 +25,7 @@ class Gathered:
         self.members = parts.sharded.units
         self._modules = plan.modules
         self._inside = [list(plan.inside(unit)) for unit in range(len(plan.modules))]
-        self._own: dict[int, dict[int, int]] = {}  # of units, the parameters by the address of their memory
+        self._owners: dict[int, int] = {}  # the parameters by the address of their memory, of units that were there once
         self._live: list[int] = []  # in the order in which they were gathered
 
     def make_whole(self, unit: Optional[int]) -> None:
@@ -37,6 +37,8 @@ class Gathered:
                 self.parts.sharded.unshard(unit)
             self._live.append(unit)
             self.parts.sharded.wait(unit)
+            if self.releases and self.parts.storage(self.members[unit][0]) not in self._owners:
+                self._owners.update({self.parts.storage(i): i for i in self.members[unit]})
         for i in self.members[unit]:
             self.parts.show_whole(i)
 
@@ -44,6 +46,11 @@ class Gathered:
         """Does so with all units."""
         for unit in range(len(self.members)):
             self.make_whole(unit)
+
+    def unit_at(self, address: int) -> Optional[int]:
+        """The unit in whose memory a storage is, in stage 3."""
+        i = self._owners.get(address)
+        return None if i is None else self.parts.units[i]
 
     def live(self) -> list[int]:
         """The units that are there."""
@@ -80,15 +87,12 @@ class Gathered:
 
     def expect_copies(self, unit: int, output: Any) -> None:
         """Raises where a unit returns memory of its parameters, which is gone when it is given back."""
-        if not self.releases or unit == self.root:
+        if not self.releases:
             return
-        if unit not in self._own:
-            self._own[unit] = {self.parts.whole(i).untyped_storage().data_ptr(): i for i in self.members[unit]}
-        own = self._own[unit]
         for tensor in tensors_in(output):
-            i = own.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
-            if i is not None:
+            i = self._owners.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
+            if i is not None and self.parts.units[i] == unit:
                 raise errors.StateError(
                     f"forward: a {type(self._modules[unit]).__name__} returns memory of its parameter {self.parts.names[i]}, which is "
-                    "given back now; expected a copy, such as weight.clone(), or a module that is no unit"
+                    "given back; expected a copy, such as weight.clone()"
                 )

@@ -55,14 +55,24 @@ class Gradients:
             parts.sharded.accumulate(i, array)
             self._added.add(i)
 
-    def _begin(self) -> None:
-        """Starts an iteration, which adds to what p.grad is at rest."""
+    def expect_as_wrapped(self) -> None:
+        """Raises where gradients would be lost: of parameters that had none before, or to hooks that take them too."""
         parts = self._parts
         for i in self._frozen:
             if parts.params[i].requires_grad:
                 raise errors.StateError(
                     f"{parts.names[i]} requires a gradient and did not when it was wrapped; expected requires_grad_() before that"
                 )
+        for i in parts.trained:
+            if len(parts.params[i]._post_accumulate_grad_hooks or ()) > 1:
+                raise errors.StateError(
+                    f"{parts.names[i]} has a register_post_accumulate_grad_hook() of the program's, which would find no p.grad; expected "
+                    "none: parts of gradients are there when backward() returns"
+                )
+
+    def _begin(self) -> None:
+        """Starts an iteration, which adds to what p.grad is at rest."""
+        parts = self._parts
         adds = parts.has_grads()
         self._from_program = {}
         if adds and not self._has_sums:

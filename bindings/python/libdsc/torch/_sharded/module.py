@@ -74,6 +74,8 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         mixed_precision: Optional[Any] = None,
     ) -> None:
         given.expect_module(module)
+        if any(isinstance(each, ShardedDataParallel) for each in module.modules()):
+            raise ValueError("module has a ShardedDataParallel inside; expected one around all, with units")
         arguments.refuse_mixed_precision(mixed_precision)
         init_sync = boolean("init_sync", init_sync)
         named = params.named_params(module, set())
@@ -127,7 +129,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def full_parameters(self) -> Iterator[None]:
         """All parameters are whole inside, to be read, as by generate() or an export. Collective.
 
-        Passes inside are without gradients. What is written into parameters is lost.
+        Passes inside are without gradients. Writing into parameters is an error at the end: it would be lost.
         """
         passes = self._passes
         try:
@@ -139,6 +141,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         finally:
             passes.reads = False
             passes.gathered.release_all()
+        passes.gathered.parts.expect_unwritten("full_parameters")
 
     @collective("clip_grad_norm_")
     def clip_grad_norm_(self, max_norm: float) -> float:
@@ -214,6 +217,11 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         """What print() shows beside the module."""
         return f"stage={self.stage}, {len(self._parts.params)} parameters in {len(self._passes.gathered.members)} units"
 
+    def _load_from_state_dict(
+        self, state: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, why: list[str]
+    ) -> None:
+        why.append(f"{prefix[:-1]} is a ShardedDataParallel; expected load_state_dict() of that, on all ranks, with its own entries")
+
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             "a ShardedDataParallel holds a communicator and parts of parameters, and cannot be pickled or copied; "
@@ -235,17 +243,35 @@ def _register(own: Callable[[], Optional[Passes]], module: Any, modules: list[An
         if unit != root:
             begins = functools.partial(_unit_begins, unit)
             hooks += _around(own, each, begins, functools.partial(_unit_ends, unit))
-    hooks.append(module.register_state_dict_pre_hook(functools.partial(_expect_whole, own)))
+    for each in module.modules():
+        hooks.append(each.register_state_dict_pre_hook(functools.partial(_expect_whole, own, weakref.ref(each))))
+        hooks.append(each.register_state_dict_post_hook(functools.partial(_copy_whole, own, weakref.ref(each))))
     for i in parts.trained:
         hooks.append(parts.params[i].register_post_accumulate_grad_hook(_gradient_hook(own, i)))
     return hooks
 
 
-def _expect_whole(own: Callable[[], Optional[Passes]], _module: Any, _prefix: str, keep_vars: bool) -> None:
-    """Raises where the state of the module alone is asked for and would be parts. With keep_vars they are seen as what they are."""
+def _expect_whole(
+    own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, _prefix: str, keep_vars: bool
+) -> None:
+    """Raises where the state of the module alone is asked for and would be parts.
+
+    With keep_vars parts are seen as what they are. A copy of the module has copies of the hooks.
+    """
     passes = own()
-    if passes is not None and not keep_vars and passes.gathered.parts.are_shown:
+    if passes is None or keep_vars or module is not of():
+        return
+    if passes.gathered.parts.are_shown:
         raise errors.StateError("state_dict: this module shows parts of parameters; expected state_dict() of its ShardedDataParallel")
+
+
+def _copy_whole(own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, state: Any, prefix: str, _: Any) -> None:
+    """In a full_parameters() block gives the state memory of its own, since that of the parameters is given back."""
+    passes = own()
+    if passes is not None and passes.reads and module is of():
+        for name in module._parameters:
+            if prefix + name in state:
+                state[prefix + name] = state[prefix + name].clone()
 
 
 def _unit_begins(unit: int, passes: Passes) -> None:
@@ -257,14 +283,16 @@ def _unit_ends(unit: int, passes: Passes, output: Any) -> None:
 
 
 def _around(own: Callable[[], Optional[Passes]], module: Any, begins: Any, ends: Any) -> list[Any]:
-    def before(_module: Any, _inputs: Any) -> None:
+    of = weakref.ref(module)  # a copy of the module has copies of the hooks
+
+    def before(called: Any, _inputs: Any) -> None:
         passes = own()
-        if passes is not None:
+        if passes is not None and called is of():
             begins(passes)
 
-    def after(_module: Any, _inputs: Any, output: Any) -> None:
+    def after(called: Any, _inputs: Any, output: Any) -> None:
         passes, why = own(), sys.exc_info()[1]
-        if passes is None:
+        if passes is None or called is not of():
             return
         try:
             ends(passes, output)

@@ -100,18 +100,29 @@ def _cut(parts: Parts, optimizer: Any, state: Mapping[str, Any]) -> dict[str, An
     """The same state with this rank's parts of whole tensors."""
     owners = indices(parts, optimizer)
     result: dict[str, Any] = {**state, "state": {}}
+    whole_keys = _whole_keys(parts, owners, state)
     for number, values in state["state"].items():
         if not 0 <= number < len(owners):
             raise ValueError(f"the state has parameter {number}; expected 0 to {len(owners) - 1}, those of the optimizer")
         i = owners[number]
-        result["state"][number] = {key: _part(parts, i, key, value) for key, value in values.items()}
+        result["state"][number] = {key: _part(parts, i, key, value, whole_keys) for key, value in values.items()}
     return result
 
 
-def _part(parts: Parts, i: int, key: str, value: Any) -> Any:
+def _whole_keys(parts: Parts, owners: list[int], state: Mapping[str, Any]) -> set[str]:
+    """The names of values that have the shape of their parameter, which a scalar parameter does not say."""
+    found = set()
+    for number, values in state["state"].items():
+        if 0 <= number < len(owners):
+            shape = parts.shapes[owners[number]]
+            found |= {key for key, value in values.items() if len(shape) and getattr(value, "shape", None) == shape}
+    return found
+
+
+def _part(parts: Parts, i: int, key: str, value: Any, whole_keys: set[str]) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    if key != "step" and value.shape == parts.shapes[i]:
+    if key in whole_keys and value.shape == parts.shapes[i]:
         return parts.part_of(i, value)
     if key == "step" or value.dim() == 0:
         return value.clone()

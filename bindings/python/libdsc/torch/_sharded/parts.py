@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import torch
 
+from libdsc import errors
 from libdsc._communicator import Communicator
 from libdsc._sharded import Sharded
 from libdsc.torch._modules import layout
@@ -41,6 +42,8 @@ class Parts:
         self.sharded = Sharded(comm, arrays, self.names, stage=stage, units=plan.starts, **options)  # type: ignore[arg-type]
         self._wholes: list[Optional[Any]] = [None] * len(arrays)
         self._is_whole = [False] * len(self.params)
+        self._versions: list[Optional[int]] = [None] * len(self.params)  # when they became whole
+        self._written: list[str] = []
         self._hidden: dict[int, Optional[Any]] = {}  # what p.grad is at rest, where it is hidden
         self.hides_grads = False
         self._read_parts()
@@ -66,6 +69,8 @@ class Parts:
     def show_part(self, i: int) -> None:
         """Makes p.data this rank's part, and p.grad what it was. One that shows a part is left as the program has set it."""
         if self._is_whole[i]:
+            if self._versions[i] not in (None, self.params[i]._version):
+                self._written.append(self.names[i])
             self.params[i].data = self.data[i]
             self._is_whole[i] = False
         if not self.hides_grads:
@@ -85,17 +90,33 @@ class Parts:
     def show_whole(self, i: int, whole: Optional[Any] = None) -> None:
         """Makes p.data the whole parameter, whose unit is there, or another tensor of its shape; p.grad is None meanwhile."""
         self._hide_grad(i)
+        if not self._is_whole[i]:
+            self._versions[i] = self.params[i]._version if whole is None else None  # another tensor is there to be written
         self._is_whole[i] = True
         self.params[i].data = self.whole(i) if whole is None else whole
+
+    def expect_unwritten(self, op: str) -> None:
+        """Raises if the program has written to parameters while they were whole, which would be lost."""
+        written, self._written = self._written, []
+        if written:
+            raise errors.StateError(
+                f"{op}: {written[0]} was written in place while it was whole, and that is lost; expected writes to this rank's part, "
+                "between passes"
+            )
 
     def whole(self, i: int) -> Any:
         """The parameter in the library's buffer, at an address that it keeps. Its unit must be there the first time."""
         found = self._wholes[i]
         if found is None:
             array = self.sharded.param_view(i)
-            flat = torch.from_numpy(array.reshape(-1).view("u1")).view(self.data[i].dtype)
-            found = self._wholes[i] = layout.shaped(flat, self.shapes[i], self.orders[i])
+            with torch.inference_mode(False):  # a later pass may need gradients
+                flat = torch.from_numpy(array.reshape(-1).view("u1")).view(self.data[i].dtype)
+                found = self._wholes[i] = layout.shaped(flat, self.shapes[i], self.orders[i])
         return found
+
+    def storage(self, i: int) -> int:
+        """The address of the whole parameter's memory."""
+        return int(self.whole(i).untyped_storage().data_ptr())
 
     def in_order(self, i: int, tensor: Any) -> Any:
         """A tensor of the parameter's shape as a contiguous one in the order of the parameter's memory."""
@@ -172,3 +193,4 @@ class Parts:
                     own.zero_()
                 elif grad.data_ptr() != own.data_ptr() and own.numel():
                     own.copy_(grad)
+                    self.keep_grad(i)

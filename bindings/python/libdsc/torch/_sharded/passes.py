@@ -12,6 +12,7 @@ from libdsc._communicator import Communicator
 from libdsc.torch._modules import outputs
 from libdsc.torch._sharded.gathered import Gathered
 from libdsc.torch._sharded.gradients import Gradients
+from libdsc.torch._sharded.saved import SavedTensors
 
 
 class Passes:
@@ -32,6 +33,7 @@ class Passes:
         self._graph_task: Optional[int] = None  # the backward pass whose end we are told of
         self._reduces = False  # that pass does
         self._left: list[set[int]] = []  # the parameters of each unit that it has no gradients for yet
+        self._saved = SavedTensors(gathered.unit_at, lambda: self.syncs, self._needs)
 
     def expect_open(self, op: str) -> None:
         """Raises after close()."""
@@ -39,7 +41,7 @@ class Passes:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
         if self._is_broken:
             raise errors.StateError(
-                f"{op}: a backward pass before ended by an exception, and its gradients are reduced in part; "
+                f"{op}: a backward pass before ended by an exception, and only a part of its gradients is in the sums; "
                 "expected a new ShardedDataParallel on all ranks"
             )
 
@@ -50,7 +52,7 @@ class Passes:
             raise errors.StateError(f"{op}: a pass of this module runs; expected this call between passes")
         if self.reads:
             raise errors.StateError(f"{op}: a full_parameters() block runs; expected this call after it")
-        self._is_broken = self._graph_task is not None and self._reduces and self.gradients.is_open
+        self._is_broken = self._graph_task is not None and self.gradients.is_open and self._left != self._trained()
         self._graph_task = None
         self._depths = [0] * len(self._depths)
         self.gathered.release_all()
@@ -80,8 +82,11 @@ class Passes:
             self._follow(self.syncs)
         elif self._depth == 0:
             self.refresh("forward")
-        self._depth += 1
+            self.gradients.expect_as_wrapped()
         self.gathered.make_whole(self.gathered.root)
+        if self._depth == 0 and torch.is_grad_enabled() and not _in_backward():
+            self._saved.begin()
+        self._depth += 1
 
     def forward_ends(self, output: Any) -> None:
         """The module returns, or raises."""
@@ -90,9 +95,15 @@ class Passes:
         self._depth -= 1
         if self._depth:
             return
+        self._saved.end()
         found = self._followed(self.gathered.root, output)
         if not _in_backward():
-            self.gathered.release_all(self.gathered.root if found else None)
+            try:
+                if self.gathered.root is not None:
+                    self.gathered.expect_copies(self.gathered.root, output)
+            finally:
+                self.gathered.release_all(self.gathered.root if found else None)
+            self.gathered.parts.expect_unwritten("forward")
         for tensor in found:
             tensor.register_hook(functools.partial(self._arrived, self.syncs))
         _expect_tensors(output)
@@ -124,6 +135,7 @@ class Passes:
                 self.gathered.expect_copies(unit, output)
             finally:
                 self.gathered.release(unit)
+            self.gathered.parts.expect_unwritten("forward")
         for tensor in self._followed(unit, output):
             tensor.register_hook(functools.partial(self._arrived_at, unit))
         _expect_tensors(output)
@@ -155,12 +167,24 @@ class Passes:
                 self.gathered.release(other)
         self.gathered.make_whole(unit)
 
+    def _needs(self, unit: int, syncs: bool) -> None:
+        """A backward pass reads parameters of a unit that the graph has saved."""
+        self.expect_open("backward")
+        if not _in_backward():
+            raise errors.StateError("a saved parameter is read outside of a backward pass, and may be there no more")
+        self._follow(syncs)
+        if unit not in self.gathered.live():
+            self.gathered.make_whole(unit)
+
+    def _trained(self) -> list[set[int]]:
+        return [set(members) & set(self.gathered.parts.trained) for members in self.gathered.members]
+
     def _follow(self, syncs: bool) -> None:
         """Asks to be told of the end of the running backward pass, if that is a new one."""
         if self._graph_task is not None:
             return
         self._graph_task, self._reduces = torch._C._current_graph_task_id(), syncs
-        self._left = [set(members) & set(self.gathered.parts.trained) for members in self.gathered.members]
+        self._left = self._trained()
         self.gathered.parts.hide_grads()
         ended = functools.partial(self._backward_ended, self._graph_task)
         torch.autograd.Variable._execution_engine.queue_callback(ended)

@@ -11,6 +11,8 @@ import torch
 from libdsc.torch._modules.params import Named
 
 _NEVER_CALLED = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.ParameterList, torch.nn.ParameterDict)
+# Of MultiheadAttention, which reads the weight of this Linear and does not call it.
+_CALLED_BY_NOBODY = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
 
 Selection = Union[type, Iterable[type], Callable[[Any], bool]]
 
@@ -79,7 +81,7 @@ def _uses(module: Any, owner: Any, is_unit: Callable[[Any], bool]) -> Iterable[t
 
 def _is_called(child: Any, is_unit: Callable[[Any], bool]) -> bool:
     """Whether a submodule is a unit, whose parameters are gathered when it is called."""
-    if not is_unit(child):
+    if not is_unit(child) or isinstance(child, _CALLED_BY_NOBODY):
         return False
     if isinstance(child, _NEVER_CALLED):
         raise ValueError(f"units selects a {type(child).__name__}, which is never called; expected the modules in it")
