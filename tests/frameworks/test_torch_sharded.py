@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch_ranks as ranks
 import torch_sharded_cases as cases
+import torch_sharded_edges as edges
 import torch_sharded_random as random_modules
 import torch_sharded_wrong as wrong
 from conftest import ROOT
@@ -241,6 +243,16 @@ def test_small_things():
     assert first == second
 
 
+@pytest.mark.parametrize("hosts", [None, [0, 1]], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("body", [edges.second_losses, edges.frozen_weights, edges.habits], ids=lambda body: body.__name__)
+def test_what_programs_do(body, hosts):
+    assert ranks.run(2, body, hosts=hosts) == [True, True]
+
+
+def test_what_would_be_lost_is_an_error():
+    assert [edges.unexpected(found) for found in ranks.run(2, edges.errors)] == [{}, {}]
+
+
 def python_of(document):
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / document).read_text(), re.MULTILINE | re.DOTALL)
 
@@ -253,12 +265,12 @@ def test_the_lines_of_the_page_run(tmp_path):
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_the_example_trains(stage):
-    if not os.environ.get("DSCRUN"):
-        pytest.skip("DSCRUN does not say where dscrun is")
+    dscrun = os.environ.get("DSCRUN") or shutil.which("dscrun")
+    if not dscrun:
+        pytest.skip("there is no dscrun, and DSCRUN does not say where it is")
     program = [sys.executable, str(ROOT / "examples/python/train_torch_sharded.py"), str(stage)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "bindings/python"), os.environ.get("PYTHONPATH", "")])}
-    command = [os.environ["DSCRUN"], "-n", "2", "--timeout", "100", "--", *program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    command = [dscrun, "-n", "2", "--timeout", "100", "--", *program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "wanted: reached" in done.stdout, done.stdout + done.stderr
     held, whole = map(int, re.search(r"rank 1: holds (\d+) of (\d+)", done.stdout).groups())
     assert 0.4 * whole < held < 0.6 * whole
