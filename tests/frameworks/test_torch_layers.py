@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.utils.parametrizations import weight_norm
 
 import libdsc as dsc
-from libdsc.torch import DistributedDataParallel, communicator, layers
+from libdsc.torch import DistributedDataParallel, ShardedDataParallel, communicator, layers
 from libdsc.torch import functional as dscf
 from test_torch_functional import on_ranks
 
@@ -329,3 +329,83 @@ def trained_beside(rank, n, job):
 
 def test_world_of_libdsc():
     assert ranks.run(2, trained_beside, 2, f"layers-{os.getpid()}", backend=None) == [True] * 2
+
+
+def fused(rank):
+    """Three layers in one, as q, k and v: each is divided, and the whole is that of torch."""
+    n = dist.get_world_size()
+    torch.manual_seed(11)
+    plain = nn.Linear(6, 3 * 4 * n)
+    torch.manual_seed(11)
+    made = layers.ColumnParallelLinear(6, 3 * 4 * n, fused=3)
+    x = torch.randn(5, 6)
+    for layer in (made, layers.ColumnParallelLinear.from_linear(plain, fused=3)):
+        for got, whole in zip(layer(x).chunk(3, -1), plain(x).chunk(3, -1)):
+            torch.testing.assert_close(got, whole[:, 4 * rank : 4 * rank + 4])
+        state = layers.whole_state_dict(layer)
+        assert all(torch.equal(state[key], value) for key, value in plain.state_dict().items())
+    with torch.no_grad():
+        made.weight.zero_()
+    layers.load_whole_state_dict(made, plain.state_dict())
+    assert torch.equal(layers.whole_state_dict(made)["weight"], plain.weight)
+    assert made.weight.partition_stride == 3
+    with pytest.raises(ValueError, match=f"out_features is {4 * n}; expected a multiple of {3 * n}, the number of ranks times 3 fused"):
+        layers.ColumnParallelLinear(6, 4 * n, fused=3)
+    with pytest.raises(ValueError, match="fused is 2 and gather_output True"):
+        layers.ColumnParallelLinear(6, 4 * n, fused=2, gather_output=True)
+    return True
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_fused_layers(n):
+    assert ranks.run(n, fused) == [True] * n
+
+
+def clipped(rank):
+    """The norm is that of the plain model, on all ranks, and so are the gradients."""
+    n = dist.get_world_size()
+    torch.manual_seed(12)
+    plain = nn.Sequential(nn.Linear(6, 4 * n), nn.Tanh(), nn.Linear(4 * n, 6), nn.LayerNorm(6))
+    model = nn.Sequential(
+        layers.ColumnParallelLinear.from_linear(plain[0]), nn.Tanh(), layers.RowParallelLinear.from_linear(plain[2]), copy.deepcopy(plain[3])
+    )
+    x = torch.randn(5, 6)
+    for each in (model, plain):
+        each(x).square().sum().backward()
+    for limit in (1e9, 0.25):
+        norm, expected = layers.clip_grad_norm_(model, limit), nn.utils.clip_grad_norm_(plain.parameters(), limit)
+        torch.testing.assert_close(norm.float(), expected)
+    torch.testing.assert_close(model[3].weight.grad, plain[3].weight.grad)
+    torch.testing.assert_close(model[0].weight.grad, plain[0].weight.grad[4 * rank : 4 * rank + 4])
+    for each in model.parameters():
+        each.grad.fill_(float("inf") if rank == 1 else 1.0)
+    before = model[0].weight.grad.clone()
+    assert not layers.clip_grad_norm_(model, 1.0).isfinite() and torch.equal(model[0].weight.grad, before)
+    model.zero_grad()
+    sharded = ShardedDataParallel(model, [dist.new_group([each]) for each in range(n)][rank])  # a group of this rank alone
+    sharded(x).sum().backward()
+    with pytest.raises(ValueError, match="clip_grad_norm_: 0.weight is divided among other ranks too"):
+        sharded.clip_grad_norm_(1.0)
+    return norm.item()
+
+
+def test_norms_of_divided_models():
+    first, second = ranks.run(2, clipped)
+    assert first == second
+
+
+def on_a_mesh(rank):
+    """A mesh of one dimension is as good as its process group."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"), backend_override={"dp": "dsc", "tp": "dsc"})
+    x = torch.full((2, 4), 1.0 + mesh["dp"].get_local_rank())
+    results = []
+    for wrap in (DistributedDataParallel, ShardedDataParallel):
+        torch.manual_seed(13)
+        model = wrap(nn.Linear(4, 1), process_group=mesh["dp"])
+        model(x).sum().backward()
+        results.append(sum(p.grad.sum().item() for p in model.parameters()))
+    return results[0]
+
+
+def test_meshes():
+    assert ranks.run(4, on_a_mesh) == [4 * 3.0 + 2.0] * 4
