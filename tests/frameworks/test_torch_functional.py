@@ -496,4 +496,4 @@ def document(rank, n, port):
 
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_document(n):
-    assert ranks.run(n, document, n, str(free_port()), backend=None) == [8] * n
+    assert ranks.run(n, document, n, str(free_port()), backend=None) == [10] * n
