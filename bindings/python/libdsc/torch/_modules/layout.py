@@ -61,6 +61,12 @@ def copy_in_order(tensor: Any, order: Order) -> Any:
     return torch.view_as_real(copied) if copied.is_complex() else copied
 
 
+def contiguous(tensor: Any, order: Order) -> Any:
+    """Returns what alias() does, or a copy where that is None."""
+    array = alias(tensor, order)
+    return copy_in_order(tensor, order) if array is None else array
+
+
 def write_back(tensor: Any, order: Order, copied: Any) -> None:
     """Writes what copy_in_order() gave, and the library has changed, into the tensor."""
     target = tensor.detach() if order is None else tensor.detach().permute(order)

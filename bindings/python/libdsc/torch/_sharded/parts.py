@@ -37,8 +37,7 @@ class Parts:
         for param in self.params:
             is_dense, order = layout.order_of(param)
             self.orders.append(order if is_dense else None)
-            array = layout.alias(param, order) if is_dense else None
-            arrays.append(layout.copy_in_order(param, None) if array is None else array)
+            arrays.append(layout.contiguous(param, self.orders[-1]))
         self.sharded = Sharded(comm, arrays, self.names, stage=stage, units=plan.starts, **options)  # type: ignore[arg-type]
         self._wholes: list[Optional[Any]] = [None] * len(arrays)
         self._is_whole = [False] * len(self.params)
@@ -120,8 +119,7 @@ class Parts:
 
     def in_order(self, i: int, tensor: Any) -> Any:
         """A tensor of the parameter's shape as a contiguous one in the order of the parameter's memory."""
-        array = layout.alias(tensor, self.orders[i])
-        return layout.copy_in_order(tensor, self.orders[i]) if array is None else array
+        return layout.contiguous(tensor, self.orders[i])
 
     def part_of(self, i: int, tensor: Any) -> Any:
         """This rank's part of a tensor of the parameter's shape, in memory of its own."""
