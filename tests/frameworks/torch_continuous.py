@@ -1,9 +1,10 @@
 """Tests in torch's own harness, MultiProcContinuousTest, which keeps one process group for all of them."""
 
+import unittest
+
 import torch
 import torch.distributed as dist
 from torch.testing._internal.common_distributed import MultiProcContinuousTest
-from torch.testing._internal.common_utils import run_tests
 
 import libdsc.torch  # noqa: F401
 
@@ -46,4 +47,4 @@ class Continuous(MultiProcContinuousTest):
 
 
 if __name__ == "__main__":
-    run_tests()
+    unittest.main()
