@@ -4,13 +4,18 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 
 import pytest
 
 from conftest import ROOT
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+COMPILER = shlex.split(os.environ.get("CC", "cc"))
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed"),
+    pytest.mark.skipif(shutil.which(COMPILER[0]) is None, reason=f"there is no {COMPILER[0]}"),
+]
 
 OURS = ROOT / "capi" / "jax"
 # Our struct and XLA's, then the fields whose names differ; all other fields of ours have the same name there.
@@ -85,8 +90,7 @@ def compiled(tmp_path, checks):
         lines += [f"#if XLA_FFI_API_MINOR >= {since}", f'_Static_assert({check}, "{check}");', "#endif"]
     source = tmp_path / "layout.c"
     source.write_text("\n".join(lines) + "\n")
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, "-std=c11", "-fsyntax-only", f"-I{OURS}", f"-I{jax.ffi.include_dir()}", str(source)]
+    command = [*COMPILER, "-std=c11", "-fsyntax-only", f"-I{OURS}", f"-I{jax.ffi.include_dir()}", str(source)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
