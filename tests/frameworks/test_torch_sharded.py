@@ -179,7 +179,7 @@ EXPECTED = {
     "hook": "register_comm_hook: .*expected none",
     "keep_vars": "keep_vars is True; expected False",
     "assign": "assign is True; expected False",
-    "foreign": "group 0 of the optimizer has a parameter that is none of the module",
+    "foreign": "group 0 of the optimizer has a parameter that the module does not have",
     "factored": r"'factor' of norm.weight has the shape \(2, 3\)",
     "no optimizer": "optimizer is a int; expected a torch.optim.Optimizer",
     "folder": "/nowhere has no file module.pt",
@@ -244,7 +244,7 @@ def test_small_things():
 
 
 @pytest.mark.parametrize("hosts", [None, [0, 1]], ids=["one host", "two hosts"])
-@pytest.mark.parametrize("body", [edges.second_losses, edges.frozen_weights, edges.habits], ids=lambda body: body.__name__)
+@pytest.mark.parametrize("body", [edges.second_losses, edges.frozen_weights, edges.interrupted, edges.habits], ids=lambda body: body.__name__)
 def test_what_programs_do(body, hosts):
     assert ranks.run(2, body, hosts=hosts) == [True, True]
 

@@ -197,6 +197,35 @@ def unexpected(found):
     return {name: found.get(name) for name, text in EXPECTED.items() if not re.match(text, str(found.get(name)))}
 
 
+class Interrupted(nn.Linear):
+    """Ctrl-C comes in the first pass."""
+
+    is_first = True
+
+    def forward(self, x):
+        if self.is_first:
+            self.is_first = False
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+def interrupted(rank):
+    """After Ctrl-C in a forward pass, which a notebook survives, the next one has what was written since."""
+    for stage in (1, 3):
+        model = ShardedDataParallel(nn.Sequential(nn.Linear(6, 6), Interrupted(6, 4)), units=[nn.Linear], stage=stage)
+        try:
+            model(batch(rank))
+        except KeyboardInterrupt:
+            pass
+        for p in model.parameters():
+            p.data.fill_(0.5)
+        loss = model(batch(rank)).sum()
+        loss.backward()
+        torch.testing.assert_close(loss, ((batch(rank).sum(1, keepdim=True) * 0.5 + 0.5) * 3 + 0.5).sum() * 4)
+        assert all(p.grad is not None for p in model.parameters())
+    return True
+
+
 def habits(rank):
     """Assigned gradients are clipped; copies and states of whole parameters live on; hooks of the program still run."""
     x = batch(rank)

@@ -153,8 +153,8 @@ def send_recv(
 
     Args:
         x: an array.
-        dest: the rank that gets it; None: nobody.
-        source: the rank whose array is returned; None: nobody, and the result is zeros.
+        dest: the rank that receives it; None: it is not sent.
+        source: the rank whose array is returned; None: nothing is received, and the result is zeros.
         comm: the communicator; None: the world.
         token: orders calls by hand; the result is (y, token) then.
     """

@@ -384,8 +384,10 @@ def load_whole_state_dict(module: nn.Module, state: dict[str, Any], strict: bool
 
 
 def sum_gradients(module: nn.Module, group: Any = None) -> list[Any]:
-    """Has the gradients of a module's parameters summed over the ranks in each backward pass, but for those of its divided
-    layers: these have their own, and the bias of RowParallelLinear sums itself.
+    """Sums the gradients of a module's parameters over the ranks in each backward pass.
+
+    Parameters of its divided layers are left out: each rank has its own part of them, and the bias of RowParallelLinear
+    is summed by the layer.
 
     For what each rank applies to its own part of a sequence with parameters that all ranks have, such as a LayerNorm
     between layers with sequence_parallel. It holds for the parameters that the module has now: a copy of the module has

@@ -154,8 +154,9 @@ def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group
 
     Args:
         x: a tensor.
-        dest: the rank that gets it, as the group counts; None: nobody.
-        source: the rank whose tensor is returned; None: nobody, and the result is zeros. This rank itself if dest is it.
+        dest: the rank that receives x, numbered as in the group; None: x is not sent.
+        source: the rank whose tensor is returned; None: nothing is received, and the result is zeros. If dest is this
+            rank, source must be, too.
         group: the ranks, see libdsc.torch.functional.
     """
     x = tensor(x)

@@ -107,7 +107,12 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Calls the module."""
         self._passes.expect_open("forward")
-        return self.module(*inputs, **kwargs)
+        try:
+            return self.module(*inputs, **kwargs)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._passes.interrupted()
+            raise
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

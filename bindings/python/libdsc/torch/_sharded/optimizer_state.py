@@ -44,7 +44,7 @@ def indices(parts: Parts, optimizer: Any) -> list[int]:
     for number, group in enumerate(optimizer.param_groups):
         for param in group["params"]:
             if param not in known:
-                raise ValueError(f"group {number} of the optimizer has a parameter that is none of the module; expected parameters of it")
+                raise ValueError(f"group {number} of the optimizer has a parameter that the module does not have; expected its parameters only")
             found.append(known[param])
     return found
 

@@ -84,7 +84,7 @@ class Passes:
             self.refresh("forward")
             self.gradients.expect_as_wrapped()
         self.gathered.make_whole(self.gathered.root)
-        if self._depth == 0 and torch.is_grad_enabled() and not _in_backward():
+        if self._depth == 0 and self.gathered.releases and torch.is_grad_enabled() and not _in_backward():
             self._saved.begin()
         self._depth += 1
 
@@ -107,6 +107,14 @@ class Passes:
         for tensor in found:
             tensor.register_hook(functools.partial(self._arrived, self.syncs))
         _expect_tensors(output)
+
+    def interrupted(self) -> None:
+        """Forgets a forward pass that Ctrl-C has ended, after which torch calls no hooks."""
+        self._saved.end()
+        self._depth = 0
+        self._depths = [0] * len(self._depths)
+        if not _in_backward():
+            self.gathered.parts.show_parts()  # the next call between passes gives the units back
 
     def unit_begins(self, unit: int) -> None:
         """The submodule of a unit is called."""
