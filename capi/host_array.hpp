@@ -3,7 +3,6 @@
 
 #include "checks.hpp"
 #include "comm/comm.hpp"
-#include "device/context.hpp"
 
 namespace dsc {
 
@@ -21,20 +20,14 @@ inline void check_layout(const Array& array, size_t element_bytes) {
          array.data, element_bytes);
 }
 
-// Returns the device on which an array lies, or kHostMemory.
-inline int device_of(const Comm& comm, const Array& array) {
-  if (!array.data || !comm.device_context()) return kHostMemory;
-  return device_of_memory(*comm.device_context()->device, array.data);
-}
-
 // Returns whether an array is memory of the device that the communicator is bound to. Throws INVALID_ARG for
 // memory of another device.
 inline bool is_on_own_device(const Comm& comm, const Array& array) {
-  const int found = device_of(comm, array);
-  if (found != kHostMemory && found != comm.device())
+  const int found = array.data ? comm.device_of(array.data) : -1;
+  if (found >= 0 && found != comm.device())
     fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
          found, comm.device());
-  return found != kHostMemory;
+  return found >= 0;
 }
 
 // Throws INVALID_ARG for two arrays of which one is memory of the host and the other of a device.
@@ -47,8 +40,8 @@ inline void expect_one_kind(const char* one, bool is_on_device, const char* othe
 
 inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
   check_layout(array, element_bytes);
-  const int found = device_of(comm, array);
-  if (found != kHostMemory)
+  const int found = array.data ? comm.device_of(array.data) : -1;
+  if (found >= 0)
     fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name, found);
 }
 

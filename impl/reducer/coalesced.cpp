@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -14,7 +14,7 @@
 #include "comm/reduce_ops.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/coalesced_on_device.hpp"
+#include "memory/space.hpp"
 #include "reducer/list_operation.hpp"
 
 namespace dsc {
@@ -24,76 +24,91 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kFlightWaitMs = 2000;
 
-// Whether the tensors lie one behind another in memory, as a single one does.
-bool is_one_block(std::span<const Tensor> tensors, std::span<const size_t> indices) {
-  const auto end = [&](size_t index) {
-    return static_cast<const std::byte*>(tensors[index].data) + tensors[index].bytes();
-  };
-  for (size_t i = 1; i < indices.size(); ++i)
-    if (tensors[indices[i]].data != end(indices[i - 1])) return false;
-  return true;
-}
-
-// One running operation on some tensors. Those that are one block of memory need no buffer.
+// One running operation on some tensors, which are packed into a buffer. A single tensor needs none, nor do tensors that
+// lie one behind another where parts of a buffer do so, too.
 class Flight {
  public:
-  Flight(std::span<const Tensor> tensors, std::span<const size_t> indices)
-      : tensors_(tensors), indices_(indices) {
-    for (const size_t index : indices) count_ += tensors[index].count;
-    if (!is_one_block(tensors, indices)) buffer_ = std::make_unique_for_overwrite<std::byte[]>(bytes());
+  Flight(Space& space, void* stream, const ListOperation& operation, std::span<const Tensor> tensors,
+         std::span<const size_t> indices)
+      : space_(space), stream_(stream), operation_(operation), tensors_(tensors), indices_(indices) {
+    lay_out();
+    if (!is_one_block()) buffer_ = space.take(bytes(), stream);
   }
   Flight(Flight&&) = default;
   ~Flight() {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
-    if (work_ && !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
-      static_cast<void>(buffer_.release());
+    if (!space_.in_stream_order() && work_ &&
+        !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
+      call_out([&] { keep(std::move(buffer_)); });
   }
 
-  void depart(Comm& comm, const ListOperation& operation) {
-    void* const memory = buffer_ ? buffer_.get() : tensors_[indices_[0]].data;
-    const Call call = operation.on_buffer(comm, tensors_, indices_, memory, count_);
-    if (!operation.sends && call.kind == OpKind::kAllReduce) {
-      std::memset(call.recv, 0, bytes());
-    } else if (buffer_ && operation.sends) {
-      copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(in_buffer, data, bytes); });
-    }
-    work_ = comm.start(call);
+  void depart() {
+    void* const memory = buffer_ ? buffer_.get() : first().data;
+    const bool is_zero = !operation_.sends && operation_.call.kind == OpKind::kAllReduce;
+    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // which are reduced, too
+    if (is_zero || has_gaps) space_.zero(memory, bytes(), stream_);
+    if (buffer_ && operation_.sends) space_.gather(parts(), stream_);
+    Call call = operation_.on_buffer(space_.group(), tensors_, indices_, memory, count_);
+    call.stream = stream_;
+    work_ = space_.group().start(call);
   }
 
-  // Returns the failure that leaves a result nevertheless: inputs that are not finite.
-  std::optional<Error> land(bool receives) {
+  // Brings the results into the tensors. Inputs that are not finite are a failure that leaves a result nevertheless,
+  // and is returned.
+  std::optional<Error> land() {
     std::optional<Error> found;
-    // The operation has a deadline of its own.
-    capture([&] { work_->wait(Deadline::never()); },
-            [&](const Error& error) {
-              if (error.failure().code != DSC_ERR_NONFINITE) throw Error(error);
-              found.emplace(error);
-            });
-    if (receives && buffer_) copy_back();
+    const Failure failure = space_.await_work(*work_, stream_);
+    if (failure.code != DSC_OK) {
+      if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
+      found.emplace(failure);
+    }
+    if (operation_.receives && buffer_) space_.scatter(parts(), stream_);
     return found;
   }
 
+  const std::shared_ptr<Work>& work() const noexcept { return work_; }
+
  private:
-  void copy_back() {
-    copy_parts([](std::byte* in_buffer, void* data, size_t bytes) { std::memcpy(data, in_buffer, bytes); });
-  }
+  const Tensor& first() const { return tensors_[indices_[0]]; }
+  size_t bytes() const { return count_ * dtype_bytes(first().dtype); }
+  size_t part_alignment() const noexcept { return dsc::part_alignment(space_.in_stream_order()); }
 
-  size_t bytes() const { return count_ * dtype_bytes(tensors_[indices_[0]].dtype); }
-
-  template <typename Copy>
-  void copy_parts(Copy copy) {
-    std::byte* in_buffer = buffer_.get();
+  void lay_out() {
+    const size_t step = std::max<size_t>(part_alignment() / dtype_bytes(first().dtype), 1);
     for (const size_t index : indices_) {
-      const size_t bytes = tensors_[index].bytes();
-      if (bytes > 0) copy(in_buffer, tensors_[index].data, bytes);
-      in_buffer += bytes;
+      const size_t at = (count_ + step - 1) / step * step;
+      parts_.push_back({tensors_[index].data, tensors_[index].count, at});
+      count_ = at + tensors_[index].count;
     }
   }
 
+  // Whether the tensors lie in memory as a single one does. Ranks may differ in this only where a buffer has no gaps.
+  bool is_one_block() const {
+    if (indices_.size() == 1) return true;
+    if (part_alignment() > 1) return false;
+    const auto end = [&](size_t index) {
+      return static_cast<const std::byte*>(tensors_[index].data) + tensors_[index].bytes();
+    };
+    for (size_t i = 1; i < indices_.size(); ++i)
+      if (tensors_[indices_[i]].data != end(indices_[i - 1])) return false;
+    return true;
+  }
+
+  PartsCopy parts() const {
+    return {.parts = parts_,
+            .tensor_dtype = first().dtype,
+            .block = buffer_.get(),
+            .block_dtype = first().dtype};
+  }
+
+  Space& space_;
+  void* const stream_;
+  const ListOperation& operation_;
   std::span<const Tensor> tensors_;
   std::span<const size_t> indices_;
-  size_t count_ = 0;
-  std::unique_ptr<std::byte[]> buffer_;
+  std::vector<TensorPart> parts_;
+  size_t count_ = 0;  // elements of the buffer
+  Memory buffer_;
   std::shared_ptr<Work> work_;
 };
 
@@ -103,6 +118,51 @@ BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
     planned.push_back({tensor.count, dtype_bytes(tensor.dtype), tensor.dtype, tensor.device});
   const size_t limit = buffer_bytes == 0 ? kDefaultBufferBytes : buffer_bytes;
   return plan_buckets(planned, {}, {&limit, 1});
+}
+
+// Some operations run while the host packs and unpacks others.
+void run_at_once(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
+                 const ListOperation& operation) {
+  std::deque<Flight> flights;
+  std::optional<Error> first;
+  const auto land = [&] {
+    if (const auto found = flights.front().land(); found && !first) first.emplace(*found);
+    flights.pop_front();
+  };
+  for (size_t b = 0; b < plan.buckets(); ++b) {
+    if (flights.size() == kMostInFlight) land();
+    flights.emplace_back(space, nullptr, operation, tensors, plan.bucket(b)).depart();
+  }
+  while (!flights.empty()) land();
+  if (first) throw Error(*first);
+}
+
+// Runs after the work on the device's default stream, on a stream that the host waits for at the end: first for all
+// operations, each of which has its own deadline, and then for the copies behind them, which write also if an operation
+// has failed.
+void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
+                         const ListOperation& operation) {
+  space.prepare();
+  const auto stream = space.make_stream();
+  space.order(nullptr, stream.get());
+  std::vector<std::shared_ptr<Work>> works;
+  for (size_t b = 0; b < plan.buckets(); ++b) {
+    Flight flight(space, stream.get(), operation, tensors, plan.bucket(b));
+    flight.depart();
+    works.push_back(flight.work());
+    flight.land();
+  }
+  std::optional<Error> failed;
+  for (const auto& work : works)
+    capture([&] { work->wait(Deadline::never()); },
+            [&](const Error& error) {
+              if (!failed) failed.emplace(error);
+            });
+  const int timeout_ms = space.group().timeout_ms();
+  const bool over = space.wait_idle(stream.get(), Deadline::after_ms(timeout_ms));
+  if (failed) throw Error(*failed);
+  if (!over)
+    fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(), timeout_ms);
 }
 
 void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {
@@ -115,19 +175,11 @@ void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, 
   if (tensors.empty()) return comm.run(operation.on_nothing());
   const BucketPlan plan = plan_flights(tensors, buffer_bytes);
   operation.compare_list(tensors, plan);
-  if (tensors[0].device >= 0) return run_list_on_device(comm, tensors, plan, operation);
-  std::deque<Flight> flights;
-  std::optional<Error> first;
-  const auto land = [&] {
-    if (const auto found = flights.front().land(operation.receives); found && !first) first.emplace(*found);
-    flights.pop_front();
-  };
-  for (size_t b = 0; b < plan.buckets(); ++b) {
-    if (flights.size() == kMostInFlight) land();
-    flights.emplace_back(tensors, plan.bucket(b)).depart(comm, operation);
-  }
-  while (!flights.empty()) land();
-  if (first) throw Error(*first);
+  const auto space = Space::of(comm, tensors[0].device >= 0);
+  if (space->in_stream_order())
+    run_in_stream_order(*space, tensors, plan, operation);
+  else
+    run_at_once(*space, tensors, plan, operation);
 }
 
 // A part of memory that is in the list twice would be reduced once or twice, as the buffers happen to be cut.

@@ -14,7 +14,6 @@ namespace dsc {
 namespace {
 
 constexpr int kWaitIdleMs = 2000;
-constexpr size_t kKernelAlignment = 16;  // in bytes; kernels are fast at such addresses
 
 std::string listed(std::span<const size_t> indices) {
   std::string text;
@@ -107,7 +106,7 @@ void check_options(const ReducerOptions& options, std::span<const Tensor> params
 
 BucketLayoutOptions layout_options(const ReducerOptions& options, bool device) {
   BucketLayoutOptions result;
-  if (device) result.part_alignment = kKernelAlignment;
+  result.part_alignment = part_alignment(device);
   result.bucket_bytes = options.bucket_bytes;
   result.first_bucket_bytes = options.first_bucket_bytes;
   result.single_first_bucket = options.single_first_bucket == 1;
@@ -213,7 +212,7 @@ void Reducer::begin(void* stream) {
   check_alive();
   current_set()->storage->check(nullptr, stream, {});
   expect_finished();
-  runner_.expect_capturable(stream);
+  runner_.expect_capturable(current_set()->storage->space(), stream);
   const auto turn = announce(JoinStep::kIteration);
   begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
 }

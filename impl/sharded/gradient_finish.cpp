@@ -37,7 +37,7 @@ class AbortUnlessDone {
 }  // namespace
 
 void GradientShards::finish(void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   stop_marking();
   AbortUnlessDone guard(groups_);
   const std::vector<size_t> absent = [&] {
@@ -60,7 +60,7 @@ void GradientShards::finish(void* stream) {
   if (launched < units_.size()) groups_.check_alive();
   const Failure nonfinite = nonfinite_cause();
   end_iteration(nonfinite.code == DSC_OK);
-  memory_->lead(stream);
+  memory_.lead(stream);
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
@@ -165,7 +165,7 @@ void GradientShards::end_iteration(bool has_sums) {
       units_[u].works.clear();
       if (!units_[u].live && (has_sums || !options_.keeps_full)) continue;
       units_[u].live = false;
-      memory_->close(u);
+      memory_.units().close(u);
     }
     launched_ = replicated_ = collected_ = 0;
     nonfinite_.reset();

@@ -34,7 +34,7 @@ class MarkScope {
 }  // namespace
 
 void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   check_mark(index, gradient);
   if (!gradient && params_[index].count > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
   const int32_t type = type_of(index, gradient, dtype);
@@ -45,7 +45,7 @@ void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtyp
 }
 
 void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   if (index < params_.size() && gradient == params_[index].view) gradient = nullptr;
   check_mark(index, gradient);
   const int32_t type = type_of(index, gradient, dtype);
@@ -53,7 +53,7 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   const MarkScope scope(marking_);
   take(index, Mark::kNone, [&] {
     if (gradient) return put(index, gradient, type, adds, stream);
-    memory_->follow(stream);
+    memory_.follow(stream);
     if (!adds) zero_unviewed(index);
   });
   become_ready(index);
@@ -63,8 +63,8 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
-  if (!units_[param.unit].viewed && memory_->is_dirty(param.unit))
-    memory_->zero(place_of(param), param.bytes);
+  if (!units_[param.unit].viewed && memory_.units().is_dirty(param.unit))
+    memory_.zero(place_of(param), param.bytes);
 }
 
 void GradientShards::mark_unused(size_t index) {
@@ -78,7 +78,7 @@ void GradientShards::mark_unused(size_t index) {
          labels_[index].c_str());
   }
   const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { memory_->zero(place_of(param), param.bytes); });
+  take(index, Mark::kNone, [&] { memory_.zero(place_of(param), param.bytes); });
   become_ready(index);
 }
 
@@ -87,7 +87,7 @@ void GradientShards::check_mark(size_t index, const void* gradient) const {
   if (index >= params_.size())
     fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
          params_.size() - 1);
-  memory_->check_gradient(gradient, labels_[index]);
+  memory_.check_gradient(gradient, labels_[index]);
 }
 
 void GradientShards::require_open() const {
@@ -132,9 +132,9 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
 // that its memory may be used again in the order of that stream.
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
-  memory_->follow(stream);
-  memory_->put({place_of(param), param.dtype, gradient, dtype, param.count, adds});
-  memory_->lead(stream);
+  memory_.follow(stream);
+  memory_.put({place_of(param), param.dtype, gradient, dtype, param.count}, adds);
+  memory_.lead(stream);
 }
 
 // Runs a step that takes a gradient. If it throws, the parameter's mark becomes `mark` again.
@@ -162,18 +162,18 @@ void GradientShards::hold(size_t number) {
   Unit& unit = units_[number];
   if (unit.live) return;
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] { return may_pool ? memory_->growth(number) : full_places_.units[number].bytes; };
+  const auto growth = [&] { return may_pool ? memory_.units().growth(number) : full_places_.units[number].bytes; };
   advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
   while (may_pool && growth() > 0 && collected_ < launched_ && !deadline.passed()) wait_for_oldest(deadline);
-  while (options_.max_live_bytes > 0 && memory_->held() + growth() > options_.max_live_bytes &&
+  while (options_.max_live_bytes > 0 && memory_.units().held() + growth() > options_.max_live_bytes &&
          collected_ < launched_)
     advance(collected_ + 1);
-  memory_->open(number, may_pool);
-  if (memory_->is_dirty(number))
-    for (const auto& [begin, bytes] : unit.gaps) memory_->zero(memory_->buffer(number) + begin, bytes);
+  memory_.units().open(number, may_pool);
+  if (memory_.units().is_dirty(number))
+    for (const auto& [begin, bytes] : unit.gaps) memory_.zero(memory_.units().buffer(number) + begin, bytes);
   unit.live = true;
-  peak_full_ = std::max(peak_full_, memory_->held());
+  peak_full_ = std::max(peak_full_, memory_.units().held());
 }
 
 void GradientShards::become_ready(size_t index) {

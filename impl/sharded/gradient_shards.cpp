@@ -58,13 +58,10 @@ Parts gaps_between(Parts covered, size_t unit_bytes) {
 }
 
 // One unit is filled while another one is reduced.
-std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
-                                         const GradientOptions& options) {
+UnitOptions unit_options(const FlatOffsets& full, const GradientOptions& options) {
   size_t pool_bytes = window_bytes(full, 2);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
-  const ShardMemoryOptions memory{full, shard_bytes, options.keeps_full, pool_bytes};
-  return options.on_device ? make_device_memory(groups.shards(), memory)
-                           : make_host_memory(groups.all(), memory);
+  return {options.keeps_full, pool_bytes};
 }
 
 void write_note(Call& call, const std::string& unit, uint64_t step_tag) {
@@ -76,7 +73,7 @@ void write_note(Call& call, const std::string& unit, uint64_t step_tag) {
 void scale_here_if_needed(ShardMemory& memory, Comm& group, Call& call, size_t count) {
   if (!memory.in_stream_order() || call.prescale == 1 || !group.unsupported_reason(call)) return;
   auto* const full = static_cast<std::byte*>(const_cast<void*>(call.send));
-  memory.multiply({full, count, call.dtype}, std::exchange(call.prescale, 1));
+  memory.scale({full, count, call.dtype}, std::exchange(call.prescale, 1));
 }
 
 }  // namespace
@@ -88,13 +85,14 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, unit_alignment(options.on_device, options.keeps_full))),
+      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      memory_(make_memory(groups, full_places_, shard_places_.bytes, options)),
+      memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_places_,
+              shard_places_.bytes, unit_options(full_places_, options)),
       unit_labels_(unit_labels(layout, params)),
       params_(params.size()),
       units_(layout.units.size()),
-      peak_full_(memory_->held()) {
+      peak_full_(memory_.units().held()) {
   prepare_params(params, layout);
 }
 
@@ -102,7 +100,7 @@ GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
-  memory_->keep();
+  memory_.keep();
 }
 
 void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
@@ -116,7 +114,7 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     param.bytes = param.count * dtype_bytes(param.dtype);
     const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
     param.unit = layout.buckets[bucket].unit;
-    if (memory_->views()) param.view = memory_->views() + offset;
+    if (memory_.units().views()) param.view = memory_.units().views() + offset;
     param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
     covered[param.unit].emplace_back(param.place, param.bytes);
@@ -132,23 +130,23 @@ void* GradientShards::view(size_t index) {
   if (!param.view) fail_no_view();
   const MutexLock lock(launch_mutex_);
   Unit& unit = units_[param.unit];
-  if (!unit.viewed && unit.live && memory_->is_dirty(param.unit)) {
+  if (!unit.viewed && unit.live && memory_.units().is_dirty(param.unit)) {
     const MutexLock marks(mutex_);
     for (const Param& other : params_)
       if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
-        memory_->zero(place_of(other), other.bytes);
+        memory_.zero(place_of(other), other.bytes);
   }
   unit.viewed = true;
   return param.view;
 }
 
-GradientShard GradientShards::shard(size_t bucket) const {
-  return {memory_->shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket), dtypes_[bucket]};
+Elements GradientShards::shard(size_t bucket) const {
+  return {memory_.shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket), dtypes_[bucket]};
 }
 
 HeldBytes GradientShards::held() const {
   const MutexLock lock(launch_mutex_);
-  return {shard_places_.bytes, memory_->held(), peak_full_};
+  return {shard_places_.bytes, memory_.units().held(), peak_full_};
 }
 
 bool GradientShards::is_open() const {
@@ -176,11 +174,11 @@ bool GradientShards::wait_idle(Deadline deadline) noexcept {
   const MutexLock lock(launch_mutex_);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
-  return memory_->wait_idle(deadline) && idle;
+  return memory_.wait_idle(deadline) && idle;
 }
 
 void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   const MutexLock lock(mutex_);
   if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
   if (phase_ == Phase::kOpen) {
@@ -194,10 +192,10 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   }
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
-  if (memory_->in_stream_order()) expect_no_check(*groups_.all().nonfinite());
+  if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
   // The optimizer has read the shards on this stream, and the program writes to views behind it.
-  memory_->follow(stream);
-  memory_->lead(stream);
+  memory_.follow(stream);
+  memory_.lead(stream);
   adds_ = adds;
   step_tag_ = step_tag;
   has_sums_ = false;
@@ -220,11 +218,11 @@ Call GradientShards::bucket_call(size_t bucket) const {
   call.count = layout_.shard_size(bucket);
   const size_t unit = layout_.buckets[bucket].unit;
   std::byte* const full =
-      memory_->buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+      memory_.units().buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
-  if (!memory_->in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
-  call.stream = memory_->stream();
+  if (!memory_.in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
+  call.stream = memory_.stream();
   call.tag = step_tag_ * layout_.buckets.size() + bucket + 1;
   write_note(call, unit_labels_[unit], step_tag_);
   return call;
@@ -236,7 +234,7 @@ void GradientShards::launch(size_t unit) {
     for (const size_t b : layout_.units[unit]) {
       if (layout_.buckets[b].size == 0) continue;
       Call call = bucket_call(b);
-      scale_here_if_needed(*memory_, groups_.shards(), call, layout_.buckets[b].size);
+      scale_here_if_needed(memory_, groups_.shards(), call, layout_.buckets[b].size);
       units_[unit].works.push_back(groups_.shards().start(call));
     }
   });
@@ -255,7 +253,7 @@ void GradientShards::replicate(size_t unit) {
       call.prescale = 1;
       call.nonfinite = NonFiniteCheck::kOff;
       call.send = call.recv;
-      call.stream = memory_->stream(ShardMemory::Queue::kBetweenOperations);
+      call.stream = memory_.stream(ShardMemory::Queue::kBetweenOperations);
       units_[unit].works.push_back(groups_.replicas()->start(call));
     }
   });
@@ -265,7 +263,7 @@ void GradientShards::replicate(size_t unit) {
 void GradientShards::await(Unit& unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : unit.works) {
-    const Failure failure = memory_->await(*work, queue);
+    const Failure failure = memory_.await(*work, queue);
     if (failure.code == DSC_OK) continue;
     if (failure.code != DSC_ERR_NONFINITE) groups_.rethrow(group, Error(failure));
     if (nonfinite_) continue;
@@ -281,16 +279,16 @@ void GradientShards::collect(size_t unit) {
     if (count == 0) continue;
     auto* const sum = static_cast<std::byte*>(bucket_call(b).recv);
     if (options_.average == DSC_AVERAGE_POST && groups_.replicas())
-      memory_->divide({sum, count, dtype}, ranks_);
-    memory_->put({to, dtype, sum, dtype, count, adds_});
+      memory_.divide({sum, count, dtype}, ranks_);
+    memory_.put({to, dtype, sum, dtype, count}, adds_);
   }
-  memory_->close(unit);
+  memory_.units().close(unit);
   units_[unit].live = false;
 }
 
 // Waits for the first operation that is not over, and carries on.
 void GradientShards::wait_for_oldest(Deadline deadline) {
-  if (memory_->in_stream_order()) return advance(collected_ + 1);
+  if (memory_.in_stream_order()) return advance(collected_ + 1);
   {
     const BlockedScope scope(blocked_);
     for (const auto& work : units_[unit_at(collected_)].works) wait_ignoring_failure(*work, deadline);
@@ -303,11 +301,11 @@ void GradientShards::wait_for_oldest(Deadline deadline) {
 // have to wait for the reductions.
 void GradientShards::advance(size_t wanted) {
   const auto is_done = [&](size_t position) {
-    if (memory_->in_stream_order()) return false;
+    if (memory_.in_stream_order()) return false;
     return std::ranges::all_of(units_[unit_at(position)].works,
                                [](const auto& work) { return work->test(); });
   };
-  const bool relays = memory_->in_stream_order() && groups_.replicas();
+  const bool relays = memory_.in_stream_order() && groups_.replicas();
   const auto queue = relays ? ShardMemory::Queue::kBetweenOperations : ShardMemory::Queue::kMain;
   for (; replicated_ < launched_ && (replicated_ < wanted || relays || is_done(replicated_)); ++replicated_) {
     await(units_[unit_at(replicated_)], groups_.shards(), queue);

@@ -53,9 +53,9 @@ class GradientShards {
 
   // Any thread.
   void* view(size_t index);
-  GradientShard shard(size_t bucket) const;
+  Elements shard(size_t bucket) const;
   HeldBytes held() const;
-  ShardMemory& memory() const noexcept { return *memory_; }
+  ShardMemory& memory() noexcept { return memory_; }
   // True while a thread is inside a call that other ranks may have to answer.
   bool is_running() const noexcept;
   // True once finish() has succeeded, until an iteration replaces the gradients or fails.
@@ -96,7 +96,7 @@ class GradientShards {
   void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
   bool start_mark(size_t index, Mark mark);
   void end_mark(size_t index, Mark mark, bool accumulated);
-  std::byte* place_of(const Param& param) const { return memory_->buffer(param.unit) + param.place; }
+  std::byte* place_of(const Param& param) const { return memory_.units().buffer(param.unit) + param.place; }
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
   void zero_unviewed(size_t index);
@@ -132,7 +132,7 @@ class GradientShards {
   std::vector<std::string> labels_;
   FlatOffsets full_places_;
   FlatOffsets shard_places_;
-  const std::unique_ptr<ShardMemory> memory_;  // launch_mutex_ guards what units have
+  ShardMemory memory_;  // launch_mutex_ guards what units have
   std::vector<std::string> unit_labels_;
 
   mutable Mutex mutex_;
