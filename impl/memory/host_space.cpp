@@ -101,11 +101,14 @@ class HostSpace final : public Space {
 // Elements of one type are scaled while they are copied.
 void HostSpace::copy(const ElementCopy& copy, void*) {
   if (copy.count == 0) return;
-  const bool converts = copy.from_dtype != copy.to_dtype;
-  if (copy.scale != 1 && !converts)
-    return multiply(copy.to_dtype, copy.to, copy.from, copy.count, copy.scale);
-  cast(copy.to_dtype, copy.to, copy.from_dtype, copy.from, copy.count);
-  if (copy.scale != 1) multiply(copy.to_dtype, copy.to, copy.to, copy.count, copy.scale);
+  if (copy.from_dtype != copy.to_dtype) {
+    cast(copy.to_dtype, copy.to, copy.from_dtype, copy.from, copy.count);
+    if (copy.scale != 1) multiply(copy.to_dtype, copy.to, copy.to, copy.count, copy.scale);
+  } else if (copy.scale != 1) {
+    multiply(copy.to_dtype, copy.to, copy.from, copy.count, copy.scale);
+  } else if (copy.to != copy.from) {
+    std::memcpy(copy.to, copy.from, copy.count * dtype_bytes(copy.to_dtype));
+  }
 }
 
 void HostSpace::add(const ElementCopy& copy, void*) {

@@ -127,9 +127,14 @@ void GradientStorage::deliver(Work* work, std::span<const Delivery> deliveries) 
   copy_slots(deliveries);
 }
 
-// Copies slots to other memory, in one launch for each pair of types. Views of each type lie at multiples of its size
-// from the start of the arena.
+// In stream order there is one launch for each pair of types. Views of each type lie at multiples of its size from the
+// start of the arena.
 void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
+  if (!gather_) {
+    for (const auto& [slot, to] : deliveries)
+      space_->copy({to, slot->gradient_dtype, slot->view, slot->dtype, slot->count}, nullptr);
+    return;
+  }
   std::map<std::pair<int32_t, int32_t>, std::vector<TensorPart>> launches;
   for (const auto& [slot, to] : deliveries)
     launches[{slot->gradient_dtype, slot->dtype}].push_back(
