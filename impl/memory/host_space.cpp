@@ -20,22 +20,32 @@ std::byte* element_at(const void* data, size_t index, int32_t dtype) {
   return static_cast<std::byte*>(const_cast<void*>(data)) + index * dtype_bytes(dtype);
 }
 
-// Processors add and compare several lanes at once. A NaN is never larger, and so the magnitudes leave it out.
+// Adds some values, at most one to each lane. A NaN is never larger, and so the magnitudes leave it out.
+template <typename T>
+void add_lanes(double (&squares)[kLanes], T (&most)[kLanes], const T* values, size_t count) {
+  for (size_t lane = 0; lane < count; ++lane) {
+    const auto value = static_cast<double>(values[lane]);
+    squares[lane] += value * value;
+  }
+  for (size_t lane = 0; lane < count; ++lane) {
+    const T magnitude = std::fabs(values[lane]);
+    most[lane] = magnitude > most[lane] ? magnitude : most[lane];
+  }
+}
+
 template <typename T>
 void add_values(Norm& norm, const T* values, size_t count) {
   double squares[kLanes] = {};
-  double most[kLanes] = {};
-  for (size_t i = 0; i < count; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    squares[i % kLanes] += value * value;
-    most[i % kLanes] = std::fabs(value) > most[i % kLanes] ? std::fabs(value) : most[i % kLanes];
-  }
+  T most[kLanes] = {};
+  size_t done = 0;
+  for (; done + kLanes <= count; done += kLanes) add_lanes(squares, most, values + done, kLanes);
+  add_lanes(squares, most, values + done, count - done);
   double own = 0;
   for (const double sum : squares) {
     norm.squares += sum;
     own += sum;
   }
-  norm.most = std::max(norm.most, *std::ranges::max_element(most));
+  norm.most = std::max(norm.most, static_cast<double>(*std::ranges::max_element(most)));
   if (std::isfinite(own)) return;
   for (size_t i = 0; i < count; ++i) norm.nonfinite += std::isfinite(values[i]) ? 0 : 1;
 }
