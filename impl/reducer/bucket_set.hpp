@@ -7,7 +7,7 @@
 
 #include "comm/comm.hpp"
 #include "reducer/bucket_layout.hpp"
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/storage.hpp"
 
 namespace dsc {

@@ -7,7 +7,7 @@
 
 #include "comm/comm.hpp"
 #include "reducer/join_gate.hpp"
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 
 namespace dsc {
 

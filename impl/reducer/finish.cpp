@@ -48,25 +48,26 @@ Failure await_launched(BucketRunner& runner, Comm& group, size_t launched) {
 
 void Reducer::finish(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
-  stop_marking();
+  if (!gradients_.is_open()) check_alive();
+  gradients_.stop(*group_);
   runner_.timeline->finishing();
-  if (intake_.is_local()) {  // it only added to what this rank collects
+  if (gradients_.is_local()) {  // it only added to what this rank collects
     intake_.take_deferred();
     storage().end(stream);
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     runner_.timeline->finished();
-    return intake_.marks.end();
+    return gradients_.end();
   }
   AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
   intake_.take_deferred();
   intake_.take_frozen_unused();
   if (options_.find_unused == 1 && options_.static_graph == 0) intake_.take_missing();
-  if (const auto absent = intake_.missing(); !absent.empty()) {
+  if (const auto absent = gradients_.missing(); !absent.empty()) {
     launch_unless_revoked();
     const size_t launched = runner_.launched();
     Failure failure = await_launched(runner_, *group_, launched);
     if (failure.code == DSC_OK)
-      failure = end_alike(*group_, launched, label(intake_.first_missing(launched)));
+      failure = end_alike(*group_, launched, label(gradients_.first_missing(set().layout.plan.bucket(launched))));
     if (failure.code == DSC_OK) {
       end_iteration(false);
       guard.done();
@@ -79,20 +80,6 @@ void Reducer::finish(void* stream) {
   end_iteration(nonfinite.code == DSC_OK);
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
-}
-
-// Refuses further marks and waits for those that are running.
-void Reducer::stop_marking() {
-  {
-    const MutexLock lock(intake_.mutex);
-    if (!intake_.marks.is_open()) check_alive();
-    intake_.marks.close();
-  }
-  if (marking_.wait_until_none(Deadline::after_ms(group_->timeout_ms()))) return;
-  const MutexLock lock(intake_.mutex);
-  intake_.marks.reopen();
-  fail(DSC_ERR_TIMEOUT, "another thread of rank %d is still marking a parameter after %d ms", group_->rank(),
-       group_->timeout_ms());
 }
 
 // Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
@@ -146,34 +133,34 @@ void Reducer::agree_after() {
   std::vector<int32_t> used;
   std::vector<size_t> order;
   {
-    const MutexLock lock(intake_.mutex);
-    Usage& usage = intake_.marks.usage();
+    const MutexLock lock(gradients_.mutex);
+    const Usage& usage = gradients_.marks().usage();
     was_counting = usage.is_counting();
-    usage.end();
+    gradients_.end_usage();
     pinned = sets_.pinned();
     used = usage.used();
     order = usage.ready_order();
   }
   if (was_counting || (options_.find_unused == 1 && options_.static_graph == 0)) {
     std::vector<size_t> unused = find_unused(*group_, std::move(used));
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     unused_ = std::move(unused);
   }
   if (was_counting) return;
   auto proposed = sets_.propose(*group_, params_, order, pinned);
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   sets_.set_next(std::move(proposed));
 }
 
 // Times are converted in the iterations that are sampled; others are when somebody asks.
 void Reducer::end_iteration(bool good) {
   runner_.end();
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   runner_.timeline->finished();
   if (PhaseSampler::is_sampled(iterations_)) phases_.add(runner_.timeline->read());
   ++iterations_;
   has_results_ = good;
-  intake_.marks.end();
+  gradients_.end();
 }
 
 }  // namespace dsc

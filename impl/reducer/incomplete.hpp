@@ -6,7 +6,7 @@
 
 #include "comm/comm.hpp"
 #include "reducer/bucket_set.hpp"
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 
 namespace dsc {
 

@@ -6,7 +6,7 @@
 
 #include "comm/comm.hpp"
 #include "reducer/bucket_layout.hpp"
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/phase_times.hpp"
 #include "reducer/timeline.hpp"
 

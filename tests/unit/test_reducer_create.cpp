@@ -9,7 +9,7 @@
 
 #include "comm/verify.hpp"
 #include "reducer/coalesced.hpp"
-#include "reducer/range_set.hpp"
+#include "gradients/range_set.hpp"
 #include "reducer_support.hpp"
 #include "repetitions.h"
 

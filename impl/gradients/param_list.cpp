@@ -1,4 +1,4 @@
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 
 namespace dsc {
 namespace {
