@@ -1,5 +1,5 @@
-// What the threads that bring in the gradients of an iteration share: which gradients there are, and how many calls still
-// move memory, which they do outside of the lock.
+// What the threads that bring in the gradients of an iteration share: which gradients there are, and how many
+// calls still move memory, which they do outside of the lock.
 #pragma once
 
 #include <atomic>
@@ -32,8 +32,8 @@ class GradientIntake {
   // Whether the iteration is not reduced, but adds to what this rank collects.
   bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
   void forget_sums() DSC_REQUIRES(mutex) { marks_.forget_sums(); }
-  // Refuses further marks and waits for those that are running. Throws STATE if no iteration is open, and TIMEOUT if a
-  // mark does not end within the time-out of the group; marks are accepted again then.
+  // Refuses further marks and waits for those that are running. Throws STATE if no iteration is open, and
+  // TIMEOUT if a mark does not end within the time-out of the group; marks are accepted again then.
   void stop(const Comm& group) DSC_EXCLUDES(mutex);
   void end_usage() DSC_REQUIRES(mutex) { marks_.end_usage(); }
   void end() DSC_REQUIRES(mutex) { marks_.end(); }
@@ -52,8 +52,8 @@ class GradientIntake {
 
   // Returns whether the gradient is complete.
   bool accept(size_t index, const MarkedGradient& gradient) DSC_REQUIRES(mutex);
-  // What is to be taken with a complete gradient. It is asked for under the lock under which the mark was accepted, so that
-  // a mark locks no more often than it has to.
+  // What is to be taken with a complete gradient. It is asked for under the lock under which the mark was
+  // accepted, so that a mark locks no more often than it has to.
   struct Complete {
     bool has_sum = false;
     std::vector<size_t> frozen_unused;  // of a static graph: they are ready without a mark

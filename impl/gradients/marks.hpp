@@ -56,7 +56,7 @@ class Marks {
   bool mark(size_t index, const MarkedGradient& gradient);
   // Returns true if the parameter is to be taken without a gradient now.
   bool mark_unused(size_t index);
-  void take_back(size_t index);  // a mark
+  void take_back(size_t index);       // a mark
   void note_collected(size_t index);  // in a local iteration
 
   const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }

@@ -90,8 +90,8 @@ void Space::scale(const Elements& elements, double factor, void* stream) {
        stream);
 }
 
-// Waits for the stream before the copy too, with a deadline: a copy to memory that a driver does not know may wait for
-// the stream itself, without one.
+// Waits for the stream before the copy too, with a deadline: a copy to memory that a driver does not know may
+// wait for the stream itself, without one.
 void Space::read(void* to, const void* from, size_t bytes, void* stream, const char* what) {
   await_stream(stream, what);
   copy({.to = to, .to_dtype = DSC_DTYPE_U8, .from = from, .from_dtype = DSC_DTYPE_U8, .count = bytes},
@@ -123,8 +123,7 @@ Norm Space::norm(std::span<const Elements> parts, void* stream, const char* what
     const Elements& first = *std::ranges::min_element(launch, {}, start_of);
     std::vector<TensorPart> places;
     for (const Elements& part : launch)
-      places.push_back(
-          {part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
+      places.push_back({part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
     gather({.parts = places,
             .tensor_dtype = first.dtype,
             .block = first.data,

@@ -27,8 +27,8 @@ class BucketIntake {
   // Takes zeros, or what local iterations have collected.
   void take_without_gradient(size_t index);
 
-  // Parameters that are ready without a mark: those that a static graph never uses, as soon as there is another
-  // gradient, and at the end of an iteration those of which marks were only counted, and the rest.
+  // Parameters that are ready without a mark: those that a static graph never uses, as soon as there is
+  // another gradient, and at the end of an iteration those of which marks were only counted, and the rest.
   void take_frozen_unused();
   void take_deferred();
   void take_missing();

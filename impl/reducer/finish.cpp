@@ -67,12 +67,16 @@ void Reducer::finish(void* stream) {
     const size_t launched = runner_.launched();
     Failure failure = await_launched(runner_, *group_, launched);
     if (failure.code == DSC_OK)
-      failure = end_alike(*group_, launched, label(gradients_.first_missing(set().layout.plan.bucket(launched))));
+      failure =
+          end_alike(*group_, launched, label(gradients_.first_missing(set().layout.plan.bucket(launched))));
     if (failure.code == DSC_OK) {
       end_iteration(false);
       guard.done();
     }
-    fail_incomplete(params_, group_->rank(), absent, runner_.hook() ? 0 : launched, failure);
+    fail_incomplete(params_, group_->rank(), absent,
+                    failure.code == DSC_OK ? reduced_text(runner_.hook() ? 0 : launched)
+                                           : "the reducer is revoked: " + failure.text.str(),
+                    failure);
   }
   const Failure nonfinite = end_complete(stream);
   if (sparse_.any()) sparse_.reduce(*group_, divisor_);

@@ -13,13 +13,13 @@
 #include "comm/comm.hpp"
 #include "comm/tensor.hpp"
 #include "gradients/intake.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/bucket_intake.hpp"
 #include "reducer/bucket_runner.hpp"
 #include "reducer/bucket_sets.hpp"
 #include "reducer/buffers.hpp"
 #include "reducer/clip.hpp"
 #include "reducer/join_gate.hpp"
-#include "gradients/param_list.hpp"
 #include "reducer/report.hpp"
 #include "reducer/sparse.hpp"
 
@@ -138,16 +138,16 @@ class Reducer {
 
   const std::shared_ptr<Comm> group_;
   const ParamList params_;
-  const ReducerOptions options_;  // without the caller's buckets
+  const ReducerOptions options_;               // without the caller's buckets
   mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
 
   BucketSets sets_;  // begin() replaces the current set under the lock
   BucketRunner runner_;
-  std::vector<Delivery> deliveries_;                // scratch for one bucket
-  SparseGradients sparse_;                          // used by one thread at a time for each parameter
-  GradientIntake gradients_;                        // has the lock
+  std::vector<Delivery> deliveries_;  // scratch for one bucket
+  SparseGradients sparse_;            // used by one thread at a time for each parameter
+  GradientIntake gradients_;          // has the lock
   BucketIntake intake_;
-  int divisor_ = 1;                                 // of this iteration; begin() sets it
+  int divisor_ = 1;                                    // of this iteration; begin() sets it
   bool sync_ DSC_GUARDED_BY(gradients_.mutex) = true;  // of the next iteration
   std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(gradients_.mutex);
 

@@ -85,11 +85,14 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       ranks_(groups.all().size()),
-      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
+      list_(params, options.grad_dtype),
+      full_places_(
+          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
       memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_places_,
               shard_places_.bytes, unit_options(full_places_, options)),
       unit_labels_(unit_labels(layout, params)),
+      intake_(list_, false),
       params_(params.size()),
       units_(layout.units.size()),
       peak_full_(memory_.units().held()) {
@@ -108,17 +111,14 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
     Param& param = params_[i];
-    param.dtype = dtypes_[bucket];
-    param.param_dtype = params[i].dtype;
     param.count = params[i].count;
-    param.bytes = param.count * dtype_bytes(param.dtype);
-    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(param.dtype);
+    param.bytes = param.count * dtype_bytes(dtype_of(i));
+    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(dtype_of(i));
     param.unit = layout.buckets[bucket].unit;
     if (memory_.units().views()) param.view = memory_.units().views() + offset;
     param.place = offset - full_places_.units[param.unit].offset;
     ++units_[param.unit].params;
     covered[param.unit].emplace_back(param.place, param.bytes);
-    labels_.push_back(dsc::label(params[i].name, i));
   }
   for (size_t u = 0; u < units_.size(); ++u)
     units_[u].gaps = gaps_between(std::move(covered[u]), full_places_.units[u].bytes);
@@ -131,10 +131,10 @@ void* GradientShards::view(size_t index) {
   const MutexLock lock(launch_mutex_);
   Unit& unit = units_[param.unit];
   if (!unit.viewed && unit.live && memory_.units().is_dirty(param.unit)) {
-    const MutexLock marks(mutex_);
-    for (const Param& other : params_)
-      if (other.unit == param.unit && other.mark == Mark::kNone && !other.accumulated)
-        memory_.zero(place_of(other), other.bytes);
+    const MutexLock marks(intake_.mutex);
+    for (size_t i = 0; i < params_.size(); ++i)
+      if (params_[i].unit == param.unit && intake_.marks().is_untouched(i))
+        memory_.zero(place_of(params_[i]), params_[i].bytes);
   }
   unit.viewed = true;
   return param.view;
@@ -149,22 +149,13 @@ HeldBytes GradientShards::held() const {
   return {shard_places_.bytes, memory_.units().held(), peak_full_};
 }
 
-bool GradientShards::is_open() const {
-  const MutexLock lock(mutex_);
-  return phase_ != Phase::kIdle;
-}
-
 bool GradientShards::has_sums() const {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(intake_.mutex);
   return has_sums_;
 }
 
 bool GradientShards::is_running() const noexcept {
-  if (blocked_.load() != 0) return true;
-  {
-    const MutexLock lock(mutex_);
-    if (phase_ == Phase::kFinishing) return true;
-  }
+  if (blocked_.load() != 0 || intake_.is_finishing()) return true;
   const MutexLock lock(launch_mutex_);
   return collected_ < launched_;
 }
@@ -179,17 +170,8 @@ bool GradientShards::wait_idle(Deadline deadline) noexcept {
 
 void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   memory_.check_stream(stream);
-  const MutexLock lock(mutex_);
-  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
-  if (phase_ == Phase::kOpen) {
-    const auto indices = missing();
-    fail(DSC_ERR_STATE,
-         "expected to have finished reduction in the prior iteration before starting a new one; %s",
-         indices.empty() ? "all parameters are ready, call finish"
-                         : ("parameters that did not receive a gradient on rank " +
-                            std::to_string(groups_.all().rank()) + ": " + listed_labels(labels_, indices))
-                               .c_str());
-  }
+  const MutexLock lock(intake_.mutex);
+  intake_.marks().expect_finished(groups_.all().rank());
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
   if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
@@ -199,12 +181,8 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   adds_ = adds;
   step_tag_ = step_tag;
   has_sums_ = false;
-  for (Param& param : params_) {
-    param.mark = Mark::kNone;
-    param.accumulated = false;
-  }
   for (Unit& unit : units_) unit.pending.store(unit.params, std::memory_order_relaxed);
-  phase_ = Phase::kOpen;
+  intake_.begin(false);
 }
 
 // The reduction of a bucket leaves this rank's shard where it stands in the bucket.

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "comm/verify.hpp"
-#include "reducer/coalesced.hpp"
 #include "gradients/range_set.hpp"
+#include "reducer/coalesced.hpp"
 #include "reducer_support.hpp"
 #include "repetitions.h"
 
