@@ -43,8 +43,8 @@ void GradientShards::finish(void* stream) {
   size_t launched = 0;
   {
     const MutexLock lock(launch_mutex_);
-    launched = launched_;
-    if (absent.empty()) advance(launched_);
+    launched = reductions_.launched();
+    if (absent.empty()) reductions_.wait_for_all();
   }
   if (!absent.empty()) {
     const Failure failure = end_incomplete(launched);
@@ -73,9 +73,9 @@ Failure GradientShards::end_incomplete(size_t launched) {
       [&] {
         groups_.check_alive();
         const MutexLock lock(launch_mutex_);
-        advance(launched);
+        reductions_.wait_for_all();
         const auto indices = intake_.missing();
-        const size_t unit = unit_at(launched);
+        const size_t unit = *reductions_.next();
         const auto first = std::ranges::find_if(indices, [&](size_t i) { return params_[i].unit == unit; });
         const Call call = incomplete_call(launched, list_.labels[*first]);
         for (Comm* group : {&groups_.shards(), groups_.replicas()})
@@ -88,15 +88,10 @@ Failure GradientShards::end_incomplete(size_t launched) {
 // Returns the failure of this iteration if a gradient was not finite, with the name of its unit. The copies
 // of hybrid sharding reduce separately, so they exchange what they have found.
 Failure GradientShards::nonfinite_cause() {
-  Failure failure;
-  {
+  Failure failure = [&] {
     const MutexLock lock(launch_mutex_);
-    if (nonfinite_) {
-      failure = groups_.translated(groups_.shards(), *nonfinite_);
-      failure.text = "a gradient of " + unit_labels_[*nonfinite_unit_] + " on rank " +
-                     std::to_string(failure.rank()) + " is a NaN or infinite; the shards hold nothing of use";
-    }
-  }
+    return reductions_.nonfinite();
+  }();
   if (!groups_.replicas() || groups_.all().nonfinite()->check() != NonFiniteCheck::kFail) return failure;
   groups_.run(groups_.all(), [&] {
     auto all = gather_all(groups_.all(), OpKind::kVerify, kNonfiniteTag, failure);
@@ -111,15 +106,9 @@ Failure GradientShards::nonfinite_cause() {
 void GradientShards::end_iteration(bool has_sums) {
   {
     const MutexLock lock(launch_mutex_);
-    for (size_t u = 0; u < units_.size(); ++u) {
-      units_[u].works.clear();
-      if (!units_[u].live && (has_sums || !options_.keeps_full)) continue;
-      units_[u].live = false;
-      memory_.units().close(u);
-    }
-    launched_ = replicated_ = collected_ = 0;
-    nonfinite_.reset();
-    nonfinite_unit_.reset();
+    reductions_.end();
+    for (size_t u = 0; u < units_.size(); ++u)
+      if (options_.keeps_full ? !has_sums : memory_.units().is_open(u)) memory_.units().close(u);
   }
   const MutexLock lock(intake_.mutex);
   has_sums_ = has_sums;

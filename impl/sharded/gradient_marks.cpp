@@ -111,23 +111,22 @@ void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);
-  Unit& unit = units_[number];
-  if (unit.live) return;
+  UnitMemory& memory = memory_.units();
+  if (memory.is_open(number)) return;
+  const Unit& unit = units_[number];
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] {
-    return may_pool ? memory_.units().growth(number) : full_places_.units[number].bytes;
-  };
-  advance(0);
+  const auto growth = [&] { return may_pool ? memory.growth(number) : full_places_.units[number].bytes; };
+  reductions_.advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
-  while (may_pool && growth() > 0 && collected_ < launched_ && !deadline.passed()) wait_for_oldest(deadline);
-  while (options_.max_live_bytes > 0 && memory_.units().held() + growth() > options_.max_live_bytes &&
-         collected_ < launched_)
-    advance(collected_ + 1);
-  memory_.units().open(number, may_pool);
-  if (memory_.units().is_dirty(number))
-    for (const auto& [begin, bytes] : unit.gaps) memory_.zero(memory_.units().buffer(number) + begin, bytes);
-  unit.live = true;
-  peak_full_ = std::max(peak_full_, memory_.units().held());
+  while (may_pool && growth() > 0 && reductions_.has_pending() && !deadline.passed())
+    reductions_.wait_for_oldest(deadline);
+  while (options_.max_live_bytes > 0 && memory.held() + growth() > options_.max_live_bytes &&
+         reductions_.has_pending())
+    reductions_.wait_for_oldest();
+  memory.open(number, may_pool);
+  if (memory.is_dirty(number))
+    for (const auto& [begin, bytes] : unit.gaps) memory_.zero(memory.buffer(number) + begin, bytes);
+  peak_full_ = std::max(peak_full_, memory.held());
 }
 
 void GradientShards::become_ready(size_t index) {
@@ -139,13 +138,12 @@ void GradientShards::become_ready(size_t index) {
 // even if the groups have failed meanwhile.
 void GradientShards::launch_ready() {
   const MutexLock lock(launch_mutex_);
-  while (launched_ < units_.size() &&
-         units_[unit_at(launched_)].pending.load(std::memory_order_acquire) == 0) {
+  for (auto unit = reductions_.next(); unit && units_[*unit].pending.load(std::memory_order_acquire) == 0;
+       unit = reductions_.next()) {
     groups_.check_alive();
-    launch(unit_at(launched_));
-    ++launched_;
+    reductions_.launch_next();
   }
-  advance(0);
+  reductions_.advance(0);
 }
 
 }  // namespace dsc

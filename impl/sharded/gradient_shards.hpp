@@ -16,6 +16,7 @@
 #include "sharded/flat_offsets.hpp"
 #include "sharded/shard_groups.hpp"
 #include "sharded/shard_memory.hpp"
+#include "sharded/unit_reductions.hpp"
 
 namespace dsc {
 
@@ -55,7 +56,7 @@ class GradientShards {
 
   // Any thread.
   void* view(size_t index);
-  Elements shard(size_t bucket) const;
+  Elements shard(size_t bucket) const { return reductions_.shard(bucket); }
   HeldBytes held() const;
   ShardMemory& memory() noexcept { return memory_; }
   // True while a thread is inside a call that other ranks may have to answer.
@@ -75,12 +76,12 @@ class GradientShards {
   struct Unit {
     size_t params = 0;
     std::atomic<size_t> pending{0};
-    bool live = false;    // launch_mutex_ guards this and what follows
-    bool viewed = false;  // the caller may write gradients to their views before they are named in a call
+    // The caller may write gradients to their views before they are named in a call. launch_mutex_ guards
+    // this.
+    bool viewed = false;
     // Between parameters: bytes from the start of the unit, and length. They are summed, too, so they must be
     // zero.
     std::vector<std::pair<size_t, size_t>> gaps;
-    std::vector<std::shared_ptr<Work>> works;
   };
 
   void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
@@ -96,16 +97,6 @@ class GradientShards {
   void become_ready(size_t index);
   void launch_ready();
 
-  // Reductions. The unit at position p of the launch order is number units - 1 - p.
-  Call bucket_call(size_t bucket) const;
-  void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void await(Unit& unit, Comm& group, ShardMemory::Queue queue) DSC_REQUIRES(launch_mutex_);
-  void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
-  void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);
-  size_t unit_at(size_t position) const { return units_.size() - 1 - position; }
-
   // gradient_finish.cpp
   Failure end_incomplete(size_t launched);
   Failure nonfinite_cause();
@@ -113,30 +104,20 @@ class GradientShards {
 
   ShardGroups& groups_;
   const ShardLayout& layout_;
-  const std::vector<int32_t> dtypes_;  // of the buckets
   const GradientOptions options_;
-  const int ranks_;
   const ParamList list_;
   FlatOffsets full_places_;
   FlatOffsets shard_places_;
   ShardMemory memory_;  // launch_mutex_ guards what units have
-  std::vector<std::string> unit_labels_;
 
   GradientIntake intake_;
   bool has_sums_ DSC_GUARDED_BY(intake_.mutex) = false;
-  bool adds_ = false;      // changed by begin() only
-  uint64_t step_tag_ = 0;  // likewise
   std::vector<Param> params_;
 
   mutable Mutex launch_mutex_;
   std::vector<Unit> units_;
-  size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  size_t replicated_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  size_t collected_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  std::optional<Failure> nonfinite_ DSC_GUARDED_BY(launch_mutex_);
-  std::optional<size_t> nonfinite_unit_ DSC_GUARDED_BY(launch_mutex_);
+  UnitReductions reductions_;  // launch_mutex_ guards what is launched and collected
   size_t peak_full_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  std::atomic<int> blocked_{0};  // threads in operations of the groups
 };
 
 }  // namespace dsc

@@ -34,6 +34,8 @@ class UnitMemory {
   std::byte* views() const noexcept { return is_kept_ || range_ ? base_ : nullptr; }
   // Returns where operations find a unit that is open.
   std::byte* buffer(size_t unit) const noexcept;
+  // Units that have memory for ever are never open.
+  bool is_open(size_t unit) const noexcept { return states_[unit].open; }
   // Returns whether a unit that was opened may hold anything, and not zeros.
   bool is_dirty(size_t unit) const noexcept { return states_[unit].slot || states_[unit].own; }
   // Bytes that this rank holds, the pool included, and by how much open() would add to them.
