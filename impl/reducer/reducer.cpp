@@ -8,7 +8,7 @@
 #include "comm/verify.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 namespace dsc {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "comm/verify.hpp"
 #include "gradients/range_set.hpp"
-#include "reducer/coalesced.hpp"
 #include "reducer_support.hpp"
 #include "repetitions.h"
+#include "tensor_list/coalesced.hpp"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "memory/space.hpp"
-#include "reducer/list_operation.hpp"
+#include "tensor_list/list_operation.hpp"
 
 namespace dsc {
 namespace {

@@ -1,4 +1,4 @@
-#include "reducer/tied_check.hpp"
+#include "tied/tied_check.hpp"
 
 #include <algorithm>
 #include <array>

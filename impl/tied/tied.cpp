@@ -1,12 +1,12 @@
-#include "reducer/tied.hpp"
+#include "tied/tied.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "reducer/coalesced.hpp"
-#include "reducer/tied_check.hpp"
+#include "tensor_list/coalesced.hpp"
+#include "tied/tied_check.hpp"
 
 namespace dsc {
 

@@ -1,4 +1,4 @@
-#include "reducer/broadcast_shapes.hpp"
+#include "tensor_list/broadcast_shapes.hpp"
 
 #include <algorithm>
 #include <cstdio>
