@@ -1,4 +1,5 @@
-// Takes the gradients of an iteration into their buckets, and starts the buckets that are complete.
+// Takes the gradients of an iteration into their buckets, starts the buckets that are complete, and writes
+// the results where the gradients were marked.
 #pragma once
 
 #include <functional>
@@ -33,16 +34,20 @@ class BucketIntake {
   void take_deferred();
   void take_missing();
 
-  // Adds the gradients of a bucket that were marked in memory of the caller.
-  void add_deliveries(size_t bucket, std::vector<Delivery>& deliveries);
+  // Collective, when all gradients were taken: launches what is left and waits for all results, and writes
+  // either all gradients or none: only after every bucket has succeeded, as far as the host knows. A gradient
+  // that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
+  Failure finish(const ParamList& params, void* stream, const std::function<void()>& launch);
 
  private:
   void become_ready(size_t index);
+  void add_deliveries(size_t bucket);
 
   GradientIntake& gradients_;
   BucketRunner& runner_;
   const std::function<void()> complete_;
-  BucketSet* set_ = nullptr;  // replaced between iterations
+  BucketSet* set_ = nullptr;          // replaced between iterations
+  std::vector<Delivery> deliveries_;  // scratch for one bucket
 };
 
 }  // namespace dsc

@@ -78,46 +78,12 @@ void Reducer::finish(void* stream) {
                                            : "the reducer is revoked: " + failure.text.str(),
                     failure);
   }
-  const Failure nonfinite = end_complete(stream);
+  const Failure nonfinite = intake_.finish(params_, stream, [this] { launch_ready(false); });
   if (sparse_.any()) sparse_.reduce(*group_, divisor_);
   agree_after();
   end_iteration(nonfinite.code == DSC_OK);
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
-}
-
-// Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
-// gradient that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
-Failure Reducer::end_complete(void* stream) {
-  // Running buckets come first, because their failures say more than the refusal to start another one.
-  const size_t running = runner_.launched();
-  std::optional<BadBucket> bad;
-  const auto wait = [&](size_t b) {
-    Failure failure = runner_.await(b);
-    if (failure.code == DSC_OK) return;
-    if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
-    if (!bad) bad = {b, failure};
-  };
-  for (size_t b = 0; b < running; ++b) wait(b);
-  launch_ready(false);
-  if (const size_t launched = runner_.launched(); launched != set().size())
-    fail(DSC_ERR_INTERNAL, "only %zu of %zu buckets were launched", launched, set().size());
-  runner_.complete_hooks();
-  for (size_t b = running; b < set().size(); ++b) wait(b);
-  if (!bad) bad = storage().find_nonfinite();
-  storage().begin_delivery(stream);
-  for (size_t b = 0; b < set().size(); ++b) deliver(b, !bad);
-  storage().end(stream);
-  if (!bad) return {};
-  locate_nonfinite(set(), params_, bad->bucket, bad->failure);
-  return bad->failure;
-}
-
-// Waits for a bucket's results, and writes them to the callers' gradients if `writes` is set.
-void Reducer::deliver(size_t bucket, bool writes) {
-  deliveries_.clear();
-  if (writes) intake_.add_deliveries(bucket, deliveries_);
-  storage().deliver(runner_.work(bucket), deliveries_);
 }
 
 // Does nothing if the group is revoked: finish() reports that, with the missing gradients.

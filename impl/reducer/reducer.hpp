@@ -131,8 +131,6 @@ class Reducer {
 
   // finish.cpp
   void launch_unless_revoked();
-  Failure end_complete(void* stream);
-  void deliver(size_t bucket, bool writes);
   void agree_after();
   void end_iteration(bool good);
 
