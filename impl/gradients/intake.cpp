@@ -57,10 +57,6 @@ bool GradientIntake::accept(size_t index, const MarkedGradient& gradient) {
   return is_complete;
 }
 
-GradientIntake::Complete GradientIntake::complete(size_t index) {
-  return {marks_.has_sum(index), marks_.take_frozen_unused()};
-}
-
 bool GradientIntake::accept_sum(size_t index, const void* gradient, size_t bytes) {
   marks_.begin_sum(index, gradient, bytes);
   marking_.enter();

@@ -55,10 +55,12 @@ class GradientIntake {
   // What is to be taken with a complete gradient. It is asked for under the lock under which the mark was
   // accepted, so that a mark locks no more often than it has to.
   struct Complete {
-    bool has_sum = false;
-    std::vector<size_t> frozen_unused;  // of a static graph: they are ready without a mark
+    bool has_sum;
+    bool has_frozen;  // take_frozen_unused() has something to take
   };
-  Complete complete(size_t index) DSC_REQUIRES(mutex);
+  Complete complete(size_t index) const DSC_REQUIRES(mutex) {
+    return {marks_.has_sum(index), marks_.has_frozen()};
+  }
   // Returns whether the parameter has a sum already, to which the gradient is added.
   bool accept_sum(size_t index, const void* gradient, size_t bytes) DSC_REQUIRES(mutex);
   void end_sum(size_t index) DSC_EXCLUDES(mutex);

@@ -177,7 +177,7 @@ Marks::Deferred Marks::take_deferred() {
 
 std::vector<size_t> Marks::take_frozen_unused() {
   std::vector<size_t> indices;
-  if (!static_graph_ || usage_.is_counting() || local_ || frozen_taken_) return indices;
+  if (!has_frozen()) return indices;
   frozen_taken_ = true;
   for (size_t i = 0; i < params_.size(); ++i)
     if (usage_.is_frozen_unused(i) && !is_ready(i)) indices.push_back(i);

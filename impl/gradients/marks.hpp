@@ -72,6 +72,10 @@ class Marks {
     std::vector<size_t> unmarked;
   };
   Deferred take_deferred();
+  bool has_frozen()
+      const noexcept {  // take_frozen_unused() was not called in this iteration, and may have some
+    return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
+  }
   std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
   std::vector<size_t> take_missing();
   std::vector<size_t> missing() const;

@@ -29,10 +29,6 @@ void Space::check_stream(const void* stream) const {
     fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
 }
 
-void Space::check_gradient(const void* gradient, const std::string& who) const {
-  expect_gradient_on(group_, device_, gradient, who);
-}
-
 void Space::check_reductions(Call call, std::span<const int32_t> dtypes) const {
   if (!in_stream_order()) return;
   for (const int32_t dtype : dtypes) {

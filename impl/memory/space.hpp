@@ -12,6 +12,7 @@
 #include <string>
 
 #include "comm/comm.hpp"
+#include "comm/tensor.hpp"
 
 namespace dsc {
 
@@ -93,7 +94,9 @@ class Space {
   // Throws UNSUPPORTED for a stream, which host memory does not have.
   void check_stream(const void* stream) const;
   // Throws INVALID_ARG for a gradient, which may be null, in other memory.
-  void check_gradient(const void* gradient, const std::string& who) const;
+  void check_gradient(const void* gradient, const std::string& who) const {
+    if (knows_devices_) expect_gradient_on(group_, device_, gradient, who);
+  }
   // Throws UNSUPPORTED where the library has no arithmetic for this memory. Not while a stream is captured,
   // unless it was called before.
   virtual void prepare() const = 0;
@@ -160,11 +163,13 @@ class Space {
   Norm norm(std::span<const Elements> parts, void* stream, const char* what);
 
  protected:
-  Space(Comm& group, int device) noexcept : group_(group), device_(device) {}
+  Space(Comm& group, int device) noexcept
+      : group_(group), device_(device), knows_devices_(group.device() >= 0) {}
 
  private:
   Comm& group_;
-  const int device_;  // -1: the host
+  const int device_;          // -1: the host
+  const bool knows_devices_;  // the group is bound to one
 };
 
 }  // namespace dsc

@@ -9,7 +9,7 @@ namespace dsc {
 
 void BucketIntake::take(size_t index, const void* gradient, void* stream,
                         const GradientIntake::Complete& with) {
-  for (const size_t i : with.frozen_unused) take_without_gradient(i);
+  if (with.has_frozen) take_frozen_unused();
   const bool sum = with.has_sum;
   const GradientSlot& slot = set().slots[index];
   if (!gradients_.is_local()) {
@@ -52,7 +52,7 @@ void BucketIntake::take_frozen_unused() {
 void BucketIntake::take_deferred() {
   const GradientIntake::Deferred deferred = gradients_.take_deferred();
   for (const auto& [index, gradient, has_sum] : deferred.marked)
-    take(index, gradient.data, gradient.stream, {.has_sum = has_sum, .frozen_unused = {}});
+    take(index, gradient.data, gradient.stream, {.has_sum = has_sum, .has_frozen = false});
   for (const size_t i : deferred.unmarked) take_without_gradient(i);
 }
 
