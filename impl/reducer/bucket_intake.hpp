@@ -17,10 +17,7 @@ class BucketIntake {
       : gradients_(gradients), runner_(runner), complete_(std::move(complete)) {}
 
   // Sets the buckets between iterations.
-  void use(BucketSet& set) DSC_REQUIRES(gradients_.mutex) {
-    set_ = &set;
-    gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
-  }
+  void use(BucketSet& set) noexcept { set_ = &set; }
   BucketSet& set() const noexcept { return *set_; }
 
   // Takes a complete gradient: into its bucket, or in a local iteration to what was collected.

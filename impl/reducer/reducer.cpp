@@ -162,7 +162,7 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, co
       gradients_(params_, options.static_graph == 1),
       intake_(gradients_, runner_, [this] { launch_ready(true); }) {
   const MutexLock lock(gradients_.mutex);
-  intake_.use(*sets_.current());
+  use_current_buckets();
 }
 
 Reducer::~Reducer() {
@@ -234,13 +234,19 @@ void Reducer::await_replaced_buckets() const {
        group_->rank(), group_->timeout_ms());
 }
 
+void Reducer::use_current_buckets() {
+  BucketSet& set = *sets_.current();
+  intake_.use(set);
+  gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
+}
+
 // One that shadows others is reduced whatever set_sync() said.
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
   const MutexLock lock(gradients_.mutex);
   gradients_.marks().require_idle();
   sets_.advance();
-  intake_.use(*sets_.current());
+  use_current_buckets();
   storage().begin(stream);  // first, because it may refuse
   gradients_.begin(!sync_ && !shadows);
   if (!gradients_.marks().carries()) sparse_.clear();

@@ -123,6 +123,7 @@ class Reducer {
   void expect_finished() const;
   void require_idle() const DSC_REQUIRES(gradients_.mutex);
   void await_replaced_buckets() const;
+  void use_current_buckets() DSC_REQUIRES(gradients_.mutex);
   void begin_iteration(void* stream, int divisor, bool shadows);
   ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(gradients_.mutex);
 

@@ -65,10 +65,10 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
       memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_places_,
               shard_places_.bytes, unit_options(full_places_, options)),
       intake_(list_, false),
-      reductions_(groups, layout, full_places_, shard_places_, memory_,
-                  {options.average, {dtypes.begin(), dtypes.end()}, unit_labels(layout, params)}),
       params_(params.size()),
       units_(layout.units.size()),
+      reductions_(groups, layout, full_places_, shard_places_, memory_,
+                  {options.average, {dtypes.begin(), dtypes.end()}, unit_labels(layout, params)}),
       peak_full_(memory_.units().held()) {
   prepare_params(params, layout);
 }
