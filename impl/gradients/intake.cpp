@@ -21,6 +21,11 @@ void GradientIntake::stop(const Comm& group) {
        group.timeout_ms());
 }
 
+void GradientIntake::expect_finished(int rank) const {
+  const MutexLock lock(mutex);
+  marks_.expect_finished(rank);
+}
+
 bool GradientIntake::is_idle() const {
   const MutexLock lock(mutex);
   return marks_.is_idle();

@@ -38,6 +38,8 @@ class GradientIntake {
   void end_usage() DSC_REQUIRES(mutex) { marks_.end_usage(); }
   void end() DSC_REQUIRES(mutex) { marks_.end(); }
 
+  // Throws STATE inside an iteration, and names the parameters that miss a gradient.
+  void expect_finished(int rank) const DSC_EXCLUDES(mutex);
   bool is_idle() const DSC_EXCLUDES(mutex);
   bool is_open() const DSC_EXCLUDES(mutex);
   bool is_finishing() const DSC_EXCLUDES(mutex);

@@ -36,7 +36,7 @@ std::optional<Turn> Reducer::announce(JoinStep step) {
 // This rank contributes zeros to every bucket, and nothing is written to its gradients.
 void Reducer::shadow_iteration(const Turn& turn) {
   check_alive();
-  expect_finished();
+  gradients_.expect_finished(group_->rank());
   {
     const MutexLock lock(gradients_.mutex);
     gradients_.forget_sums();

@@ -212,15 +212,10 @@ BucketHook& Reducer::hook() {
 void Reducer::begin(void* stream) {
   check_alive();
   current_set()->storage->check(nullptr, stream, {});
-  expect_finished();
+  gradients_.expect_finished(group_->rank());
   runner_.expect_capturable(current_set()->storage->space(), stream);
   const auto turn = announce(JoinStep::kIteration);
   begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
-}
-
-void Reducer::expect_finished() const {
-  const MutexLock lock(gradients_.mutex);
-  gradients_.marks().expect_finished(group_->rank());
 }
 
 // Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so

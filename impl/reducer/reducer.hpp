@@ -120,7 +120,6 @@ class Reducer {
   const GradientSlot& slot(size_t index) const { return set().slots[index]; }
   std::shared_ptr<BucketSet> current_set() const;
   const std::string& label(size_t index) const { return params_.labels[index]; }
-  void expect_finished() const;
   void require_idle() const DSC_REQUIRES(gradients_.mutex);
   void await_replaced_buckets() const;
   void use_current_buckets() DSC_REQUIRES(gradients_.mutex);
