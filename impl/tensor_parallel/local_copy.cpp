@@ -51,19 +51,17 @@ void copy_on_device(const DeviceContext& context, const RowCopy& copy, void* out
 
 }  // namespace
 
-bool copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream,
-                  bool waits) {
-  const RowCopy copy(map, in, dtype_bytes(dtype));
-  Call buffers = call_of_bytes(OpKind::kAllGather, -1, in, out, copy.row_bytes);
-  buffers.stream = stream;
-  const bool on_device = comm.is_on_device(buffers);
+bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
+  call.kind = OpKind::kAllGather;  // named in a failure of the device
+  const RowCopy copy(map, call.send, dtype_bytes(call.dtype));
+  const bool on_device = comm.is_on_device(call);
   if (on_device && waits) return false;
-  if (copy.from == out || copy.rows == 0 || copy.row_bytes == 0) return true;
+  if (copy.from == call.recv || copy.rows == 0 || copy.row_bytes == 0) return true;
   if (on_device) {
-    copy_on_device(*comm.device_context(), copy, out, stream);
+    copy_on_device(*comm.device_context(), copy, call.recv, call.stream);
     return true;
   }
-  auto* to = static_cast<std::byte*>(out);
+  auto* to = static_cast<std::byte*>(call.recv);
   for (size_t row = 0; row < copy.rows; ++row)
     std::memcpy(to + row * copy.row_bytes, copy.from + row * copy.from_row, copy.row_bytes);
   return true;
