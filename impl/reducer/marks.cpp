@@ -3,14 +3,9 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/overlap.hpp"
 
 namespace dsc {
-
-bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept {
-  const auto a_begin = reinterpret_cast<uintptr_t>(a);
-  const auto b_begin = reinterpret_cast<uintptr_t>(b);
-  return a_bytes > 0 && a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
-}
 
 Marks::Marks(const ParamList& params, bool static_graph)
     : list_(params),

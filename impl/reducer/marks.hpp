@@ -94,7 +94,4 @@ class Marks {
   Usage usage_;
 };
 
-// Whether two ranges of memory share a byte.
-bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept;
-
 }  // namespace dsc
