@@ -169,9 +169,10 @@ void RankMesh::append_rest(const std::vector<std::string>& known) {
   }
 }
 
-std::string RankMesh::order_text() const {
+std::string RankMesh::text_of(const std::vector<size_t>& axes) const {
   std::string text;
-  for (const size_t axis : order_) (text += text.empty() ? "" : "-") += axes_[axis].name;
+  for (const size_t axis : order_)
+    if (std::ranges::find(axes, axis) != axes.end()) (text += text.empty() ? "" : "-") += axes_[axis].name;
   return text;
 }
 
@@ -224,6 +225,12 @@ int32_t RankMesh::rank(std::span<const int32_t> coordinates) const {
 
 int32_t RankMesh::replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept {
   return rank + (coordinate - this->coordinate(rank, axis)) * strides_[axis];
+}
+
+int32_t RankMesh::neighbor(int32_t rank, size_t axis, int32_t steps) const noexcept {
+  const int64_t size = axes_[axis].size;
+  const int64_t to = (coordinate(rank, axis) + steps % size + size) % size;
+  return replaced(rank, axis, static_cast<int32_t>(to));
 }
 
 MeshGroups RankMesh::groups(const std::vector<size_t>& axes) const {
