@@ -4,40 +4,29 @@
 #include <numeric>
 #include <set>
 
+#include "base/joined.hpp"
 #include "base/json.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
 namespace {
 
-template <typename Items, typename Text>
-std::string joined(const Items& items, const char* separator, Text text) {
-  std::string all;
-  for (const auto& item : items) all += (all.empty() ? "" : separator) + text(item);
-  return all;
-}
-
-std::string numbers(std::span<const size_t> items, const char* separator) {
-  return joined(items, separator, [](size_t item) { return std::to_string(item); });
-}
-
 std::string bucket_sizes(const BucketLayout& layout) {
-  return joined(layout.buckets, ", ", [](const BucketLayout::Bucket& bucket) {
-    return std::to_string(bucket.count * dtype_bytes(bucket.dtype));
-  });
+  return joined(layout.buckets, ", ",
+                [](const BucketLayout::Bucket& bucket) { return bucket.count * dtype_bytes(bucket.dtype); });
 }
 
 std::string bucket_params(const BucketLayout& layout) {
   std::string all;
   for (size_t b = 0; b < layout.plan.buckets(); ++b)
-    all += (b == 0 ? "" : ", ") + numbers(layout.plan.bucket(b), " ");
+    all += (b == 0 ? "" : ", ") + joined(layout.plan.bucket(b), " ");
   return all;
 }
 
 std::string dtypes(const ParamList& params) {
   std::set<std::string> names;
   for (const Tensor& param : params.tensors) names.insert(dtype_name(param.dtype));
-  return joined(names, ", ", [](const std::string& name) { return name; });
+  return joined(names, ", ");
 }
 
 // A parameter with sparse gradients has no elements in buckets, and its size is that of its shape.
@@ -96,9 +85,9 @@ void write_buckets(JsonWriter& json, const ReducerReport& report) {
   integer(json, "rebuilds", static_cast<int64_t>(report.rebuilds));
   text(json, "rebuilt_bucket_sizes", rebuilt ? bucket_sizes(*report.layout) : "");
   text(json, "rebuilt_per_bucket_param_indices", rebuilt ? bucket_params(*report.layout) : "");
-  text(json, "prev_iteration_grad_ready_order_indices", numbers(report.ready_order, ", "));
+  text(json, "prev_iteration_grad_ready_order_indices", joined(report.ready_order, ", "));
   integer(json, "unused_parameter_size", static_cast<int64_t>(bytes_of(*report.params, report.unused)));
-  text(json, "unused_on_all_ranks", numbers(report.unused_everywhere, ", "));
+  text(json, "unused_on_all_ranks", joined(report.unused_everywhere, ", "));
 }
 
 void write_times(JsonWriter& json, const ReducerReport& report) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "topology/names.hpp"
 
 namespace dsc {
@@ -19,10 +20,7 @@ std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
 }
 
 std::string sizes_text(const std::vector<MeshAxis>& axes) {
-  std::string text;
-  for (const MeshAxis& axis : axes)
-    text += (text.empty() ? "" : " ") + axis.name + "=" + std::to_string(axis.size);
-  return text;
+  return joined(axes, " ", [](const MeshAxis& axis) { return axis.name + "=" + std::to_string(axis.size); });
 }
 
 void check_axes(const std::vector<MeshAxis>& axes) {
@@ -177,10 +175,8 @@ std::string RankMesh::text_of(const std::vector<size_t>& axes) const {
 }
 
 std::string RankMesh::describe() const {
-  std::string text;
-  for (const size_t axis : order_)
-    text += (text.empty() ? "" : "-") + axes_[axis].name + "=" + std::to_string(axes_[axis].size);
-  return text + " from rank " + std::to_string(first_rank_);
+  const auto sized = [&](size_t axis) { return axes_[axis].name + "=" + std::to_string(axes_[axis].size); };
+  return joined(order_, "-", sized) + " from rank " + std::to_string(first_rank_);
 }
 
 const MeshAxis* RankMesh::find(std::string_view name) const noexcept {
