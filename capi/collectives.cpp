@@ -8,7 +8,7 @@
 #include "comm_call.hpp"
 #include "execute.hpp"
 #include "give.hpp"
-#include "reducer/broadcast_shapes.hpp"
+#include "tensor_list/broadcast_shapes.hpp"
 
 namespace {
 

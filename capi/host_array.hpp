@@ -3,7 +3,6 @@
 
 #include "checks.hpp"
 #include "comm/comm.hpp"
-#include "device/context.hpp"
 
 namespace dsc {
 
@@ -21,12 +20,6 @@ inline void check_layout(const Array& array, size_t element_bytes) {
          array.data, element_bytes);
 }
 
-// Returns the device on which an array lies, or kHostMemory.
-inline int device_of(const Comm& comm, const Array& array) {
-  if (!array.data || !comm.device_context()) return kHostMemory;
-  return device_of_memory(*comm.device_context()->device, array.data);
-}
-
 // Tells of which kind the memory of a call's arrays is. An empty array does not say it: what lies at its
 // address may be of another kind.
 class ArrayKind {
@@ -36,11 +29,11 @@ class ArrayKind {
   // Throws INVALID_ARG for memory of another device, or of another kind than that of the arrays before.
   void add(const Array& array) {
     if (array.bytes == 0) return;
-    const int found = device_of(comm_, array);
-    if (found != kHostMemory && found != comm_.device())
+    const int found = comm_.device_of(array.data);
+    if (found >= 0 && found != comm_.device())
       fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
            found, comm_.device());
-    const auto kind = [](int device) { return device == kHostMemory ? "host memory" : "memory of a device"; };
+    const auto kind = [](int device) { return device < 0 ? "host memory" : "memory of a device"; };
     if (first_.data && found != device_)
       fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", first_.name,
            kind(device_), array.name, kind(found));
@@ -49,20 +42,20 @@ class ArrayKind {
 
   // If all arrays are empty, a stream says it.
   bool is_on_device(const void* stream) const noexcept {
-    return first_.data ? device_ != kHostMemory : stream != nullptr;
+    return first_.data ? device_ >= 0 : stream != nullptr;
   }
   const void* first() const noexcept { return first_.data; }  // null if all arrays are empty
 
  private:
   const Comm& comm_;
   Array first_{};
-  int device_ = kHostMemory;
+  int device_ = -1;
 };
 
 inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
   check_layout(array, element_bytes);
-  const int found = device_of(comm, array);
-  if (found != kHostMemory)
+  const int found = array.data ? comm.device_of(array.data) : -1;
+  if (found >= 0)
     fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name, found);
 }
 

@@ -14,8 +14,8 @@
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "pipeline_run/running_pass.hpp"
-#include "reducer/coalesced.hpp"
 #include "reducer_handle.hpp"
+#include "tensor_list/coalesced.hpp"
 #include "tensors.hpp"
 
 namespace {
@@ -280,7 +280,7 @@ dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_cl
     const auto wanted = dsc::read_clip_options(options);
     std::optional<dsc::CommCall> shards;
     if (wanted.shards) shards.emplace(wanted.shards);
-    dsc::ClipRequest request{wanted.max_norm, wanted.scale, wanted.norm, shards ? &**shards : nullptr, {}};
+    dsc::ClipRequest request{{wanted.max_norm, wanted.scale}, wanted.norm, shards ? &**shards : nullptr, {}};
     if (wanted.counted) request.counted = {wanted.counted, pinned->size()};
     *norm = pinned->clip(request);
   });

@@ -69,7 +69,7 @@ dsc::ShardedOptions read_options(const dsc_sharded_options_t* given, size_t n_pa
 }
 
 dsc_sharded_shard_t describe_shard(const dsc::Sharded& sharded, size_t bucket) {
-  const dsc::GradientShard grads = sharded.grad_shard(bucket);
+  const dsc::Elements grads = sharded.grad_shard(bucket);
   dsc_sharded_shard_t shard{};
   shard.params = sharded.param_shard(bucket);
   shard.grads = grads.data;

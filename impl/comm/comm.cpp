@@ -67,6 +67,10 @@ const DeviceContext* Comm::device_context() const noexcept { return device_ ? &d
 
 int32_t Comm::device() const noexcept { return device_ ? device_->context().device->number() : -1; }
 
+int32_t Comm::device_of(const void* memory) const {
+  return device_ ? device_of_memory(*device_->context().device, memory) : kHostMemory;
+}
+
 std::optional<std::string> Comm::unsupported_reason(const Call& call) const {
   return device_ ? device_->unsupported_reason(call) : group_->unsupported_reason(call);
 }

@@ -43,6 +43,8 @@ class Comm final {
   int32_t backend() const noexcept;                      // dsc_backend_t
   int32_t device() const noexcept;                       // -1: not bound to a device
   const DeviceContext* device_context() const noexcept;  // null likewise
+  // Returns the device on which memory lies, or -1 for host memory. Any thread.
+  int32_t device_of(const void* memory) const;
   bool checks_nonfinite() const noexcept { return group_->checks_nonfinite(); }
   // Returns why operations on the device cannot run a call, as a text to follow the operation's name;
   // nullopt if they can.

@@ -4,7 +4,6 @@
 #include "base/guard.hpp"
 #include "base/joined.hpp"
 #include "comm/comm.hpp"
-#include "device/context.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -36,10 +35,10 @@ std::string place_text(int32_t device) {
 }
 
 // A failure of the device's driver is returned as a problem and not thrown.
-std::optional<TensorProblem> memory_problem(const Device& device, const Tensor& tensor) {
+std::optional<TensorProblem> memory_problem(const Comm& comm, const Tensor& tensor) {
   int found = tensor.device;
   std::optional<TensorProblem> problem;
-  capture([&] { found = device_of_memory(device, tensor.data); },
+  capture([&] { found = comm.device_of(tensor.data); },
           [&](dsc_result_t code, const char* text) {
             problem = TensorProblem{code, text};
           });
@@ -112,8 +111,8 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
     }
     if (!needs_data || tensor.count == 0) continue;
     if (!tensor.data) return TensorProblem{DSC_ERR_INVALID_ARG, name + ": data is NULL"};
-    if (!comm.device_context()) continue;
-    if (auto problem = memory_problem(*comm.device_context()->device, tensor)) {
+    if (comm.device() < 0) continue;
+    if (auto problem = memory_problem(comm, tensor)) {
       problem->text = name + ": " + problem->text;
       return problem;
     }
@@ -122,8 +121,8 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
 }
 
 void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, const std::string& who) {
-  if (!gradient || !comm.device_context()) return;
-  const int32_t found = device_of_memory(*comm.device_context()->device, gradient);
+  if (!gradient || comm.device() < 0) return;
+  const int32_t found = comm.device_of(gradient);
   if (found != device)
     fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected %s as the parameters'", who.c_str(),
          place_text(found).c_str(), place_text(device).c_str());

@@ -1,10 +1,11 @@
 #include "context_parallel/ring_memory.hpp"
 
-#include <cstring>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/memory.hpp"
-#include "dtype/reduce.hpp"
+#include "base/log.hpp"
+#include "dtype/dtype.hpp"
 
 namespace dsc {
 namespace {
@@ -13,31 +14,35 @@ constexpr size_t kAlignment = 64;  // areas do not share cache lines, and kernel
 
 size_t aligned(size_t bytes) noexcept { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-class HostRingMemory final : public RingMemory {
- public:
-  HostRingMemory(Comm& channel, const RingSizes& sizes) noexcept : RingMemory(channel, sizes) {}
-
-  void check(void*, int32_t) const override {}
-  void follow(void*) override {}
-  void zero(void* at, size_t bytes) override { std::memset(at, 0, bytes); }
-  void add(int32_t dtype, void* sum, const void* more, size_t count) override {
-    dsc::add(dtype, sum, more, count);
-  }
-  void mark() override {}
-  bool wait_idle(Deadline) override { return true; }
-
- private:
-  void* allocate(size_t bytes) override { return channel().allocate_memory(bytes); }
-};
-
 }  // namespace
 
-std::unique_ptr<RingMemory> RingMemory::on_host(Comm& channel, const RingSizes& sizes) {
-  return std::make_unique<HostRingMemory>(channel, sizes);
+RingMemory::~RingMemory() {
+  const int timeout_ms = space_->group().timeout_ms();
+  bool idle = false;
+  call_out([&] { idle = wait_idle(Deadline::after_ms(timeout_ms)); });
+  if (idle) return;
+  log(DSC_LOG_WARN, "%zu bytes of a ring are kept: its pass on the device did not end within %d ms", bytes(),
+      timeout_ms);
+  call_out([&] { keep(std::move(areas_)); });
 }
 
-void RingMemory::Release::operator()(std::byte* memory) const noexcept {
-  guard_thread([&] { release_memory(memory); }, [](const char*) {});
+void RingMemory::check(void* stream, int32_t grad_dtype) const {
+  if (!space_->in_stream_order()) return;
+  if (space_->is_captured(stream))
+    fail(
+        DSC_ERR_STATE,
+        "the stream of the pass is being captured in a graph, expected one that is not: ranks compare passes "
+        "on the host");
+  if (grad_dtype == 0) return;
+  if (!is_floating(grad_dtype))
+    fail(DSC_ERR_UNSUPPORTED, "grad_dtype is %s, expected a floating type: a device adds no other gradients",
+         dtype_name(grad_dtype));
+  space_->prepare();
+}
+
+void RingMemory::follow(void* stream) {
+  stream_ = stream;
+  space_->follow(stream_, marked_);
 }
 
 size_t RingMemory::bytes() const noexcept {
@@ -45,8 +50,7 @@ size_t RingMemory::bytes() const noexcept {
 }
 
 void RingMemory::provide() {
-  if (channel_.size() == 1 || areas_) return;
-  areas_.reset(static_cast<std::byte*>(allocate(bytes())));
+  if (space_->group().size() > 1 && !areas_) areas_ = space_->allocate(bytes());
 }
 
 std::byte* RingMemory::block(int step) const noexcept {

@@ -1,12 +1,11 @@
-// The memory through which a ring passes blocks on, and the arithmetic of its passes there: at once on the
-// host, in the order of a stream on a device.
+// The memory through which a ring passes blocks on, and the order of what its passes do there.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-#include "comm/comm.hpp"
+#include "memory/space.hpp"
 
 namespace dsc {
 
@@ -19,10 +18,9 @@ struct RingSizes {
 // time.
 class RingMemory {
  public:
-  static std::unique_ptr<RingMemory> on_host(Comm& channel, const RingSizes& sizes);
-  // The communicator is bound to a device.
-  static std::unique_ptr<RingMemory> on_device(Comm& channel, const RingSizes& sizes);
-  virtual ~RingMemory() = default;
+  RingMemory(Comm& channel, bool on_device, const RingSizes& sizes)
+      : space_(Space::of(channel, on_device)), sizes_(sizes) {}
+  ~RingMemory();
   RingMemory(const RingMemory&) = delete;
   RingMemory& operator=(const RingMemory&) = delete;
 
@@ -35,32 +33,26 @@ class RingMemory {
   bool overlaps(const void* buffer, size_t bytes) const noexcept;
 
   // Throws why a pass, or its next step, is not possible now. Called before other ranks learn of it.
-  virtual void check(void* stream, int32_t grad_dtype) const = 0;
+  void check(void* stream, int32_t grad_dtype) const;
   // What is done from now on is put on the stream, and follows what mark() has noted.
-  virtual void follow(void* stream) = 0;
-  virtual void zero(void* at, size_t bytes) = 0;
-  virtual void add(int32_t dtype, void* sum, const void* more, size_t count) = 0;
+  void follow(void* stream);
+  void zero(void* at, size_t bytes) { space_->zero(at, bytes, stream_); }
+  void add(int32_t dtype, void* sum, const void* more, size_t count) {
+    space_->add({sum, dtype, more, dtype, count}, stream_);
+  }
   // Notes all that is on the stream now.
-  virtual void mark() = 0;
+  void mark() { marked_ = space_->mark(stream_); }
   // Waits on the host for what mark() has noted; false if the deadline passes first.
-  virtual bool wait_idle(Deadline deadline) = 0;
-
- protected:
-  RingMemory(Comm& channel, const RingSizes& sizes) noexcept : channel_(channel), sizes_(sizes) {}
-  Comm& channel() const noexcept { return channel_; }
-  size_t bytes() const noexcept;
-  // Leaves the areas allocated for ever, because a device may still use them.
-  void keep() noexcept { static_cast<void>(areas_.release()); }
+  bool wait_idle(Deadline deadline) { return space_->wait_for(marked_, deadline); }
 
  private:
-  struct Release {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  virtual void* allocate(size_t bytes) = 0;
+  size_t bytes() const noexcept;
 
-  Comm& channel_;
+  const std::unique_ptr<Space> space_;
   const RingSizes sizes_;
-  std::unique_ptr<std::byte, Release> areas_;
+  Memory areas_;
+  void* stream_ = nullptr;
+  Mark marked_;
 };
 
 }  // namespace dsc

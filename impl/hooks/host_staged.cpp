@@ -4,9 +4,7 @@
 #include <vector>
 
 #include "base/guard.hpp"
-#include "comm/device_wait.hpp"
 #include "comm/operation_work.hpp"
-#include "device/buffer.hpp"
 #include "hooks/builtin.hpp"
 
 namespace dsc {
@@ -42,8 +40,7 @@ std::vector<Run> runs_of(const HookBucket& bucket) {
 size_t bytes_of(std::span<const Run> runs) { return runs.back().on_host + runs.back().bytes; }
 
 // The bucket without gaps, as it is on the host. `slots` receives those of its parameters.
-HookBucket dense(const HookBucket& bucket, std::byte* buffer, std::vector<GradientSlot>& slots) {
-  HookBucket result = bucket;
+HookBucket dense(const HookBucket& bucket, Space& host, std::byte* buffer, std::vector<GradientSlot>& slots) {
   slots.resize(bucket.slots.size());
   size_t at = 0;
   for (const size_t i : bucket.params) {
@@ -51,55 +48,61 @@ HookBucket dense(const HookBucket& bucket, std::byte* buffer, std::vector<Gradie
     slots[i].view = buffer + at;
     at += slots[i].bytes;
   }
-  result.count = at / dtype_bytes(bucket.dtype);
-  result.buffer = buffer;
-  result.stream = nullptr;
-  result.slots = slots;
-  return result;
+  return {.index = bucket.index,
+          .is_last = bucket.is_last,
+          .divisor = bucket.divisor,
+          .dtype = bucket.dtype,
+          .count = at / dtype_bytes(bucket.dtype),
+          .buffer = buffer,
+          .stream = nullptr,
+          .params = bucket.params,
+          .tensors = bucket.tensors,
+          .slots = slots,
+          .group = bucket.group,
+          .space = host};
 }
 
 // Memory of the host for one bucket.
 class Staging {
  public:
   explicit Staging(const HookBucket& bucket)
-      : context_(*bucket.group.device_context()),
+      : space_(Space::of_device(bucket.group)),
         runs_(runs_of(bucket)),
-        memory_(context_.device, bytes_of(runs_)),
-        copied_(context_.events->take()) {}
+        memory_(space_->stage(bytes_of(runs_))) {}
 
   // If the device does not come to its copies, a leak is the lesser evil.
   ~Staging() {
     bool idle = false;
-    call_out([&] {
-      idle = !begun_ || wait_for(*context_.device, copied_.get(), Deadline::after_ms(kWaitIdleMs));
-    });
-    if (!idle) memory_.keep();
+    call_out([&] { idle = space_->wait_for(copied_, Deadline::after_ms(kWaitIdleMs)); });
+    if (!idle) call_out([&] { keep(std::move(memory_)); });
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  std::byte* data() const noexcept { return memory_.data(); }
-  DeviceEvent* copied() const noexcept { return copied_.get(); }
+  std::byte* data() const noexcept { return memory_.get(); }
+  Space& space() const noexcept { return *space_; }
+  const Mark& copied() const noexcept { return copied_; }
 
   // In the order of the bucket's stream.
   void copy(const HookBucket& bucket, bool to_device) {
-    const DeviceScope scope(*context_.device);
-    auto* const stream = static_cast<DeviceStream*>(bucket.stream);
-    const auto on_device = reinterpret_cast<DeviceAddress>(bucket.buffer);
-    begun_ = true;
     for (const Run& run : runs_) {
-      const DeviceAddress here = memory_.address() + run.on_host, there = on_device + run.on_device;
-      context_.device->copy(to_device ? there : here, to_device ? here : there, run.bytes, stream);
+      std::byte* const here = memory_.get() + run.on_host;
+      std::byte* const there = bucket.buffer + run.on_device;
+      space_->copy({.to = to_device ? there : here,
+                    .to_dtype = DSC_DTYPE_U8,
+                    .from = to_device ? here : there,
+                    .from_dtype = DSC_DTYPE_U8,
+                    .count = run.bytes},
+                   bucket.stream);
     }
-    context_.device->record(copied_.get(), stream);
+    copied_ = space_->mark(bucket.stream);
   }
 
  private:
-  const DeviceContext context_;
+  const std::unique_ptr<Space> space_;
   const std::vector<Run> runs_;
-  PinnedBuffer memory_;
-  const PooledEvent copied_;  // behind the latest copy
-  bool begun_ = false;
+  Memory memory_;
+  Mark copied_;  // behind the latest copy
 };
 
 // A bucket on its way to the host. Only the reducer has this work, and waits for it; it is not known to be
@@ -114,7 +117,7 @@ class StagingWork final : public OperationWork {
   void await_end(Deadline deadline) override {
     capture(
         [&] {
-          if (await_event(group_, staging_->copied(), "the gradients", deadline)) end(std::nullopt);
+          if (staging_->space().await(staging_->copied(), "the gradients", deadline)) end(std::nullopt);
         },
         [&](const Error& error) {
           Failure cause = error.failure();
@@ -150,7 +153,8 @@ class HostStagedHook final : public BucketHook {
   void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override {
     if (!is_on_device_) return inner_->load(state, buckets);
     std::vector<HookBucket> on_host;
-    for (const HookBucket& bucket : buckets) on_host.push_back(dense(bucket, bucket.buffer, slots_));
+    for (const HookBucket& bucket : buckets)
+      on_host.push_back(dense(bucket, host(bucket), bucket.buffer, slots_));
     inner_->load(state, on_host);
   }
   void abort() noexcept override { inner_->abort(); }
@@ -167,12 +171,18 @@ class HostStagedHook final : public BucketHook {
 
   std::shared_ptr<Work> step_on_host(const HookBucket& bucket, int step) {
     Staging& staging = *buckets_[bucket.index];
-    auto work = inner_->step(dense(bucket, staging.data(), slots_), step);
+    auto work = inner_->step(dense(bucket, host(bucket), staging.data(), slots_), step);
     if (!work) staging.copy(bucket, true);
     return work;
   }
 
+  Space& host(const HookBucket& bucket) {
+    if (!host_) host_ = Space::of_host(bucket.group);
+    return *host_;
+  }
+
   const std::shared_ptr<BucketHook> inner_;
+  std::unique_ptr<Space> host_;
   bool is_on_device_ = false;
   std::vector<std::shared_ptr<Staging>> buckets_;
   std::vector<GradientSlot> slots_;  // of all parameters, in host memory

@@ -49,8 +49,9 @@ class LocalSgdHook final : public BucketHook {
       return nullptr;
     }
     Comm& group = is_local ? *host_ : bucket.group;
-    sums_[bucket.index].start(group, DSC_DTYPE_F32, bucket.buffer, bucket.count, wire_dtype_,
-                              is_local ? host_->size() : bucket.divisor, "local_sgd");
+    sums_[bucket.index].start({group, bucket.space, bucket.stream, bucket.elements(), wire_dtype_,
+                               is_local ? host_->size() : bucket.divisor},
+                              "local_sgd");
     return sums_[bucket.index].work();
   }
 

@@ -6,7 +6,6 @@
 #include "base/error.hpp"
 #include "dtype/dtype.hpp"
 #include "hooks/builtin.hpp"
-#include "hooks/device_mean.hpp"
 #include "hooks/wire.hpp"
 
 namespace dsc {
@@ -28,11 +27,9 @@ class MeanHook final : public BucketHook {
                label(params[i].name, i).c_str(), dtype_name(params[i].dtype));
     }
     sums_.clear();
-    device_means_.clear();
   }
 
   std::shared_ptr<Work> step(const HookBucket& bucket, int step) override {
-    if (bucket.stream) return step_on_device(bucket, step);
     if (sums_.size() <= bucket.index) sums_.resize(bucket.index + 1);
     WireSum& sum = sums_[bucket.index];
     if (step > 0) {
@@ -41,24 +38,16 @@ class MeanHook final : public BucketHook {
     }
     char note[40];
     std::snprintf(note, sizeof note, "bucket %zu, %s", bucket.index, name_.c_str());
-    sum.start(bucket.group, bucket.dtype, bucket.buffer, bucket.count,
-              wire_dtype_ == 0 ? bucket.dtype : wire_dtype_, bucket.divisor, note);
+    sum.start({bucket.group, bucket.space, bucket.stream, bucket.elements(),
+               wire_dtype_ == 0 ? bucket.dtype : wire_dtype_, bucket.divisor},
+              note);
     return sum.work();
   }
 
  private:
-  std::shared_ptr<Work> step_on_device(const HookBucket& bucket, int step) {
-    if (device_means_.size() <= bucket.index) device_means_.resize(bucket.index + 1);
-    DeviceMean& mean = device_means_[bucket.index];
-    if (step == 0) return mean.start(bucket, wire_dtype_ == 0 ? bucket.dtype : wire_dtype_, name_);
-    mean.finish(bucket);
-    return nullptr;
-  }
-
   const std::string name_;
   const int32_t wire_dtype_;
-  std::vector<WireSum> sums_;             // by bucket, in host memory
-  std::vector<DeviceMean> device_means_;  // likewise, on a device
+  std::vector<WireSum> sums_;  // by bucket
 };
 
 }  // namespace

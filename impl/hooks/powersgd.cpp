@@ -118,7 +118,7 @@ std::shared_ptr<Work> PowerSgdHook::step(const HookBucket& bucket, int step) {
   if (step == 0) {
     own.compressed = iteration_ >= start_iteration_;
     if (own.compressed) return multiply_by_q(bucket, own);
-    own.sum.start(bucket.group, DSC_DTYPE_F32, bucket.buffer, bucket.count, wire_dtype_, bucket.divisor,
+    own.sum.start({bucket.group, bucket.space, bucket.stream, bucket.elements(), wire_dtype_, bucket.divisor},
                   "powersgd");
     return own.sum.work();
   }
@@ -186,7 +186,13 @@ std::shared_ptr<Work> PowerSgdHook::send(Bucket& own, const HookBucket& bucket, 
                                          const char* what) const {
   char note[40];
   std::snprintf(note, sizeof note, "bucket %zu, powersgd %s", bucket.index, what);
-  own.sum.start(bucket.group, DSC_DTYPE_F32, values.data(), values.size(), wire_dtype_, 1, note);
+  own.sum.start({bucket.group,
+                 bucket.space,
+                 bucket.stream,
+                 {values.data(), values.size(), DSC_DTYPE_F32},
+                 wire_dtype_,
+                 1},
+                note);
   return own.sum.work();
 }
 

@@ -43,33 +43,65 @@ void widen(int32_t wire_dtype, float* values, size_t count) {
   cast(DSC_DTYPE_F32, values, wire_dtype, first.bytes, n);
 }
 
+// The array itself, in host memory: what is sent lies in its first half, so that an array in memory which the
+// ranks share is summed there without a copy.
+void narrow_in_place(const WireArray& array) {
+  const auto [values, count, dtype] = array.elements;
+  if (array.wire_dtype != dtype)
+    narrow(array.wire_dtype, static_cast<float*>(values), count, array.divisor);
+  else if (array.divisor != 1)
+    divide(dtype, values, values, count, array.divisor);
+}
+
+// On a device, in memory of its own. The elements are converted first and then divided in the type that is
+// sent.
+Memory narrowed(const WireArray& array) {
+  const auto [values, count, dtype] = array.elements;
+  Memory narrow = array.space.take(count * dtype_bytes(array.wire_dtype), array.stream);
+  array.space.copy({narrow.get(), array.wire_dtype, values, dtype, count}, array.stream);
+  if (array.divisor != 1)
+    array.space.divide({narrow.get(), count, array.wire_dtype}, array.divisor, array.stream);
+  return narrow;
+}
+
 }  // namespace
 
-void WireSum::start(Comm& group, int32_t dtype, void* values, size_t count, int32_t wire_dtype,
-                    double divisor, const char* note) {
-  dtype_ = dtype;
-  wire_dtype_ = wire_dtype;
-  values_ = values;
-  count_ = count;
-  if (wire_dtype != dtype) {
-    narrow(wire_dtype, static_cast<float*>(values), count, divisor);
-  } else if (divisor != 1) {
-    divide(dtype, values, values, count, divisor);
-  }
+// The engine of a device scales what it sums, except floats of 8 bits.
+void WireSum::start(const WireArray& array, const char* note) {
+  space_ = &array.space;
+  stream_ = array.stream;
+  elements_ = array.elements;
+  wire_dtype_ = array.wire_dtype;
   Call call;
   call.kind = OpKind::kAllReduce;
-  call.dtype = wire_dtype;
+  call.dtype = wire_dtype_;
   call.op = DSC_OP_SUM;
-  call.send = values;
-  call.recv = values;
-  call.count = count;
+  call.recv = elements_.data;
+  call.count = elements_.count;
+  call.stream = stream_;
   std::snprintf(call.note, sizeof call.note, "%s", note);
-  work_ = group.start(call);
+  if (!space_->in_stream_order()) {
+    narrow_in_place(array);
+  } else if (wire_dtype_ != elements_.dtype) {
+    narrow_ = narrowed(array);
+    call.recv = narrow_.get();
+  } else if (dtype_bytes(wire_dtype_) == 1) {
+    space_->scale(elements_, 1.0 / array.divisor, stream_);
+  } else {
+    call.prescale = 1.0 / array.divisor;
+  }
+  call.send = call.recv;
+  work_ = array.group.start(call);
 }
 
 void WireSum::finish() {
   work_.reset();
-  if (wire_dtype_ != dtype_) widen(wire_dtype_, static_cast<float*>(values_), count_);
+  if (narrow_) {
+    space_->copy({elements_.data, elements_.dtype, narrow_.get(), wire_dtype_, elements_.count}, stream_);
+    narrow_.reset();
+  } else if (!space_->in_stream_order() && wire_dtype_ != elements_.dtype) {
+    widen(wire_dtype_, static_cast<float*>(elements_.data), elements_.count);
+  }
 }
 
 }  // namespace dsc

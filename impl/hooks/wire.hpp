@@ -3,27 +3,34 @@
 
 #include <memory>
 
-#include "comm/comm.hpp"
+#include "memory/space.hpp"
 
 namespace dsc {
 
-// An array in host memory that is being summed in place. The array must live until finish(), and holds
-// nothing of use meanwhile: what is sent lies in its first half, so that an array in memory which the ranks
-// share is summed there without a copy.
+// An array that is summed in place. `divisor` divides its elements before the sum.
+struct WireArray {
+  Comm& group;
+  Space& space;
+  void* stream;  // null in host memory
+  Elements elements;
+  int32_t wire_dtype;  // of what is sent: DSC_DTYPE_F16 or BF16 for arrays of f32, or their own type
+  int divisor;
+};
+
+// The array must live until finish(), and holds nothing of use meanwhile.
 class WireSum {
  public:
-  // wire_dtype: DSC_DTYPE_F16 or BF16 for arrays of f32, or dtype itself.
-  void start(Comm& group, int32_t dtype, void* values, size_t count, int32_t wire_dtype, double divisor,
-             const char* note);
+  void start(const WireArray& array, const char* note);
   const std::shared_ptr<Work>& work() const noexcept { return work_; }
-  // After the work: brings the result into the array.
+  // After the work, or on a device behind it: brings the result into the array.
   void finish();
 
  private:
-  int32_t dtype_ = 0;
+  Space* space_ = nullptr;
+  void* stream_ = nullptr;
+  Elements elements_{};
   int32_t wire_dtype_ = 0;
-  void* values_ = nullptr;
-  size_t count_ = 0;
+  Memory narrow_;  // of a device, from start() to finish()
   std::shared_ptr<Work> work_;
 };
 

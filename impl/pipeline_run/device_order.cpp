@@ -8,22 +8,17 @@
 
 namespace dsc {
 
-void DeviceOrder::check(const DeviceContext& context, void* stream) {
-  const Device& device = *context.device;
-  const DeviceScope scope(device);
-  if (is_capturing(device, static_cast<DeviceStream*>(stream)))
+void DeviceOrder::check(void* stream) const {
+  if (space_->is_captured(stream))
     fail(DSC_ERR_UNSUPPORTED,
          "stream is captured, expected one that is not: ranks meet on the host in each run");
 }
 
 void DeviceOrder::begin(void* stream, int32_t buffers) {
-  stream_ = static_cast<DeviceStream*>(stream);
+  stream_ = stream;
   sending_.clear();
   sending_.resize(static_cast<size_t>(buffers));
-  if (!ended_.get()) return;
-  const Device& device = *context_.device;
-  const DeviceScope scope(device);
-  device.wait(stream_, ended_.get());
+  space_->follow(stream_, ended_);
 }
 
 void DeviceOrder::send(Comm& channel, Call call, int32_t buffer) {
@@ -45,28 +40,18 @@ void DeviceOrder::reuse(int32_t buffer) {
 
 void DeviceOrder::end() {
   for (size_t buffer = 0; buffer < sending_.size(); ++buffer) reuse(static_cast<int32_t>(buffer));
-  mark_end();
-}
-
-void DeviceOrder::mark_end() {
-  const Device& device = *context_.device;
-  const DeviceScope scope(device);
-  PooledEvent event = context_.events->take();
-  device.record(event.get(), stream_);
-  ended_ = std::move(event);
+  ended_ = space_->mark(stream_);
 }
 
 void DeviceOrder::give_up() noexcept {
-  call_out([&] { mark_end(); });
+  call_out([&] { ended_ = space_->mark(stream_); });
 }
 
 bool DeviceOrder::wait_idle(Deadline deadline) noexcept {
   bool idle = true;
   for (const auto& works : sending_)
     for (const auto& work : works) idle = dsc::wait_ignoring_failure(*work, deadline) && idle;
-  if (ended_.get())
-    idle = call_out([&] { idle = wait_for(*context_.device, ended_.get(), deadline) && idle; }) && idle;
-  return idle;
+  return call_out([&] { idle = space_->wait_for(ended_, deadline) && idle; }) && idle;
 }
 
 }  // namespace dsc

@@ -5,17 +5,16 @@
 #include <memory>
 #include <vector>
 
-#include "comm/comm.hpp"
-#include "device/context.hpp"
+#include "memory/space.hpp"
 
 namespace dsc {
 
 class DeviceOrder {
  public:
-  explicit DeviceOrder(const DeviceContext& context) : context_(context) {}
+  explicit DeviceOrder(Comm& comm) : space_(Space::of_device(comm)) {}
 
   // Throws UNSUPPORTED if the stream is being captured, because each run synchronises ranks on the host.
-  static void check(const DeviceContext& context, void* stream);
+  void check(void* stream) const;
 
   // Makes work that is put on the stream from now on follow all earlier runs.
   void begin(void* stream, int32_t buffers);
@@ -34,12 +33,10 @@ class DeviceOrder {
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
-  void mark_end();
-
-  const DeviceContext context_;
-  DeviceStream* stream_ = nullptr;
+  const std::unique_ptr<Space> space_;
+  void* stream_ = nullptr;
   std::vector<std::vector<std::shared_ptr<Work>>> sending_;  // by buffer
-  PooledEvent ended_;                                        // end of the latest run
+  Mark ended_;                                               // end of the latest run
 };
 
 }  // namespace dsc

@@ -147,12 +147,12 @@ size_t PipeRunner::bytes_for(const PipeShapes& shapes) {
   return layout.bytes_anywhere();
 }
 
-StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
+StageLayout PipeRunner::lay_out(Comm& comm, const PipeRequest& request) {
   check_stage(schedule_.spec(), comm);
   check_actions(needs(), *request.actions);
   const PipeShapes& shapes = request.shapes;
   StageLayout layout(&comm, shapes, needs(), plan_, schedule_.spec().stage, schedule_.buffers());
-  if (shapes.on_device() && comm.device_context()) DeviceOrder::check(*comm.device_context(), shapes.stream);
+  if (shapes.on_device() && comm.device() >= 0) DeviceOrder(comm).check(shapes.stream);
   if (shapes.memory) {
     check_memory(comm, shapes);
     layout.fit_into(shapes.memory, shapes.memory_bytes);
@@ -161,7 +161,7 @@ StageLayout PipeRunner::lay_out(const Comm& comm, const PipeRequest& request) {
 }
 
 // An error on this rank becomes part of the description, so that all ranks learn of it.
-PipeSignature PipeRunner::signature_of(const Comm& comm, const std::function<PipeRequest()>& read,
+PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeRequest()>& read,
                                        PipeRequest& request, StageLayout& layout) {
   PipeSignature signature;
   const auto fill = [&] {
@@ -199,7 +199,7 @@ void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (bytes > 0 && !memory_is_given_)
     memory_ = static_cast<std::byte*>(shapes.on_device() ? comm.allocate_on_device(bytes)
                                                          : comm.allocate_memory(bytes));
-  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(*comm.device_context());
+  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(comm);
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
 }

@@ -46,8 +46,8 @@ class PipeRunner {
   };
 
   const PipeNeeds& needs();
-  StageLayout lay_out(const Comm& comm, const PipeRequest& request);
-  PipeSignature signature_of(const Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
+  StageLayout lay_out(Comm& comm, const PipeRequest& request);
+  PipeSignature signature_of(Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
                              StageLayout& layout);
   void provide(Comm& comm, size_t bytes, const PipeShapes& shapes);
   double carry_out(Comm& comm, PipeActions& actions, bool wants_loss);

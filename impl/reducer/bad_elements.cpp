@@ -5,7 +5,6 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/device_wait.hpp"
 #include "comm/gather.hpp"
 #include "dtype/reduce.hpp"
 
@@ -25,8 +24,8 @@ struct BadElements::Found {
   uint64_t number;  // number of the bucket's operation
 };
 
-BadElements::BadElements(const DeviceContext& context, Comm& group, size_t buckets)
-    : context_(context), group_(group), buckets_(buckets) {}
+BadElements::BadElements(Space& space, Comm& group, size_t buckets)
+    : space_(space), group_(group), buckets_(buckets) {}
 
 void BadElements::expect(bool captured) {
   check_ = group_.nonfinite()->check();
@@ -34,46 +33,25 @@ void BadElements::expect(bool captured) {
     fail(DSC_ERR_STATE, "gradients that are checked for NaNs and infinities cannot be captured in a graph");
 }
 
-void BadElements::begin(DeviceStream* stream) {
+void BadElements::begin(void* stream) {
   if (!looks()) return;
-  const size_t bytes = buckets_ * (Kernels::norm_bytes() + Kernels::kNormResultBytes);
-  if (!norms_) norms_ = std::make_unique<DeviceBuffer>(device(), bytes, stream);
-  device().zero(norms_->address(), bytes, stream);
+  const size_t bytes = buckets_ * space_.norm_bytes();
+  if (!norms_) norms_ = space_.take(bytes, stream);
+  space_.zero(norms_.get(), bytes, stream);
 }
 
-DeviceAddress BadElements::norm_of(size_t bucket, int32_t dtype) const {
-  return looks() && is_floating(dtype) ? norms_->address() + bucket * Kernels::norm_bytes() : 0;
-}
-
-std::vector<uint64_t> BadElements::counts(DeviceStream* stream) const {
-  std::vector<Kernels::NormResult> results(buckets_);
-  const DeviceAddress at = norms_->address() + buckets_ * Kernels::norm_bytes();
-  const DeviceScope scope(device());
-  context_.kernels->get().copy_strided({.from = norms_->address(),
-                                        .to = at,
-                                        .parts = 1,
-                                        .rows = buckets_,
-                                        .row_bytes = Kernels::kNormResultBytes,
-                                        .from_part = 0,
-                                        .from_row = Kernels::norm_bytes(),
-                                        .to_part = 0,
-                                        .to_row = Kernels::kNormResultBytes},
-                                       stream);
-  read_device(group_, results.data(), at, results.size() * sizeof results[0], stream, kGradients);
-  std::vector<uint64_t> counts(results.size());
-  std::ranges::transform(results, counts.begin(), [](const auto& result) { return result.nonfinite; });
-  return counts;
+void* BadElements::norm_of(size_t bucket, int32_t dtype) const {
+  return looks() && is_floating(dtype) ? norms_.get() + bucket * space_.norm_bytes() : nullptr;
 }
 
 // Returns the index in the bucket. For a gradient that was made in its view the sum is searched, because it
 // has replaced the gradient.
-size_t BadElements::first_index(DeviceStream* stream, const Input& input) const {
-  const DeviceScope scope(device());
+size_t BadElements::first_index(void* stream, const Input& input) const {
   for (const auto& [memory, count, at, dtype] : input.parts) {
     const size_t bytes = count * dtype_bytes(dtype);
     if (bytes == 0) continue;
     const auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    read_device(group_, copy.get(), reinterpret_cast<DeviceAddress>(memory), bytes, stream, kGradients);
+    space_.read(copy.get(), memory, bytes, stream, kGradients);
     NonFinite found;
     const void* source = copy.get();
     void* target = copy.get();
@@ -83,12 +61,13 @@ size_t BadElements::first_index(DeviceStream* stream, const Input& input) const 
   return 0;
 }
 
-std::optional<BadBucket> BadElements::find(DeviceStream* stream, const InputOf& input_of) {
+std::optional<BadBucket> BadElements::find(void* stream, const InputOf& input_of) {
   Found mine{};
-  const std::vector<uint64_t> counted = counts(stream);
+  std::vector<Norm> norms(buckets_);
+  space_.read_norms(norms, norms_.get(), stream, kGradients);
   for (size_t b = buckets_; b-- > 0;) {
-    mine.count += counted[b];
-    if (counted[b] > 0) mine.bucket = b;
+    mine.count += norms[b].nonfinite;
+    if (norms[b].nonfinite > 0) mine.bucket = b;
   }
   if (mine.count > 0) {
     Input input = input_of(mine.bucket);

@@ -7,11 +7,15 @@
 #include <optional>
 #include <vector>
 
-#include "device/buffer.hpp"
-#include "device/context.hpp"
-#include "reducer/storage.hpp"
+#include "memory/space.hpp"
 
 namespace dsc {
+
+// A bucket with elements that are not finite.
+struct BadBucket {
+  size_t bucket;
+  Failure failure;  // failure.index: the first such element of the bucket
+};
 
 // May be used by one thread at a time.
 class BadElements {
@@ -30,36 +34,34 @@ class BadElements {
   // Returns the input of a bucket, which may be read on the stream that find() was given.
   using InputOf = std::function<Input(size_t bucket)>;
 
-  BadElements(const DeviceContext& context, Comm& group, size_t buckets);
+  BadElements(Space& space, Comm& group, size_t buckets);
   BadElements(const BadElements&) = delete;
   BadElements& operator=(const BadElements&) = delete;
 
   // Reads the group's check for the next iteration. Throws STATE if gradients are to be checked in a
   // capture, because the host must read the counts afterwards.
   void expect(bool captured);
-  void begin(DeviceStream* stream);
+  void begin(void* stream);
   // Never frees the device memory, because it may still be in use.
-  void keep() noexcept { (void)norms_.release(); }
+  void keep() { dsc::keep(std::move(norms_)); }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
-  // Returns where the launches of a bucket count; 0: they do not count.
-  DeviceAddress norm_of(size_t bucket, int32_t dtype) const;
+  // Returns where the launches of a bucket count; null: they do not count.
+  void* norm_of(size_t bucket, int32_t dtype) const;
 
   // Collective: waits for the stream and adds the counts of all ranks to the group's ledger. Returns the
   // first bad element if the check treats it as a failure.
-  std::optional<BadBucket> find(DeviceStream* stream, const InputOf& input_of);
+  std::optional<BadBucket> find(void* stream, const InputOf& input_of);
 
  private:
   struct Found;
-  const Device& device() const noexcept { return *context_.device; }
-  std::vector<uint64_t> counts(DeviceStream* stream) const;
-  size_t first_index(DeviceStream* stream, const Input& input) const;
+  size_t first_index(void* stream, const Input& input) const;
 
-  const DeviceContext context_;
+  Space& space_;
   Comm& group_;
   const size_t buckets_;
   NonFiniteCheck check_ = NonFiniteCheck::kOff;
-  std::unique_ptr<DeviceBuffer> norms_;  // one norm for each bucket, followed by one result for each
+  Memory norms_;  // one for each bucket
 };
 
 }  // namespace dsc

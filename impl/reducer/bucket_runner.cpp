@@ -5,7 +5,6 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/wait_ignoring_failure.hpp"
-#include "device/context.hpp"
 
 namespace dsc {
 namespace {
@@ -53,14 +52,11 @@ void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
   hook_set_ = nullptr;
 }
 
-void BucketRunner::expect_capturable(void* stream) const {
-  if (!hook_ || !hook_->needs_host()) return;
-  const Device& device = *group_.device_context()->device;
-  const DeviceScope scope(device);
-  if (is_capturing(device, static_cast<DeviceStream*>(stream)))
-    fail(DSC_ERR_STATE,
-         "the stream is captured in a graph, expected one that is not: hook %s computes on the host",
-         hook_->name().c_str());
+void BucketRunner::expect_capturable(const Space& space, void* stream) const {
+  if (!hook_ || !hook_->needs_host() || !space.is_captured(stream)) return;
+  fail(DSC_ERR_STATE,
+       "the stream is captured in a graph, expected one that is not: hook %s computes on the host",
+       hook_->name().c_str());
 }
 
 void BucketRunner::begin(BucketSet& set, int divisor) {
@@ -137,7 +133,8 @@ HookBucket BucketRunner::view_of(const BucketSet& set, size_t b) const {
           .params = set.layout.plan.bucket(b),
           .tensors = params_.tensors,
           .slots = set.slots,
-          .group = group_};
+          .group = group_,
+          .space = set.storage->space()};
 }
 
 // A hook that fails may have changed the buffer and called some of its operations, so that the reducer ends

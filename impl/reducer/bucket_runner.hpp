@@ -39,7 +39,7 @@ class BucketRunner {
   // Throws REENTRANT on a thread that is inside this object's hook.
   void refuse_inside_hook() const;
   // Throws STATE for a stream that is captured in a graph, if the hook computes on the host.
-  void expect_capturable(void* stream) const;
+  void expect_capturable(const Space& space, void* stream) const;
   void begin(BucketSet& set, int divisor);
 
   // Any thread: says that another parameter of a bucket has its gradient. Returns true if it was the last.

@@ -27,8 +27,8 @@ Call call_of(const BucketLayout::Bucket& bucket, std::byte* memory, int32_t aver
 BucketSet::BucketSet(Comm& group, const ParamList& params, BucketLayout chosen, int32_t average)
     : layout(std::move(chosen)),
       average(average),
-      storage((params.tensors[0].device >= 0 ? make_device_storage : make_host_storage)(
-          group, {average, layout.buckets, layout.bytes})) {
+      storage(std::make_unique<GradientStorage>(group, params.tensors[0].device >= 0,
+                                                StorageOptions{average, layout.buckets, layout.bytes})) {
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor& param = params.tensors[i];
     slots.push_back({storage->arena() + layout.param_offsets[i], param.count, param.bytes(),

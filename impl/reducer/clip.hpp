@@ -6,22 +6,18 @@
 #include <vector>
 
 #include "comm/comm.hpp"
+#include "gradients/clip.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/bucket_set.hpp"
-#include "reducer/param_list.hpp"
 
 namespace dsc {
 
 struct ClipRequest {
-  double max_norm;                   // infinity: gradients are only scaled
-  double scale;                      // of the gradients, before the norm is limited
+  ClipLimit limit;
   int32_t norm;                      // dsc_norm_t
   Comm* shards;                      // ranks with other parts of the same model; null: none
   std::span<const uint8_t> counted;  // by parameter: 0 if another rank of `shards` counts it; empty: all
 };
-
-// Throw INVALID_ARG for a wrong number.
-void check_max_norm(double max_norm);
-void check_scale(double scale);
 
 // Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
 void check_clip_request(const ClipRequest& request, const ParamList& params);

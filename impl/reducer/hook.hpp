@@ -5,9 +5,10 @@
 #include <span>
 #include <string>
 
-#include "comm/comm.hpp"
+#include "comm/tensor.hpp"
 #include "comm/work.hpp"
-#include "reducer/storage.hpp"
+#include "memory/space.hpp"
+#include "reducer/gradient_slot.hpp"
 
 namespace dsc {
 
@@ -24,6 +25,9 @@ struct HookBucket {
   std::span<const Tensor> tensors;      // of all parameters
   std::span<const GradientSlot> slots;  // of all parameters
   Comm& group;
+  Space& space;  // of the buffer
+
+  Elements elements() const noexcept { return {buffer, count, dtype}; }
 };
 
 // One thread at a time calls a hook. All ranks call it for the same buckets and steps in the same order, so

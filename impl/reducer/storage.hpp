@@ -1,51 +1,23 @@
-// The memory of gradients and buckets (host or device), and the copies between the two.
+// The memory of gradients and buckets, and the copies between the two. In host memory the marking thread
+// moves a gradient at once; on a device it is noted, and moved with all others of its bucket.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
-#include "comm/comm.hpp"
-#include "dtype/dtype.hpp"
+#include "memory/space.hpp"
+#include "reducer/bucket_gather.hpp"
 #include "reducer/bucket_layout.hpp"
+#include "reducer/gradient_slot.hpp"
 
 namespace dsc {
-
-// One parameter's part of its bucket.
-struct GradientSlot {
-  std::byte* view = nullptr;
-  size_t count = 0;
-  size_t bytes = 0;
-  size_t bucket = 0;
-  int32_t dtype = 0;
-  int32_t gradient_dtype = 0;  // of the memory that callers pass
-
-  size_t gradient_bytes() const noexcept { return count * dtype_bytes(gradient_dtype); }
-};
 
 // Memory that receives the sum of a slot in addition to the slot.
 struct Delivery {
   const GradientSlot* slot;
   void* to;
-};
-
-// Some elements of a slot.
-struct GradientPart {
-  const GradientSlot* slot;
-  size_t at;
-  size_t count;
-};
-
-// Both are NaN or infinite if an element is.
-struct GradientNorm {
-  double squares = 0;  // the sum of squares
-  double most = 0;     // the largest magnitude
-};
-
-// A bucket with elements that are not finite.
-struct BadBucket {
-  size_t bucket;
-  Failure failure;  // failure.index: the first such element of the bucket
 };
 
 struct StorageOptions {
@@ -54,70 +26,78 @@ struct StorageOptions {
   size_t bytes = 0;  // size of all buckets
 };
 
-// One implementation for host memory, one for devices.
 class GradientStorage {
  public:
-  virtual ~GradientStorage() = default;
+  // Collective.
+  GradientStorage(Comm& group, bool on_device, const StorageOptions& options);
 
-  // Returns the memory of all buckets, zeroed at first. The destructor frees it unless keep() was called.
-  virtual std::byte* arena() const noexcept = 0;
+  Space& space() const noexcept { return *space_; }
+  // The memory of all buckets, zeroed at first. The destructor frees it unless keep() was called.
+  std::byte* arena() const noexcept { return arena_.get(); }
+  // The stream of the reductions; null in host memory.
+  void* stream() const noexcept { return stream_.get(); }
 
   // Throws INVALID_ARG if the gradient is in other memory, and UNSUPPORTED for a stream with host memory.
   // Both may be null. Called before anything is changed.
-  virtual void check(const void* gradient, const void* stream, const std::string& who) const = 0;
+  void check(const void* gradient, const void* stream, const std::string& who) const;
 
-  // Returns the stream of the reductions; null in host memory.
-  virtual void* stream() const noexcept = 0;
-
-  virtual void begin(void* stream) = 0;
+  // Begins after the iteration before, and after the work that is on the stream now.
+  void begin(void* stream);
 
   // Sets the number of ranks by which PyTorch's rule divides, from the next iteration on.
-  virtual void set_divisor(int divisor) noexcept = 0;
+  void set_divisor(int divisor) noexcept { divisor_ = divisor; }
 
   // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
-  virtual void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
+  void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was
   // accumulated.
-  virtual void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream) = 0;
-  virtual void take_zeros(const GradientSlot& slot) = 0;
+  void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
+  void take_zeros(const GradientSlot& slot);
   // Notes a stream that works on the gradient of a slot that is not taken yet: its bucket, and the end of the
   // iteration, come behind the work that is there now.
-  virtual void follow(const GradientSlot& slot, void* stream) = 0;
+  void follow(const GradientSlot& slot, void* stream);
 
-  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at
-  // a time.
-  virtual void gather(size_t bucket) = 0;
+  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at a
+  // time.
+  void gather(size_t bucket);
+  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of the
+  // buckets. After an error it may be called again.
+  std::shared_ptr<Work> start(size_t bucket, const Call& call);
 
-  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of
-  // the buckets. After an error it may be called again.
-  virtual std::shared_ptr<Work> start(size_t bucket, const Call& call) = 0;
-
-  // Returns how an operation of start() has ended, as far as that is known before its results are
-  // delivered.
-  virtual Failure outcome(Work& work) = 0;
-  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these
-  // are a failure that the reductions do not report themselves.
-  virtual std::optional<BadBucket> find_nonfinite() = 0;
+  // Returns how an operation of start() has ended, as far as that is known before its results are delivered.
+  Failure outcome(Work& work) const;
+  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these are
+  // a failure that the reductions do not report themselves.
+  std::optional<BadBucket> find_nonfinite();
   // Orders deliver() after the work that is on `stream` now, which may still read the memory written there.
-  virtual void begin_delivery(void* stream) = 0;
+  void begin_delivery(void* stream) { space_->order(stream, stream_.get()); }
   // Writes results of one bucket, after its work; null if nothing is left to wait for.
-  virtual void deliver(Work* work, std::span<const Delivery> deliveries) = 0;
+  void deliver(Work* work, std::span<const Delivery> deliveries);
   // Ends the iteration: all its work is complete before work that is put on `stream` later.
-  virtual void end(void* stream) = 0;
+  void end(void* stream);
 
   // After the iteration, behind the work that is on the stream of end() now. norm() returns when it has the
   // number; what comes on that stream after scale() sees the scaled gradients. `copies` has an entry for each
   // slot: memory that receives the scaled gradient as well, or null.
-  virtual GradientNorm norm(std::span<const GradientPart> parts) = 0;
-  virtual void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor) = 0;
+  Norm norm(std::span<const Elements> parts);
+  void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor);
 
   // Any thread. Returns false if work other than operations may still use the buckets at the deadline.
-  virtual bool wait_idle(Deadline deadline) noexcept = 0;
-  virtual void keep() noexcept = 0;
-};
+  bool wait_idle(Deadline deadline) noexcept { return space_->wait_idle(stream_.get(), deadline); }
+  void keep() noexcept;
 
-// Both are collective; the second one uses the device to which the group is bound.
-std::unique_ptr<GradientStorage> make_host_storage(Comm& group, const StorageOptions& options);
-std::unique_ptr<GradientStorage> make_device_storage(Comm& group, const StorageOptions& options);
+ private:
+  bool divides() const noexcept { return is_pytorch_ && divisor_ != 1; }
+  void copy_slots(std::span<const Delivery> deliveries);
+
+  Comm& group_;
+  const std::unique_ptr<Space> space_;
+  const bool is_pytorch_;  // multiplies a copied gradient by 1 / divisor, divides one in its view
+  int divisor_;
+  const std::shared_ptr<void> stream_;
+  Memory arena_;
+  std::unique_ptr<BucketGather> gather_;  // null where gradients are moved at once
+  void* end_stream_ = nullptr;            // of the latest end()
+};
 
 }  // namespace dsc

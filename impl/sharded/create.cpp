@@ -5,7 +5,6 @@
 #include "base/error.hpp"
 #include "base/joined.hpp"
 #include "comm/verify.hpp"
-#include "device/context.hpp"
 #include "dtype/dtype.hpp"
 #include "sharded/sharded.hpp"
 
@@ -91,7 +90,7 @@ void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bo
   size_t most = 0;
   for (const auto& of : {dtypes, plan.grad_dtypes}) {
     if (options.stage < 3 && &of == &dtypes) continue;
-    for (const auto& unit : place_buckets(plan.layout, of, 1, unit_alignment(on_device, false)).units)
+    for (const auto& unit : place_buckets(plan.layout, of, 1, UnitMemory::alignment(on_device, false)).units)
       most = std::max(most, unit.bytes);
   }
   if (most > options.max_live_bytes)
@@ -99,17 +98,11 @@ void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bo
          options.max_live_bytes, most);
 }
 
-// What the device's engine refuses would otherwise be refused in the middle of an iteration.
-void check_device(const Comm& comm, const ShardedPlan& plan, const ShardedOptions& options) {
-  static_cast<void>(comm.device_context()->kernels->get());  // throws where the library has none
+void check_device(Comm& comm, const ShardedPlan& plan, const ShardedOptions& options) {
   Call call;
   call.kind = OpKind::kReduceScatter;
   call.op = options.average == DSC_AVERAGE_POST ? DSC_OP_AVG : DSC_OP_SUM;
-  for (const int32_t dtype : plan.grad_dtypes) {
-    call.dtype = dtype;
-    if (const auto reason = comm.unsupported_reason(call))
-      fail(DSC_ERR_UNSUPPORTED, "gradients of %s on a device: %s", dtype_name(dtype), reason->c_str());
-  }
+  Space::of_device(comm)->check_reductions(call, plan.grad_dtypes);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const Sh
     const size_t to = std::min(end, start + params[i].count);
     if (from >= to) continue;
     memory.put({piece.data() + (from - first) * element, dtype,
-                static_cast<const std::byte*>(params[i].data) + (from - start) * element, dtype, to - from});
+                static_cast<const std::byte*>(params[i].data) + (from - start) * element, dtype, to - from},
+               false);
   }
 }
 

@@ -15,16 +15,11 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// In use are a unit and those that are gathered ahead. In stages 1 and 2 shards are parts of the full
-// buffers.
-std::unique_ptr<ShardMemory> make_memory(ShardGroups& groups, const FlatOffsets& full, size_t shard_bytes,
-                                         const ParameterOptions& options) {
+// In use are a unit and those that are gathered ahead.
+UnitOptions unit_options(const FlatOffsets& full, const ParameterOptions& options) {
   size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
-  const ShardMemoryOptions memory{full, options.keeps_full ? 0 : shard_bytes, options.keeps_full, pool_bytes,
-                                  true};
-  return options.on_device ? make_device_memory(groups.params(), memory)
-                           : make_host_memory(groups.all(), memory);
+  return {options.keeps_full, pool_bytes, true};
 }
 
 }  // namespace
@@ -37,11 +32,13 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(place_buckets(layout, dtypes, 1, unit_alignment(options.on_device, options.keeps_full))),
+      full_places_(
+          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      memory_(make_memory(groups, full_places_, shard_places_.bytes, options)),
+      memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_places_,
+              options.keeps_full ? 0 : shard_places_.bytes, unit_options(full_places_, options)),
       units_(layout.units.size()),
-      peak_full_(memory_->held()) {
+      peak_full_(memory_.units().held()) {
   for (size_t i = 0; i < params.size(); ++i) {
     const auto [bucket, start] = layout.places[i];
     const size_t unit = layout.buckets[bucket].unit;
@@ -56,13 +53,14 @@ ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
-  memory_->keep();
+  memory_.keep();
 }
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
-  return options_.keeps_full ? memory_->views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-                             : memory_->shards() + shard_places_.buckets[bucket];
+  return options_.keeps_full
+             ? memory_.units().views() + full_places_.buckets[bucket] + groups_.shard() * bytes
+             : memory_.shards() + shard_places_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -73,9 +71,9 @@ void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::
       options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
   if (begin >= end) return;
   std::byte* const to = options_.keeps_full
-                            ? memory_->views() + full_places_.buckets[bucket] + begin * element
+                            ? memory_.units().views() + full_places_.buckets[bucket] + begin * element
                             : shard(bucket) + (begin - groups_.shard() * size) * element;
-  memory_->put({to, dtypes_[bucket], values + (begin - first) * element, dtypes_[bucket], end - begin});
+  memory_.put({to, dtypes_[bucket], values + (begin - first) * element, dtypes_[bucket], end - begin}, false);
 }
 
 void ParameterShards::check_unit(size_t unit) const {
@@ -86,8 +84,8 @@ void ParameterShards::check_unit(size_t unit) const {
 // The tag has the step in it, so that ranks that are not in the same one find that out.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
-  memory_->open(unit, true);
-  peak_full_ = std::max(peak_full_, memory_->held());
+  memory_.units().open(unit, true);
+  peak_full_ = std::max(peak_full_, memory_.units().held());
   gathered.state = State::kGathering;
   const uint64_t step = steps_;
   groups_.run(groups_.params(), [&] {
@@ -97,9 +95,9 @@ void ParameterShards::start_gather(size_t unit) {
       call.kind = OpKind::kAllGather;
       call.dtype = dtypes_[b];
       call.send = shard(b);
-      call.recv = memory_->buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
+      call.recv = memory_.units().buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
       call.count = layout_.shard_size(b);
-      call.stream = memory_->stream();
+      call.stream = memory_.stream();
       call.tag = step * layout_.buckets.size() + b + 1;
       std::snprintf(call.note, sizeof call.note, "%s, step %llu", clipped(unit_labels_[unit], 24).c_str(),
                     static_cast<unsigned long long>(step));
@@ -113,7 +111,7 @@ void ParameterShards::await(size_t unit) {
   if (gathered.state != State::kGathering) return;
   groups_.run(groups_.params(), [&] {
     for (const auto& work : gathered.works)
-      if (const Failure failure = memory_->await(*work); failure.code != DSC_OK) throw Error(failure);
+      if (const Failure failure = memory_.await(*work); failure.code != DSC_OK) throw Error(failure);
   });
   gathered.works.clear();
   gathered.state = State::kThere;
@@ -123,7 +121,7 @@ void ParameterShards::await(size_t unit) {
 void ParameterShards::drop(size_t unit) {
   if (units_[unit].state == State::kAway) return;
   await(unit);
-  memory_->close(unit);
+  memory_.units().close(unit);
   units_[unit] = {};
 }
 
@@ -155,7 +153,7 @@ size_t ParameterShards::live_bytes() const {
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
     if (units_[unit].state != State::kAway) continue;
-    if (memory_->growth(unit) > 0) return;  // only as far as the pool goes
+    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool goes
     start_gather(unit);
   }
 }
@@ -176,24 +174,24 @@ void ParameterShards::unshard(size_t unit) {
 }
 
 void ParameterShards::wait(size_t unit, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   groups_.check_alive();
   check_unit(unit);
   const MutexLock lock(mutex_);
   if (!options_.keeps_full && !units_[unit].wanted)
     fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
   await(unit);
-  memory_->lead(stream);
+  memory_.lead(stream);
 }
 
 // Also after a failure, since it asks no other rank.
 void ParameterShards::reshard(size_t unit, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
   if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
-  memory_->follow(stream);  // what it has put there may still read the parameters
+  memory_.follow(stream);  // what it has put there may still read the parameters
   drop(unit);
 }
 
@@ -223,14 +221,14 @@ uint64_t ParameterShards::step_tag() const {
 }
 
 void ParameterShards::step(bool changed, void* stream) {
-  memory_->check_stream(stream);
+  memory_.check_stream(stream);
   groups_.check_alive();
   const MutexLock lock(mutex_);
-  memory_->follow(stream);
+  memory_.follow(stream);
   await_all();
   ++steps_;
   changed_ = changed;
-  if (!changed && !memory_->in_stream_order()) start_unchanged();
+  if (!changed && !memory_.in_stream_order()) start_unchanged();
   if (options_.keeps_full) {
     for (size_t unit = 0; changed && unit < units_.size(); ++unit) start_gather(unit);
     return;
@@ -244,14 +242,15 @@ void ParameterShards::step(bool changed, void* stream) {
 void ParameterShards::settle(void* stream) {
   const MutexLock lock(mutex_);
   await_all();
-  memory_->lead(stream);
+  memory_.lead(stream);
 }
 
 void* ParameterShards::view(size_t index) const {
   const auto [unit, place] = params_[index];
   const MutexLock lock(mutex_);
   if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
-    return (memory_->views() ? memory_->views() + full_places_.units[unit].offset : memory_->buffer(unit)) +
+    return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset
+                                    : memory_.units().buffer(unit)) +
            place;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
@@ -259,7 +258,7 @@ void* ParameterShards::view(size_t index) const {
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return {options_.keeps_full ? 0 : shard_places_.bytes, memory_->held(), peak_full_};
+  return {options_.keeps_full ? 0 : shard_places_.bytes, memory_.units().held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {
@@ -268,7 +267,7 @@ bool ParameterShards::wait_idle(Deadline deadline) noexcept {
   if (unchanged_) idle = wait_ignoring_failure(*unchanged_, deadline);
   for (Unit& unit : units_)
     for (const auto& work : unit.works) idle = wait_ignoring_failure(*work, deadline) && idle;
-  return memory_->wait_idle(deadline) && idle;
+  return memory_.wait_idle(deadline) && idle;
 }
 
 }  // namespace dsc

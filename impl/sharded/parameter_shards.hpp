@@ -55,7 +55,7 @@ class ParameterShards {
   void* view(size_t index) const;
   std::byte* shard(size_t bucket);
   HeldBytes held() const;
-  ShardMemory& memory() const noexcept { return *memory_; }
+  ShardMemory& memory() noexcept { return memory_; }
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
@@ -89,7 +89,7 @@ class ParameterShards {
   const FlatOffsets full_places_;
   const FlatOffsets shard_places_;
   std::vector<Param> params_;
-  const std::unique_ptr<ShardMemory> memory_;  // mutex_ guards what units have
+  ShardMemory memory_;  // mutex_ guards what units have
 
   mutable Mutex mutex_;
   std::vector<Unit> units_ DSC_GUARDED_BY(mutex_);

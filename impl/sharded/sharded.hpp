@@ -65,7 +65,7 @@ class Sharded {
   void* param_view(size_t index) const;
   void* grad_view(size_t index) const;
   std::byte* param_shard(size_t bucket) const { return params_->shard(bucket); }
-  GradientShard grad_shard(size_t bucket) const { return gradients_->shard(bucket); }
+  Elements grad_shard(size_t bucket) const { return gradients_->shard(bucket); }
   size_t shard() const noexcept { return groups_.shard(); }
   const ShardLayout& layout() const noexcept { return plan_.layout; }
   const std::vector<ShardTensor>& tensors() const noexcept { return plan_.tensors; }
@@ -81,7 +81,7 @@ class Sharded {
  private:
   void check_index(size_t index) const;
   void set_initial_values(std::span<const Tensor> params, bool sync);
-  std::vector<GradientShard> grad_shards() const;
+  std::vector<Elements> grad_shards() const;
 
   const ShardedPlan plan_;
   ShardGroups groups_;

@@ -1,9 +1,8 @@
 #include "tensor_parallel/local_copy.hpp"
 
-#include <cstring>
-
-#include "device/context.hpp"
+#include "base/error.hpp"
 #include "dtype/dtype.hpp"
+#include "memory/space.hpp"
 
 namespace dsc {
 namespace {
@@ -27,28 +26,6 @@ struct RowCopy {
   const std::byte* from;
 };
 
-void copy_on_device(const DeviceContext& context, const RowCopy& copy, void* out, void* stream) {
-  const Device& device = *context.device;
-  const DeviceScope scope(device);
-  const auto from = reinterpret_cast<DeviceAddress>(copy.from), to = reinterpret_cast<DeviceAddress>(out);
-  auto* const own = static_cast<DeviceStream*>(stream);
-  if (copy.rows == 1) return device.copy(to, from, copy.row_bytes, own);
-  if (!context.kernels->is_loaded() && is_capturing(device, own))
-    fail(DSC_ERR_STATE,
-         "a slice of columns: the kernels are not loaded, and a stream capture does not allow that; expected "
-         "one such call before the capture");
-  context.kernels->get().copy_strided({.from = from,
-                                       .to = to,
-                                       .parts = 1,
-                                       .rows = copy.rows,
-                                       .row_bytes = copy.row_bytes,
-                                       .from_part = 0,
-                                       .from_row = copy.from_row,
-                                       .to_part = 0,
-                                       .to_row = copy.row_bytes},
-                                      own);
-}
-
 }  // namespace
 
 bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
@@ -57,13 +34,18 @@ bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
   const bool on_device = comm.is_on_device(call);
   if (on_device && waits) return false;
   if (copy.from == call.recv || copy.rows == 0 || copy.row_bytes == 0) return true;
-  if (on_device) {
-    copy_on_device(*comm.device_context(), copy, call.recv, call.stream);
-    return true;
-  }
-  auto* to = static_cast<std::byte*>(call.recv);
-  for (size_t row = 0; row < copy.rows; ++row)
-    std::memcpy(to + row * copy.row_bytes, copy.from + row * copy.from_row, copy.row_bytes);
+  const auto space = Space::of(comm, on_device);
+  if (copy.rows > 1 && !space->is_prepared() && space->is_captured(call.stream))
+    fail(DSC_ERR_STATE,
+         "a slice of columns: the kernels are not loaded, and a stream capture does not allow that; expected "
+         "one such call before the capture");
+  space->copy_rows({.to = call.recv,
+                    .from = copy.from,
+                    .rows = copy.rows,
+                    .row_bytes = copy.row_bytes,
+                    .to_stride = copy.row_bytes,
+                    .from_stride = copy.from_row},
+                   call.stream);
   return true;
 }
 

@@ -17,10 +17,10 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"bootstrap"},
     {"control"},
     {"comm", "transport"},
-    {"engine_host", "engine_nccl", "gloo"},
-    {"engine_hier"},
-    {"session", "reducer", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
-    {"hooks", "sharded"},
+    {"engine_host", "engine_nccl", "gloo", "memory"},
+    {"engine_hier", "gradients", "tensor_list"},
+    {"session", "reducer", "sharded", "tied", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
+    {"hooks", "join"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 LOOK_INSIDE = (

@@ -1,0 +1,116 @@
+// Which parameters have their gradients in an iteration, and which marks are refused.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradients/param_list.hpp"
+#include "gradients/range_set.hpp"
+#include "gradients/usage.hpp"
+
+namespace dsc {
+
+// A gradient in memory of the caller.
+struct MarkedGradient {
+  void* data = nullptr;  // null: it is where it belongs already, or was copied
+  size_t bytes = 0;
+  void* stream = nullptr;
+};
+
+// One thread at a time; see GradientIntake.
+class Marks {
+ public:
+  Marks(const ParamList& params, bool static_graph);
+
+  // Between iterations: the memory in which gradients belong. A gradient is refused at another place there.
+  void set_buckets(std::span<const std::byte> buckets) noexcept { buckets_ = buckets; }
+
+  // --- Iterations. The require functions throw STATE.
+  void require_idle() const;
+  void require_open() const;
+  void expect_finished(int rank) const;  // names the parameters that miss a gradient
+  bool is_idle() const noexcept { return phase_ == Phase::kIdle; }
+  bool is_open() const noexcept { return phase_ == Phase::kOpen; }
+  bool is_finishing() const noexcept { return phase_ == Phase::kFinishing; }
+
+  // A local iteration is not reduced: its gradients are added to those of the next one.
+  void open(bool local);
+  void close();   // no further marks
+  void reopen();  // because finish() could not go on
+  void end();
+
+  // True if gradients are taken at the end of the iteration only, because nobody knows yet which mark of a
+  // static graph is the last one.
+  bool is_deferred() const noexcept { return static_graph_ && (local_ || usage_.is_counting()); }
+  bool carries() const noexcept { return carries_; }  // views hold sums of local iterations
+  void forget_sums() noexcept { carries_ = false; }
+
+  // --- Marks. They throw for a parameter that cannot be marked.
+  // A gradient is being added to what is collected.
+  void begin_sum(size_t index, const void* gradient, size_t bytes);
+  void end_sum(size_t index);
+  void cancel_sum(size_t index);
+  bool has_sum(size_t index) const { return params_[index].accumulated; }
+  // Returns true if the parameter's gradient is to be taken now.
+  bool mark(size_t index, const MarkedGradient& gradient);
+  // Returns true if the parameter is to be taken without a gradient now.
+  bool mark_unused(size_t index);
+  void take_back(size_t index);       // a mark
+  void note_collected(size_t index);  // in a local iteration
+
+  const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }
+  bool is_ready(size_t index) const { return params_[index].state == State::kReady; }
+  // Nothing of it was seen in this iteration.
+  bool is_untouched(size_t index) const {
+    return params_[index].state == State::kNone && !params_[index].accumulated;
+  }
+
+  // --- Parameters that become ready without a mark. They count as marked from then on.
+  struct Deferred {
+    std::vector<size_t> marked;
+    std::vector<size_t> unmarked;
+  };
+  Deferred take_deferred();
+  bool has_frozen()
+      const noexcept {  // take_frozen_unused() was not called in this iteration, and may have some
+    return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
+  }
+  std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
+  std::vector<size_t> take_missing();
+  std::vector<size_t> missing() const;
+  size_t first_missing(std::span<const size_t> indices) const;
+
+  void end_usage() { usage_.end(); }
+  const Usage& usage() const noexcept { return usage_; }
+
+ private:
+  enum class Phase : uint8_t { kIdle, kOpen, kFinishing };
+  enum class State : uint8_t { kNone, kAccumulating, kReady };
+
+  struct Param {
+    State state = State::kNone;
+    bool accumulated = false;  // true if the view holds a sum
+    MarkedGradient gradient;   // finish() also writes the result there
+  };
+
+  void expect_unmarked(size_t index) const;
+  void expect_gradient(size_t index, const MarkedGradient& gradient);
+  void become_ready(size_t index, bool used);
+  bool is_in_buckets(const void* data, size_t bytes) const noexcept;
+  [[noreturn]] void fail_changed(size_t index, const char* what) const;
+  const char* label(size_t index) const { return list_.labels[index].c_str(); }
+
+  const ParamList& list_;
+  const bool static_graph_;
+  std::span<const std::byte> buckets_;
+  Phase phase_ = Phase::kIdle;
+  bool local_ = false;
+  bool carries_ = false;
+  bool frozen_taken_ = false;
+  std::vector<Param> params_;
+  RangeSet ranges_;
+  Usage usage_;
+};
+
+}  // namespace dsc

@@ -1,0 +1,182 @@
+#include "join/join.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "comm/agreement.hpp"
+#include "comm/gather.hpp"
+#include "comm/outcome.hpp"
+#include "comm/verify.hpp"
+#include "tensor_list/coalesced.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr uint64_t kStepTag = 0x6a6f696e;
+constexpr uint64_t kCreateTag = kStepTag + 1;
+constexpr uint64_t kSkewToWarnOf = 1000;
+
+const char* step_text(int32_t step) {
+  return step == static_cast<int32_t>(JoinStep::kIteration) ? "begins an iteration of"
+                                                            : "synchronises buffers of";
+}
+
+void check_reducer(const Comm& comm, size_t i, const Reducer& reducer, const JoinOptions& options) {
+  const Comm& group = *reducer.group();
+  if (group.size() != comm.size())
+    fail(DSC_ERR_INVALID_ARG, "reducer %zu has %d ranks, expected those of the communicator, which has %d", i,
+         group.size(), comm.size());
+  for (int rank = 0; rank < comm.size(); ++rank)
+    if (group.global_rank(rank) != comm.global_rank(rank))
+      fail(DSC_ERR_INVALID_ARG,
+           "reducer %zu has rank %d of the world as its rank %d, expected %d as the communicator", i,
+           group.global_rank(rank), rank, comm.global_rank(rank));
+  if (!options.divide_by_initial && reducer.average() == DSC_AVERAGE_POST)
+    fail(DSC_ERR_UNSUPPORTED,
+         "reducer %zu has average post, which divides by all ranks; expected pre, pytorch or none "
+         "with divide_by_initial 0",
+         i);
+  reducer.expect_idle();
+  reducer.expect_no_join();
+}
+
+}  // namespace
+
+// What one rank is about to do.
+struct Join::Word {
+  int32_t step;      // JoinStep
+  int32_t reducer;   // number in the list; -1 with kEnded
+  int32_t counting;  // the reducer counts the marks of a static graph
+};
+
+bool Join::is_active(const Word& word) noexcept {
+  return word.step != static_cast<int32_t>(JoinStep::kEnded);
+}
+
+std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
+                                   const JoinOptions& options) {
+  // A rank whose reducers are in another state than those of the others must not leave these waiting.
+  run_on_all(comm, OpKind::kVerify, kCreateTag, "join", [&] {
+    if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
+    for (size_t i = 0; i < reducers.size(); ++i) check_reducer(comm, i, *reducers[i], options);
+  });
+  verify_settings(comm,
+                  std::vector<Setting>{{"n_reducers", std::to_string(reducers.size())},
+                                       {"divide_by_initial", std::to_string(options.divide_by_initial)},
+                                       {"throw_on_early_end", std::to_string(options.throw_on_early_end)}});
+  auto join = std::make_shared<Join>(comm.split(0, comm.rank(), {"join", 0}), std::move(reducers), options);
+  for (const auto& reducer : join->reducers_) reducer->set_join(join);
+  return join;
+}
+
+Join::Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,
+           const JoinOptions& options)
+    : group_(std::move(group)),
+      reducers_(std::move(reducers)),
+      options_(options),
+      active_(static_cast<size_t>(group_->size()), true) {}
+
+Join::~Join() { close(); }
+
+void Join::detach() noexcept {
+  for (const auto& reducer : reducers_) reducer->set_join({});
+}
+
+void Join::close() noexcept {
+  detach();
+  group_->leave();
+}
+
+void Join::interrupt() noexcept {
+  if (exchanging_.load()) group_->abort();
+}
+
+std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
+  Word mine{static_cast<int32_t>(step), reducer, 0};
+  if (reducer >= 0) mine.counting = reducers_[static_cast<size_t>(reducer)]->counts_marks() ? 1 : 0;
+  const FlagScope scope(exchanging_);
+  auto words = gather_all(*group_, OpKind::kVerify, kStepTag, mine,
+                          step == JoinStep::kEnded ? "out of batches" : "next step");
+  for (size_t rank = 0; rank < words.size(); ++rank) active_[rank] = is_active(words[rank]);
+  const auto first = std::ranges::find_if(words, is_active);
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    if (first == words.end() || !is_active(words[rank])) continue;
+    if (words[rank].step == first->step && words[rank].reducer == first->reducer) continue;
+    fail(DSC_ERR_MISMATCH,
+         "ranks under a join do different things: rank %d %s reducer %d, rank %zu %s reducer %d",
+         static_cast<int>(first - words.begin()), step_text(first->step), first->reducer, rank,
+         step_text(words[rank].step), words[rank].reducer);
+  }
+  return words;
+}
+
+// Every rank finds the same, before anything of the step was done.
+void Join::check_early_end(const std::vector<Word>& words) const {
+  std::vector<int> ended;
+  bool counting = false;
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    if (!is_active(words[rank])) ended.push_back(static_cast<int>(rank));
+    counting = counting || words[rank].counting != 0;
+  }
+  if (ended.empty() || ended.size() == words.size()) return;
+  if (options_.throw_on_early_end)
+    fail(DSC_ERR_STATE,
+         "%s has no more batches while others go on; with throw_on_early_end that ends all ranks",
+         ranks_text(ended).c_str());
+  if (counting)
+    fail(DSC_ERR_STATE,
+         "%s has no more batches before the first iteration of a static graph, which all ranks must run",
+         ranks_text(ended).c_str());
+}
+
+Turn Join::turn_of(const std::vector<Word>& words) const {
+  const auto first = std::ranges::find_if(words, is_active);
+  const auto active = static_cast<int>(std::ranges::count_if(words, is_active));
+  return {active, options_.divide_by_initial ? group_->size() : active,
+          static_cast<int>(first - words.begin())};
+}
+
+Turn Join::announce(const Reducer& reducer, JoinStep step) {
+  const auto found =
+      std::ranges::find_if(reducers_, [&](const auto& each) { return each.get() == &reducer; });
+  const auto words = exchange(static_cast<int32_t>(found - reducers_.begin()), step);
+  check_early_end(words);
+  return turn_of(words);
+}
+
+void Join::shadow(const std::vector<Word>& words) {
+  const Turn turn = turn_of(words);
+  const Word& word = words[static_cast<size_t>(turn.first_rank)];
+  Reducer& reducer = *reducers_[static_cast<size_t>(word.reducer)];
+  const auto step = static_cast<JoinStep>(word.step);
+  if (step == JoinStep::kIteration) return reducer.shadow_iteration(turn);
+  shadow_buffers(reducer, turn, step);
+}
+
+int Join::finish(std::span<const Tensor> params) {
+  if (is_over_) fail(DSC_ERR_STATE, "the join was finished before; make another one");
+  for (const auto& reducer : reducers_) reducer->expect_idle();
+  for (uint64_t alone = 0;; ++alone) {
+    const std::vector<bool> before = active_;
+    const auto words = exchange(-1, JoinStep::kEnded);
+    if (std::ranges::none_of(words, is_active)) {
+      active_ = before;
+      break;
+    }
+    check_early_end(words);
+    shadow(words);
+    if (alone == kSkewToWarnOf)
+      log(DSC_LOG_WARN, "%s: rank %d has had no batches for %llu iterations of others",
+          group_->name().c_str(), group_->rank(), static_cast<unsigned long long>(alone));
+  }
+  is_over_ = true;
+  detach();
+  int last = 0;
+  for (int rank = 0; rank < group_->size(); ++rank)
+    if (active_[static_cast<size_t>(rank)]) last = rank;
+  broadcast_coalesced(*group_, params, last, 0);
+  return last;
+}
+
+}  // namespace dsc

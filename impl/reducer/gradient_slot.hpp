@@ -1,0 +1,28 @@
+// One parameter's part of its bucket.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dtype/dtype.hpp"
+#include "memory/space.hpp"
+
+namespace dsc {
+
+struct GradientSlot {
+  std::byte* view = nullptr;
+  size_t count = 0;
+  size_t bytes = 0;
+  size_t bucket = 0;
+  int32_t dtype = 0;
+  int32_t gradient_dtype = 0;  // of the memory that callers pass
+
+  size_t gradient_bytes() const noexcept { return count * dtype_bytes(gradient_dtype); }
+  Elements elements() const noexcept { return {view, count, dtype}; }
+  // A gradient that is brought here.
+  ElementCopy copy_of(const void* gradient) const noexcept {
+    return {view, dtype, gradient, gradient_dtype, count};
+  }
+};
+
+}  // namespace dsc

@@ -1,0 +1,52 @@
+#include "sharded/address_range.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr int kZeroPages =
+    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // without memory until they are written
+
+}  // namespace
+
+size_t AddressRange::page_bytes() noexcept {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+AddressRange::AddressRange(size_t bytes, bool faults)
+    : bytes_(std::max(bytes, page_bytes())), faults_(faults) {
+  void* const data = mmap(nullptr, bytes_, faults ? PROT_NONE : PROT_READ | PROT_WRITE, kZeroPages, -1, 0);
+  if (data == MAP_FAILED) fail(DSC_ERR_NOMEM, "no addresses for %zu bytes of flat buffers", bytes_);
+  begin_ = static_cast<std::byte*>(data);
+}
+
+AddressRange::~AddressRange() {
+  if (begin_) munmap(begin_, bytes_);
+}
+
+// With an old size of 0, mremap maps the same pages of shared memory a second time.
+bool AddressRange::alias(size_t offset, std::byte* shared, size_t bytes) const noexcept {
+  return mremap(shared, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, begin_ + offset) != MAP_FAILED;
+}
+
+void AddressRange::provide(size_t offset, size_t bytes) const {
+  if (mprotect(begin_ + offset, bytes, PROT_READ | PROT_WRITE) == 0) return;
+  if (errno == ENOMEM) fail(DSC_ERR_NOMEM, "no memory for %zu bytes of a unit", bytes);
+  fail_errno(errno, "mprotect of %zu bytes", bytes);
+}
+
+void AddressRange::clear(size_t offset, size_t bytes) const {
+  if (mmap(begin_ + offset, bytes, faults_ ? PROT_NONE : PROT_READ | PROT_WRITE, kZeroPages | MAP_FIXED, -1,
+           0) == MAP_FAILED)
+    fail_errno(errno, "mmap of %zu bytes of a flat buffer", bytes);
+}
+
+}  // namespace dsc

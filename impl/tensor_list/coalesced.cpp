@@ -1,0 +1,229 @@
+#include "tensor_list/coalesced.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/guard.hpp"
+#include "bucket_plan/plan.hpp"
+#include "comm/reduce_ops.hpp"
+#include "comm/wait_ignoring_failure.hpp"
+#include "dtype/dtype.hpp"
+#include "memory/space.hpp"
+#include "tensor_list/list_operation.hpp"
+
+namespace dsc {
+namespace {
+
+constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
+constexpr size_t kMostInFlight = 2;
+constexpr int kFlightWaitMs = 2000;
+
+// One running operation on some tensors, which are packed into a buffer. A single tensor needs none, nor do
+// tensors that lie one behind another where parts of a buffer do so, too.
+class Flight {
+ public:
+  Flight(Space& space, void* stream, const ListOperation& operation, std::span<const Tensor> tensors,
+         std::span<const size_t> indices)
+      : space_(space), stream_(stream), operation_(operation), tensors_(tensors), indices_(indices) {
+    lay_out();
+    if (!is_one_block()) buffer_ = space.take(bytes(), stream);
+  }
+  Flight(Flight&&) = default;
+  ~Flight() {
+    // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
+    if (!space_.in_stream_order() && work_ &&
+        !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
+      call_out([&] { keep(std::move(buffer_)); });
+  }
+
+  void depart() {
+    void* const memory = buffer_ ? buffer_.get() : first().data;
+    const bool is_zero = !operation_.sends && operation_.call.kind == OpKind::kAllReduce;
+    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // which are reduced, too
+    if (is_zero || has_gaps) space_.zero(memory, bytes(), stream_);
+    if (buffer_ && operation_.sends) space_.gather(parts(), stream_);
+    Call call = operation_.on_buffer(space_.group(), tensors_, indices_, memory, count_);
+    call.stream = stream_;
+    work_ = space_.group().start(call);
+  }
+
+  // Brings the results into the tensors. Inputs that are not finite are a failure that leaves a result
+  // nevertheless, and is returned.
+  std::optional<Error> land() {
+    std::optional<Error> found;
+    const Failure failure = space_.await_work(*work_, stream_);
+    if (failure.code != DSC_OK) {
+      if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
+      found.emplace(failure);
+    }
+    if (operation_.receives && buffer_) space_.scatter(parts(), stream_);
+    return found;
+  }
+
+  const std::shared_ptr<Work>& work() const noexcept { return work_; }
+
+ private:
+  const Tensor& first() const { return tensors_[indices_[0]]; }
+  size_t bytes() const { return count_ * dtype_bytes(first().dtype); }
+  size_t part_alignment() const noexcept { return dsc::part_alignment(space_.in_stream_order()); }
+
+  void lay_out() {
+    const size_t step = std::max<size_t>(part_alignment() / dtype_bytes(first().dtype), 1);
+    for (const size_t index : indices_) {
+      const size_t at = (count_ + step - 1) / step * step;
+      parts_.push_back({tensors_[index].data, tensors_[index].count, at});
+      count_ = at + tensors_[index].count;
+    }
+  }
+
+  // Whether the tensors lie in memory as a single one does. Ranks may differ in this only where a buffer has
+  // no gaps.
+  bool is_one_block() const {
+    if (indices_.size() == 1) return true;
+    if (part_alignment() > 1) return false;
+    const auto end = [&](size_t index) {
+      return static_cast<const std::byte*>(tensors_[index].data) + tensors_[index].bytes();
+    };
+    for (size_t i = 1; i < indices_.size(); ++i)
+      if (tensors_[indices_[i]].data != end(indices_[i - 1])) return false;
+    return true;
+  }
+
+  PartsCopy parts() const {
+    return {
+        .parts = parts_, .tensor_dtype = first().dtype, .block = buffer_.get(), .block_dtype = first().dtype};
+  }
+
+  Space& space_;
+  void* const stream_;
+  const ListOperation& operation_;
+  std::span<const Tensor> tensors_;
+  std::span<const size_t> indices_;
+  std::vector<TensorPart> parts_;
+  size_t count_ = 0;  // elements of the buffer
+  Memory buffer_;
+  std::shared_ptr<Work> work_;
+};
+
+BucketPlan plan_flights(std::span<const Tensor> tensors, size_t buffer_bytes) {
+  std::vector<PlanTensor> planned;
+  for (const Tensor& tensor : tensors)
+    planned.push_back({tensor.count, dtype_bytes(tensor.dtype), tensor.dtype, tensor.device});
+  const size_t limit = buffer_bytes == 0 ? kDefaultBufferBytes : buffer_bytes;
+  return plan_buckets(planned, {}, {&limit, 1});
+}
+
+// Some operations run while the host packs and unpacks others.
+void run_at_once(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
+                 const ListOperation& operation) {
+  std::deque<Flight> flights;
+  std::optional<Error> first;
+  const auto land = [&] {
+    if (const auto found = flights.front().land(); found && !first) first.emplace(*found);
+    flights.pop_front();
+  };
+  for (size_t b = 0; b < plan.buckets(); ++b) {
+    if (flights.size() == kMostInFlight) land();
+    flights.emplace_back(space, nullptr, operation, tensors, plan.bucket(b)).depart();
+  }
+  while (!flights.empty()) land();
+  if (first) throw Error(*first);
+}
+
+// Runs after the work on the device's default stream, on a stream that the host waits for at the end: first
+// for all operations, each of which has its own deadline, and then for the copies behind them, which write
+// also if an operation has failed.
+void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
+                         const ListOperation& operation) {
+  space.prepare();
+  const auto stream = space.make_stream();
+  space.order(nullptr, stream.get());
+  std::vector<std::shared_ptr<Work>> works;
+  for (size_t b = 0; b < plan.buckets(); ++b) {
+    Flight flight(space, stream.get(), operation, tensors, plan.bucket(b));
+    flight.depart();
+    works.push_back(flight.work());
+    flight.land();
+  }
+  std::optional<Error> failed;
+  for (const auto& work : works)
+    capture([&] { work->wait(Deadline::never()); },
+            [&](const Error& error) {
+              if (!failed) failed.emplace(error);
+            });
+  const int timeout_ms = space.group().timeout_ms();
+  const bool over = space.wait_idle(stream.get(), Deadline::after_ms(timeout_ms));
+  if (failed) throw Error(*failed);
+  if (!over)
+    fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(),
+         timeout_ms);
+}
+
+void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {
+  check_tensors(tensors);
+  if (const auto problem = first_problem(comm, tensors, true)) {
+    if (problem->code == DSC_ERR_BACKEND) comm.abort();  // the others would wait for this rank
+    fail(problem->code, "%s", problem->text.c_str());
+  }
+  if (comm.size() == 1 && (tensors.empty() || !operation.is_callers)) return;
+  if (tensors.empty()) return comm.run(operation.on_nothing());
+  const BucketPlan plan = plan_flights(tensors, buffer_bytes);
+  operation.compare_list(tensors, plan);
+  const auto space = Space::of(comm, tensors[0].device >= 0);
+  if (space->in_stream_order())
+    run_in_stream_order(*space, tensors, plan, operation);
+  else
+    run_at_once(*space, tensors, plan, operation);
+}
+
+// A part of memory that is in the list twice would be reduced once or twice, as the buffers happen to be cut.
+void expect_apart(std::span<const Tensor> tensors) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tensors[i].data && tensors[i].bytes() > 0) order.push_back(i);
+  const auto start = [&](size_t index) { return reinterpret_cast<uintptr_t>(tensors[index].data); };
+  std::ranges::sort(order, {}, start);
+  for (size_t i = 1; i < order.size(); ++i)
+    if (start(order[i]) - start(order[i - 1]) < tensors[order[i - 1]].bytes())
+      fail(DSC_ERR_INVALID_ARG, "tensors %zu and %zu overlap, expected memory of its own for each",
+           std::min(order[i], order[i - 1]), std::max(order[i], order[i - 1]));
+}
+
+}  // namespace
+
+void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, size_t buffer_bytes) {
+  comm.check_rank("root", root);
+  const bool is_root = comm.rank() == root;
+  ListOperation operation{{}, is_root, !is_root};
+  operation.call.kind = OpKind::kBroadcast;
+  operation.call.root = root;
+  run_list(comm, tensors, buffer_bytes, operation);
+}
+
+void all_reduce_coalesced(Comm& comm, std::span<const Tensor> tensors, int32_t op, size_t buffer_bytes) {
+  ListOperation operation{{}, true, true, true};
+  operation.call.kind = OpKind::kAllReduce;
+  check_tensors(tensors);
+  expect_apart(tensors);
+  for (const Tensor& tensor : tensors) {
+    operation.call.dtype = tensor.dtype;
+    set_reduction(operation.call, op);
+  }
+  run_list(comm, tensors, buffer_bytes, operation);
+}
+
+void mean_coalesced(Comm& comm, std::span<const Tensor> tensors, int active, bool contributes) {
+  ListOperation operation{{}, contributes, true};
+  operation.call.kind = OpKind::kAllReduce;
+  operation.call.op = DSC_OP_SUM;
+  operation.call.prescale = 1.0 / active;
+  run_list(comm, tensors, 0, operation);
+}
+
+}  // namespace dsc
