@@ -77,28 +77,15 @@ void look_for_gloo(Engine& engine) {
 }
 
 void write_engine(dsc::JsonWriter& json, const Engine& engine) {
-  const auto write = [&](const char* key, const std::string& value) {
-    json.key(key);
-    if (value.empty())
-      json.null();
-    else
-      json.text(value);
-  };
-  json.key(engine.name);
-  json.begin_object();
-  json.key("available");
-  json.boolean(engine.available);
-  write("path", engine.path);
-  write("version", engine.version);
-  write("reason", engine.reason);
-  write("warning", engine.warning);
-  if (engine.devices) {
-    json.key("devices");
-    json.integer(*engine.devices);
-  }
+  json.begin_object(engine.name);
+  json.field("available", engine.available);
+  json.field_or_null("path", engine.path);
+  json.field_or_null("version", engine.version);
+  json.field_or_null("reason", engine.reason);
+  json.field_or_null("warning", engine.warning);
+  if (engine.devices) json.field("devices", *engine.devices);
   if (!engine.features.empty()) {
-    json.key("features");
-    json.begin_array();
+    json.begin_array("features");
     for (const char* feature : engine.features) json.text(feature);
     json.end_array();
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/joined.hpp"
 #include "base/log.hpp"
 
 namespace dsc {
@@ -11,12 +12,7 @@ constexpr int64_t kConflictSlackMs = 2000;
 constexpr size_t kNamesInReport = 8;
 
 std::string names(const std::vector<Hello>& hellos) {
-  std::string text;
-  for (size_t i = 0; i < std::min(hellos.size(), kNamesInReport); ++i)
-    text += (i == 0 ? "" : ", ") + describe(hellos[i]);
-  if (hellos.size() > kNamesInReport)
-    text += " and " + std::to_string(hellos.size() - kNamesInReport) + " more";
-  return text;
+  return first_joined(hellos, kNamesInReport, [](const Hello& hello) { return describe(hello); });
 }
 
 }  // namespace

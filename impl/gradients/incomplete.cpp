@@ -21,7 +21,7 @@ void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> 
       own_fault ? Failure{} : failure, own_fault ? DSC_ERR_STATE : failure.code,
       "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
       "%d: %s; %s",
-      absent.size(), params.size(), rank, params.name_list(absent).c_str(), outcome.c_str());
+      absent.size(), params.size(), rank, listed_labels(params.labels, absent).c_str(), outcome.c_str());
 }
 
 }  // namespace dsc

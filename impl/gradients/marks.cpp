@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/error.hpp"
+#include "base/overlap.hpp"
 
 namespace dsc {
 
@@ -31,7 +32,7 @@ void Marks::expect_finished(int rank) const {
        "expected to have finished reduction in the prior iteration before starting a new one; %s",
        indices.empty() ? "all parameters are ready, call finish"
                        : ("parameters that did not receive a gradient on rank " + std::to_string(rank) +
-                          ": " + list_.name_list(indices))
+                          ": " + listed_labels(list_.labels, indices))
                              .c_str());
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "pipeline/best_plan.hpp"
 #include "pipeline/closed_form.hpp"
 #include "pipeline/imported.hpp"
@@ -105,11 +106,9 @@ constexpr int64_t kMostListed = int64_t{1} << 21;
          "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
   auto known = kEntries;
   std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return edit_distance(shown, entry.name); });
-  std::string list;
-  for (const Entry& entry : known) list.append(list.empty() ? "" : ", ").append(entry.name);
   fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Expected one of: %s",
        static_cast<int>(shown.size()), shown.data(), static_cast<int>(known[0].name.size()),
-       known[0].name.data(), list.c_str());
+       known[0].name.data(), joined(known, ", ", &Entry::name).c_str());
 }
 
 const Entry& entry_of(std::string_view name) {

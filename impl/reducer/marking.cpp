@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/overlap.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 

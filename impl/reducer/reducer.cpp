@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "base/log.hpp"
 #include "comm/verify.hpp"
 #include "comm/wait_ignoring_failure.hpp"
@@ -14,12 +15,6 @@ namespace dsc {
 namespace {
 
 constexpr int kWaitIdleMs = 2000;
-
-std::string listed(std::span<const size_t> indices) {
-  std::string text;
-  for (const size_t index : indices) text += (text.empty() ? "" : " ") + std::to_string(index);
-  return text;
-}
 
 bool on_device(std::span<const Tensor> params) { return !params.empty() && params[0].device >= 0; }
 
@@ -43,8 +38,8 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
                             {"n_buckets", std::to_string(buckets)}};
   for (size_t b = 0; b < buckets; ++b) {
     const size_t start = options.bucket_starts[b];
-    list.push_back({"bucket " + std::to_string(b),
-                    listed({options.bucket_indices + start, options.bucket_starts[b + 1] - start})});
+    const std::span params_of(options.bucket_indices + start, options.bucket_starts[b + 1] - start);
+    list.push_back({"bucket " + std::to_string(b), joined(params_of, " ")});
   }
   return list;
 }
