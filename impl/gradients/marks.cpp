@@ -1,7 +1,6 @@
 #include "gradients/marks.hpp"
 
 #include <algorithm>
-#include <cstdint>
 
 #include "base/error.hpp"
 #include "base/overlap.hpp"
@@ -67,7 +66,7 @@ void Marks::begin_sum(size_t index, const void* gradient, size_t bytes) {
   if (usage_.is_frozen_unused(index)) fail_changed(index, "has a gradient");
   expect_unmarked(index);
   if (!gradient && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s: gradient is NULL", label(index));
-  if (is_in_buckets(gradient, bytes))
+  if (overlap(gradient, bytes, buckets_.data(), buckets_.size()))
     fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", label(index));
   params_[index].state = State::kAccumulating;
 }
@@ -124,11 +123,6 @@ void Marks::note_collected(size_t index) {
   params_[index].gradient.data = nullptr;
 }
 
-bool Marks::is_in_buckets(const void* data, size_t bytes) const noexcept {
-  const auto begin = reinterpret_cast<uintptr_t>(data), own = reinterpret_cast<uintptr_t>(buckets_.data());
-  return bytes > 0 && begin < own + buckets_.size() && own < begin + bytes;
-}
-
 // A parameter that is used several times is marked several times, always with the same memory.
 void Marks::expect_gradient(size_t index, const MarkedGradient& gradient) {
   if (usage_.marks(index) > 0) {
@@ -139,7 +133,7 @@ void Marks::expect_gradient(size_t index, const MarkedGradient& gradient) {
          label(index));
   }
   if (!gradient.data) return;
-  if (is_in_buckets(gradient.data, gradient.bytes))
+  if (overlap(gradient.data, gradient.bytes, buckets_.data(), buckets_.size()))
     fail(DSC_ERR_INVALID_ARG,
          "%s: gradient lies in the reducer's buckets, but not at the parameter's own view", label(index));
   if (const auto other = ranges_.add(index, gradient.data, gradient.bytes))

@@ -97,7 +97,6 @@ class Marks {
   void expect_unmarked(size_t index) const;
   void expect_gradient(size_t index, const MarkedGradient& gradient);
   void become_ready(size_t index, bool used);
-  bool is_in_buckets(const void* data, size_t bytes) const noexcept;
   [[noreturn]] void fail_changed(size_t index, const char* what) const;
   const char* label(size_t index) const { return list_.labels[index].c_str(); }
 
