@@ -164,9 +164,9 @@ def states_of_hooks_go_on(world):
             for at in range(16, len(state), 7):
                 with pytest.raises(dsc.InvalidArgError, match=f"state of hook .* is damaged: its checksum is wrong"):
                     reducer.load_hook(state[:at] + bytes([state[at] ^ 1]) + state[at + 1 :])
-            with pytest.raises(dsc.InvalidArgError, match="has format 2, expected 1"):
-                reducer.load_hook(state[:8] + b"\2" + state[9:])
-            with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 1: .* of an older version"):
+            with pytest.raises(dsc.InvalidArgError, match="has format 3, expected 2"):
+                reducer.load_hook(state[:8] + b"\3" + state[9:])
+            with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 2: .* of an older version"):
                 reducer.load_hook(state[16:-8])  # as drafts saved it
     with dsc.BucketReducer(world, params, hook="onebit") as reducer:
         with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
@@ -246,6 +246,21 @@ def states_of_other_models_are_refused(world):
             iterate(reducer, [np.ones((40, 50), np.float32)])  # nothing has changed
 
 
+def states_of_other_sizes_are_refused_that_are_as_long(world):
+    """Padded to whole units, or in another order, the parameters have as many elements."""
+    of, others = [(20, 30), (50,)], ([(20, 30), (51,)], [(50,), (20, 30)])
+    for name in ("fp8(error_feedback=1)", "int8(error_feedback=1)", "int4(error_feedback=1)", "onebit", "topk", "powersgd(start_iteration=0)"):
+        with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in of], hook=name, rebuild="never") as reducer:
+            iterate(reducer, [np.ones(shape, np.float32) for shape in of])
+            state = reducer.save_hook()
+            reducer.load_hook(state)
+        for other in others:
+            with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in other], hook=name, rebuild="never") as reducer:
+                with pytest.raises(dsc.InvalidArgError, match="is of other parameters or other buckets: bucket 0 had not the"):
+                    reducer.load_hook(state)
+                iterate(reducer, [np.ones(shape, np.float32) for shape in other])
+
+
 def hooks_do_not_call_their_reducer(world):
     seen = []
 
@@ -289,5 +304,6 @@ test_hook_states_rebuilt = everywhere(states_go_on_in_rebuilt_buckets)
 test_hooks_that_have_waited = everywhere(hooks_that_have_waited_themselves)
 test_nonfinite = everywhere(hooks_forget_what_is_not_finite)
 test_states_of_others = everywhere(states_of_other_models_are_refused)
+test_states_of_other_sizes = everywhere(states_of_other_sizes_are_refused_that_are_as_long)
 test_reentrant = everywhere(hooks_do_not_call_their_reducer)
 test_failed_reducers = everywhere(failed_reducers_tell_why)

@@ -74,7 +74,7 @@ class _Array(NamedTuple):
     end: int
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         return (self.end - self.begin) // _item_bytes(self.dtype)
 
 
@@ -136,8 +136,8 @@ def _require_array(file: _File, name: str, b: int, plan: ShardLayout) -> None:
     if entry is None:
         raise ValueError(f"{file.path} has no array {name}.{b}; expected one for each of {len(plan.buckets)} buckets")
     count, dtype = bucket.size // plan.shards, bucket.dtype.upper()
-    if entry.count != count:
-        raise ValueError(f"{file.path} has {name}.{b} with {entry.count} elements; expected {count}")
+    if entry.elements != count:
+        raise ValueError(f"{file.path} has {name}.{b} with {entry.elements} elements; expected {count}")
     if name == "params" and entry.dtype != _OWN_NAMES.get(dtype, dtype):
         raise ValueError(f"{file.path} has {name}.{b} of {entry.dtype}; expected {_OWN_NAMES.get(dtype, dtype)}")
 
