@@ -130,8 +130,8 @@ inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets
          buckets);
 }
 
-// A number of the parameters of a bucket and their sizes; errors of other parameters may be as many, or as many
-// after padding. Never 0.
+// A number of the parameters of a bucket and their sizes; errors of other parameters may be as many, or as
+// many after padding. Never 0.
 inline uint64_t layout_of(const HookBucket& bucket) {
   uint64_t hash = kFnvStart;
   for (const size_t param : bucket.params) {
@@ -144,10 +144,11 @@ inline uint64_t layout_of(const HookBucket& bucket) {
 // Throws INVALID_ARG if what was saved for a bucket belongs to other parameters; 0: nothing was saved for it.
 inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
   if (saved != 0 && saved != layout_of(bucket))
-    fail(DSC_ERR_INVALID_ARG,
-         "the state of hook %s is of other parameters or other buckets: bucket %zu had not the %zu parameters "
-         "with %zu elements that it has here",
-         hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "the state of hook %s is of other parameters or other buckets: bucket %zu had not the %zu parameters "
+        "with %zu elements that it has here",
+        hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
 }
 
 }  // namespace dsc
