@@ -116,6 +116,8 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingResult result;
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
+  if (outcome.code == DSC_ERR_TIMEOUT)  // which the name of the meeting contains
+    outcome.text += "; ranks of other users than " + std::to_string(::geteuid()) + " do not meet this one";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, settings);
   result.nonce = outcome.nonce;
   result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};

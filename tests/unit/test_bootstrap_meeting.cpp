@@ -477,6 +477,18 @@ void test_late_comer_is_told_who_holds_the_name(void**) {
   assert_true(reports[2].elapsed_ms < kAtOnceMs);
 }
 
+// They cannot know of each other; what each says of its user shows why.
+void test_ranks_of_different_users(void**) {
+  if (::geteuid() != 0) skip();  // only root can become another user
+  Reports reports;
+  const Change change = [](size_t i, MeetingSettings&) {
+    if (i == 1 && ::setuid(65534) != 0) ::_exit(1);
+  };
+  assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
+  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of other users than 0 do not meet"});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of other users than 65534 do not"});
+}
+
 // As a container's filter of system calls may.
 void refuse_accept4() {
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -569,6 +581,7 @@ int main() {
       cmocka_unit_test(test_follower_that_went_away_is_reported),
       cmocka_unit_test(test_stopped_host_is_named),
       cmocka_unit_test(test_late_comer_is_told_who_holds_the_name),
+      cmocka_unit_test(test_ranks_of_different_users),
       cmocka_unit_test(test_refused_accept_is_named),
       cmocka_unit_test(test_early_comer_waits_while_the_old_world_ends),
       cmocka_unit_test(test_many_meetings_leave_nothing),
