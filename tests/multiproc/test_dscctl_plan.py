@@ -143,40 +143,6 @@ def test_on_one_stage_a_schedule_with_chunks_reduces_earlier(tmp_path):
     assert answer_of(file, *asked, "--kind", "1f1b")["rows"][0]["step_us"] > 244
 
 
-def tied(layers, *indices):
-    return [{**layer, "tied": "words" if i in indices else ""} for i, layer in enumerate(layers)]
-
-
-def test_tied_layers_by_hand(tmp_path):
-    """A ring of two moves the 10 bytes of a weight once, at 1 byte per us. A stage that has both layers has one copy."""
-    plain = [{"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 3, "output_bytes": 0}] * 4
-    asked = ("--devices", "2", "--batch", "4", "--micro-batches", "4", "--kind", "1f1b", "--bandwidth", "1MB/s", "--stages")
-    apart = [answer_of(written(tmp_path, layers), *asked, "2")["rows"][0] for layers in (plain, tied(plain, 0, 3))]
-    assert [row["tied_us"] for row in apart] == [0, 10] and apart[1]["step_us"] == apart[0]["step_us"] + 10
-    assert apart[0]["peak_bytes"] == apart[1]["peak_bytes"] and apart[1]["network_us"] == 10
-    words = plan(written(tmp_path, tied(plain, 0, 3)), *asked, "2").stdout
-    assert "stages that share some add up their gradients by such an all-reduce at the end" in words
-    assert "The drawing is without the sums of tied gradients, which end the step and take 10 us." in words
-    asked = (*asked[:4], "--micro-batches", "2", *asked[6:])
-    alone = [answer_of(written(tmp_path, layers), *asked, "1")["rows"][0] for layers in (plain, tied(plain, 0, 3))]
-    assert alone[1]["peak_bytes"] == alone[0]["peak_bytes"] - 4 * 10 and alone[1]["tied_us"] == 0
-    assert alone[1]["network_us"] == pytest.approx(alone[0]["network_us"] - 10)  # reduced over the replicas once
-
-
-def test_parts_of_a_stage_share_tied_weights(tmp_path):
-    """A V has the first and the last part on stage 0; a loop has them on two stages."""
-    layers = [{"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 0, "output_bytes": 0}] * 4
-    asked = ("--devices", "2", "--batch", "4", "--micro-batches", "4", "--stages", "2", "--chunks", "2", "--bandwidth", "1MB/s", "--kind")
-    for kind, us in (("zb_v", 0), ("interleaved_1f1b", 10)):
-        for pair in ((0, 3), (1, 2)):
-            row = answer_of(written(tmp_path, tied(layers, *pair)), *asked, kind)["rows"][0]
-            assert row["tied_us"] == us, (kind, pair)
-            assert row["peak_bytes"] == 80, (kind, pair)  # the other stage has two weights of its own
-    all_tied = answer_of(written(tmp_path, tied(layers, 0, 1, 2, 3)), *asked, "zb_v")["rows"][0]
-    assert (all_tied["tied_us"], all_tied["peak_bytes"]) == (10, 40)
-    assert answer_of(written(tmp_path, tied(layers, 0, 2)), *asked, "interleaved_1f1b")["rows"][0]["tied_us"] == 0
-
-
 def divisors(number):
     return [one for one in range(1, number + 1) if number % one == 0]
 
