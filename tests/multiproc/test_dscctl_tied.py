@@ -43,7 +43,7 @@ def test_an_order_that_is_looked_for_is_priced_with_ties(tmp_path):
     """Where it put the parts decides who holds the weights, and all rows keep the parts of their step."""
     layers = [{"forward_us": 2, "backward_input_us": 2, "backward_weight_us": 2, "weight_bytes": 10, "activation_bytes": 1, "output_bytes": 1}] * 5
     asked = ("--devices", "2", "--batch", "4", "--stages", "2", "--bandwidth", "1MB/s", "--kind")
-    (row, *_), chunked = (answer_of(written(tmp_path, tied(layers, 0, 4)), *asked, *kind)["rows"] for kind in (["auto"], ["auto,zb_v", "--chunks", "2"]))
+    (row, *_), chunked = (answer_of(written(tmp_path, tied(layers, 0, 4)), *asked, *kind)["rows"] for kind in (["auto", "--chunks", "1"], ["auto,zb_v", "--chunks", "2"]))
     assert row["schedule"] == "auto" and row["tied_us"] == 10 and row["step_us"] >= row["bound_us"] + 10
     for one in (row, *chunked):
         assert one["tied_us"] in (0, 10)
