@@ -62,7 +62,8 @@ MeetingResult meet(const MeetingSettings& settings);
 // Returns the hello of this process.
 Hello hello_of(const MeetingSettings& settings);
 // Throws an error of the meeting, prefixed with this rank and the place of the meeting.
-[[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings);
+[[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const RankList& ranks,
+                               const MeetingSettings& settings);
 
 // Answers everybody who waits at the name of a world that has formed. Call it when listen_fd is readable; it
 // never blocks.

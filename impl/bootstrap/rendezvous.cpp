@@ -24,6 +24,12 @@
 namespace dsc {
 namespace {
 
+[[noreturn]] void fail_without_first_rank(dsc_result_t code, const std::string& why) {
+  Failure cause;
+  cause.ranks = {0};
+  fail_because_of(cause, code, "rank 0 did not come: %s", why.c_str());
+}
+
 constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
 constexpr int kPauseMs = 20;
 constexpr int kSecondServerMs = 500;
@@ -238,8 +244,8 @@ StoreLocation Meeting::find_location(Deadline deadline) const {
   capture([&] { bytes = exchange_->get(kLocationKey, 0, deadline); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
-            fail(code, "rank 0 did not come: it has not said through %s where it listens (%s)",
-                 launch_.told_through.c_str(), text);
+            fail_without_first_rank(
+                code, "it has not said through " + launch_.told_through + " where it listens (" + text + ")");
           });
   return decode_location(bytes, launch_.told_through);
 }
@@ -274,7 +280,7 @@ OpenStore Meeting::join(Deadline deadline) const {
   capture([&] { open = open_store(location_.uri(), options, environment, deadline); },
           [](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
-            fail(code, "rank 0 did not come: %s", text);
+            fail_without_first_rank(code, text);
           });
   return open;
 }
@@ -336,10 +342,12 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
   for (;;) {
     std::optional<Rendezvous> done;
     capture([&] { done = Meeting(rendezvous, settings).attempt(reason); },
-            [&](dsc_result_t code, const char* text) { fail_meeting(code, text, settings); });
+            [&](const Error& error) {
+              fail_meeting(error.code(), error.what(), error.failure().ranks, settings);
+            });
     if (done) return *std::move(done);
     log(DSC_LOG_DEBUG, "start-up begins again: %s", reason.c_str());
-    if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, settings);
+    if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, {}, settings);
     sleep_until(Deadline::after_ms(kPauseMs));
   }
 }

@@ -94,7 +94,11 @@ std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const M
   StoreOutcome outcome =
       hosts ? StoreMeetingHost(store, hello, settings).run() : follow(store, hello, settings, late);
   if (outcome.code != DSC_OK && !hosts) say_heard(store);
-  if (outcome.code != DSC_OK) throw Error(outcome.code, outcome.text.c_str());
+  if (outcome.code != DSC_OK) {
+    Failure cause;
+    cause.ranks = outcome.ranks;
+    fail_because_of(cause, outcome.code, "%s", outcome.text.c_str());
+  }
   if (late) return too_late(store, outcome, reason);
   MeetingResult result;
   result.members = own_table(store, outcome, hello.rank);
@@ -111,9 +115,9 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
                                            std::string& reason) {
   std::optional<MeetingResult> result;
   capture([&] { result = take_part(store, hello_of(settings), settings, hosts, reason); },
-          [&](dsc_result_t code, const char* text) {
-            reason = text;
-            if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
+          [&](const Error& error) {
+            reason = error.what();
+            if (error.code() != DSC_ERR_PEER_DEAD) throw Error(error);
           });
   return result;
 }
@@ -122,6 +126,7 @@ void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline de
   StoreOutcome refusal;
   refusal.code = why.code();
   refusal.text = why.what();
+  refusal.ranks = why.failure().ranks;
   store.set(kOutcomeKey, encode(refusal), Deadline::after_ms(kStoreAnswerMs));
   await_readers(store, others, deadline);
 }
