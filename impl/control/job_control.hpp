@@ -2,7 +2,9 @@
 // Each rank of a world of several hosts has one JobControl; all communication goes through the job's store.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -42,6 +44,8 @@ struct JobControlSettings {
   std::vector<int32_t> leaders;     // one rank of each host; the list must be equal on all ranks
   int64_t stall_timeout_ms = 0;     // 0: no rank is given up because it is unresponsive
   size_t log_bytes = kJobLogBytes;  // must be equal on all ranks
+  // Returns the ranks of this host that have been stopped for too long. All ranks are told of them.
+  std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; };
 };
 
 // One rank's connection to the control log of its job.
@@ -55,10 +59,15 @@ class JobControl final : private JobWatch::Client {
   // dead.
   ~JobControl() override = default;
 
-  // Publishes why a group failed; if the store does not answer now, this is repeated later. Returns the cause
+  // Publishes why a group failed, and first that the ranks in `gone` are, so that nobody who knows of the
+  // failure can miss that it concerns other groups, too; if the store does not answer now, this is repeated later. Returns the cause
   // that counts: the first one that any rank has published, or `cause` if the store does not answer. Any
   // thread; takes at most two seconds.
-  Failure publish(uint64_t group_id, const Failure& cause);
+  Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
+
+  // Returns once the listener knows all that was published before. Any thread except the listener's; ends at
+  // most about a second after the deadline, or when the store does not answer.
+  void catch_up(Deadline deadline) noexcept;
 
   // Tells all ranks that this one leaves a group. Returns false if the store does not answer; then nobody is
   // told. Any thread; takes at most two seconds.
@@ -76,6 +85,8 @@ class JobControl final : private JobWatch::Client {
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
+  // Ranks are about to end in order: from now on an end is not reported, unless the rank is stopped.
+  void ignore_ends() noexcept { ignores_ends_.store(true); }
   // Afterwards no call of the listener begins, and none is running unless this is called from inside one.
   void stop_listening() noexcept;
   // Also stops listening. Announces an orderly departure, so that the others get PEER_LEFT. Takes at most two
@@ -102,6 +113,7 @@ class JobControl final : private JobWatch::Client {
 
   const JobControlSettings settings_;
   JobListener& listener_;
+  std::atomic<bool> ignores_ends_{false};
   Mutex mutex_;
   Condition changed_;
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // by rank; DSC_OK while the rank is present

@@ -123,18 +123,19 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (reply.code == DSC_ERR_TIMEOUT) return;  // nothing new
   if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
   const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
-  const size_t before = std::exchange(read_, read_ + reply.value.size());
+  const size_t before = read_.load();
   if (news.refused > 0) log(DSC_LOG_ERROR, "%zu records of the job's log cannot be read", news.refused);
   for (const JobEvent& event : news.events) {
     if (const auto* gone = std::get_if<RankGone>(&event))
       std::erase_if(leaders_, [gone](const Leader& leader) { return leader.rank == gone->rank; });
     client_.on_event(event);
   }
+  read_.store(before + reply.value.size());
   if (read_ < log_.limit_bytes()) return;
   former_key_ = log_.key();
   former_read_ = before;
+  read_ = 0;  // before the number, so that has_read() never compares it with another key
   log_.go_on();
-  read_ = 0;
   call(will());
 }
 

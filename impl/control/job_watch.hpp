@@ -28,7 +28,8 @@ struct JobWatchSettings {
   size_t log_bytes = kJobLogBytes;
 };
 
-// Owns the connection and the thread. Only job_log() and runs_here() may be used by other threads.
+// Owns the connection and the thread. Only job_log(), has_read() and runs_here() may be used by other
+// threads.
 class JobWatch {
  public:
   // Callbacks on the watch's thread, while it has no request in progress.
@@ -57,6 +58,12 @@ class JobWatch {
 
   // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
+
+  // Returns whether the client has had all events in the first `bytes` bytes of that key of the log. Any
+  // thread.
+  bool has_read(uint64_t key_number, size_t bytes) const noexcept {
+    return log_.number() > key_number || read_.load() >= bytes;
+  }
 
   // May be called only inside a callback, with a request of at most 4 KiB. If the store refuses the request,
   // the reply holds the error.
@@ -89,7 +96,7 @@ class JobWatch {
   std::unique_ptr<Channel> channel_;
   std::atomic<bool> stopping_{false};
   JobLog log_;
-  size_t read_ = 0;         // bytes that were read of the current key
+  std::atomic<size_t> read_{0};  // bytes of the current key whose events the client has had
   std::string former_key_;  // the key before the current one
   size_t former_read_ = 0;
   OwnPace pace_;

@@ -180,6 +180,7 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 
 void HierEngine::leave_if_idle() noexcept {
   if (state.is_over()) return;
+  world_->catch_up();
   if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
   if (revoked_.load()) return;
   leaving_.store(true);
@@ -191,6 +192,7 @@ void HierEngine::leave_if_idle() noexcept {
 
 void HierEngine::leave() noexcept {
   const bool was_over = state.is_over();
+  if (!was_over) world_->catch_up();
   if (!state.leave()) return;
   if (!was_over) publish_failure_of_host();
   if (has_running()) {

@@ -54,12 +54,25 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
   return cause;
 }
 
+// Returns the ranks of this host that one of its ranks has found stopped for too long. They are told to all
+// hosts before the failure of this group, because their other groups fail, too.
+std::vector<RankGone> HierEngine::stalled_here() const {
+  std::vector<RankGone> stalled;
+  if (!local_->group().revoked()) return stalled;
+  Failure cause = local_->group().first_cause();
+  cause.ranks.bound_to(size());
+  if (cause.code != DSC_ERR_PEER_STALLED || cause.is_published) return stalled;
+  for (const int32_t rank : cause.ranks)
+    stalled.push_back({layout_.global_ranks()[static_cast<size_t>(rank)], DSC_ERR_PEER_STALLED, 0});
+  return stalled;
+}
+
 // Publishes the cause. All ranks keep the one that was published first. A rank of this host may have learned
 // of it meanwhile, and the store may have ended since.
 void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   Failure first = cause;
-  call_out([&] { first = world_->publish(id(), cause); });
+  call_out([&] { first = world_->publish(id(), cause, stalled_here()); });
   const auto told = told_here();
   if (first.code != cause.code || (told && told->ranks != first.ranks)) return learn_of(first);
   take(first);
@@ -89,6 +102,7 @@ void HierEngine::take(const Failure& cause) noexcept {
     cause_ = kept;
     revoked_.store(true);
   }
+  world_->note_failure();
   Failure here = kept;
   here.is_published = true;
   local_->revoke(here);
