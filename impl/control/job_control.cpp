@@ -150,12 +150,12 @@ void JobControl::stop_listening() noexcept {
   while (calling_ && !watch_.runs_here()) changed_.wait(mutex_);
 }
 
-void JobControl::leave() noexcept {
+void JobControl::leave(Deadline deadline) noexcept {
   stop_listening();
   capture(
       [&] {
         append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
-        if (settings_.rank == 0) await_acknowledgements(Deadline::after_ms(kAcknowledgeMs));
+        if (settings_.rank == 0) await_acknowledgements(sooner(deadline, Deadline::after_ms(kAcknowledgeMs)));
       },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }

@@ -91,8 +91,8 @@ class JobControl final : private JobWatch::Client {
   void stop_listening() noexcept;
   // Also stops listening. Announces an orderly departure, so that the others get PEER_LEFT. Takes at most two
   // seconds if the store does not answer. The store ends with rank 0, which therefore waits until all others
-  // know, for at most two seconds.
-  void leave() noexcept;
+  // know, for at most two seconds and until the deadline.
+  void leave(Deadline deadline = Deadline::never()) noexcept;
 
  private:
   void on_event(const JobEvent& event) override;

@@ -53,7 +53,10 @@ HierEngine::~HierEngine() {
 // alike.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  const auto keep = [&](const Error& error) { outcome.fail(in_group(error.failure())); };
+  // If the group has failed meanwhile, the error only says that its connections were ended.
+  const auto keep = [&](const Error& error) {
+    outcome.fail(revoked_.load() ? failure() : in_group(error.failure()));
+  };
   const bool opened = layout_.leads() && capture([&] { links_.open_leaders(); }, keep);
   world_->enlist(*this);
   if (opened) capture([&] { links_.connect_leaders(deadline); }, keep);

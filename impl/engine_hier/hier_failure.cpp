@@ -58,12 +58,16 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
 // hosts before the failure of this group, because their other groups fail, too.
 std::vector<RankGone> HierEngine::stalled_here() const {
   std::vector<RankGone> stalled;
-  if (!local_->group().revoked()) return stalled;
-  Failure cause = local_->group().first_cause();
-  cause.ranks.bound_to(size());
+  const Group& host = local_->group();
+  if (!host.revoked()) return stalled;
+  const Failure cause = host.first_cause();
   if (cause.code != DSC_ERR_PEER_STALLED || cause.is_published) return stalled;
-  for (const int32_t rank : cause.ranks)
-    stalled.push_back({layout_.global_ranks()[static_cast<size_t>(rank)], DSC_ERR_PEER_STALLED, 0});
+  for (size_t i = 0; i < layout_.own_members().size(); ++i) {
+    const int32_t rank = layout_.own_members()[i];
+    if (std::ranges::find(cause.ranks, rank) != cause.ranks.end())
+      stalled.push_back({layout_.global_ranks()[static_cast<size_t>(rank)], DSC_ERR_PEER_STALLED,
+                         host.process_of(static_cast<int>(i)).pid, cause.elapsed_ns / kNsPerMs});
+  }
   return stalled;
 }
 
@@ -85,6 +89,10 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
     known = *told;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
+  if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
+    if (const Failure here = local_->group().first_cause();
+        here.code == known.code && here.ranks == known.ranks)
+      known.text = here.text;  // this host knows more of its own ranks than it told the others
   take(known);
 }
 

@@ -16,6 +16,7 @@ constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
+constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for those that still listen
 constexpr int64_t kNextAnnounceMs =
     5000;  // no departure is announced for so long if the store did not answer
 constexpr int64_t kUnresponsiveNs =
@@ -24,11 +25,13 @@ constexpr int64_t kUnresponsiveNs =
 }  // namespace
 
 HierWorld::~HierWorld() {
-  if (control_ && !ended_in_order_.load()) control_->leave();
+  if (control_ && !ended_in_order_.load())
+    control_->leave(later(start_up_deadline_, Deadline::after_ms(kLateLeaveMs)));
 }
 
 void HierWorld::begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms,
                               Deadline deadline) {
+  start_up_deadline_ = deadline;
   JobControlSettings settings;
   settings.job = job_;
   settings.rank = here->global_rank(here->rank());
