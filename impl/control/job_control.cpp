@@ -85,8 +85,8 @@ bool JobControl::announce(const GroupLeft& left) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// The store may have accepted the cause but not the event about it. Publishing it twice is harmless, and so is
-// it if several ranks of a host tell of one that is stopped.
+// The store may have accepted the cause but not the event about it. Publishing it twice is harmless, and so
+// is it if several ranks of a host tell of one that is stopped.
 void JobControl::on_round() {
   for (const RankGone& rank : settings_.stalled_here())
     if (!is_gone(rank.rank)) watch_.append(rank);

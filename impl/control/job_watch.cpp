@@ -164,8 +164,8 @@ void JobWatch::look_at_leaders() {
 void JobWatch::look_at(Leader& leader, int64_t now) {
   const HeartbeatWatch::News news = leader.heartbeats.look(now);
   if (news == HeartbeatWatch::News::kUnresponsive) append(RankUnresponsive{leader.rank, true});
-  if (news == HeartbeatWatch::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0,
-                    leader.heartbeats.unresponsive_ns(now) / kNsPerMs});
+  if (news == HeartbeatWatch::News::kStalled)
+    append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0, leader.heartbeats.unresponsive_ns(now) / kNsPerMs});
 }
 
 // A rank that died before it had read a full key to the end left its will in that key, where nobody looks any

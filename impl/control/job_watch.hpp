@@ -97,7 +97,7 @@ class JobWatch {
   std::atomic<bool> stopping_{false};
   JobLog log_;
   std::atomic<size_t> read_{0};  // bytes of the current key whose events the client has had
-  std::string former_key_;  // the key before the current one
+  std::string former_key_;       // the key before the current one
   size_t former_read_ = 0;
   OwnPace pace_;
   HeartbeatWatch server_heartbeats_;

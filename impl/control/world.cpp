@@ -232,8 +232,8 @@ std::vector<RankGone> World::stalled_ranks() const {
   for (const auto& peer : peers_) {
     if (peer->gone.load() != DSC_OK || !is_stalled(*peer)) continue;
     for (const int rank : peer->ranks)
-      stalled.push_back({global_rank(rank), DSC_ERR_PEER_STALLED, peer->pid,
-                         peer->unresponsive_ns.load() / kNsPerMs});
+      stalled.push_back(
+          {global_rank(rank), DSC_ERR_PEER_STALLED, peer->pid, peer->unresponsive_ns.load() / kNsPerMs});
   }
   return stalled;
 }

@@ -26,8 +26,8 @@ void as_ranks_of_group(const std::function<void()>& operation) {
   });
 }
 
-// The store, as long as rank 0 serves it. While that rank does not run, nothing is asked, because such a request
-// could not be aborted.
+// The store, as long as rank 0 serves it. While that rank does not run, nothing is asked, because such a
+// request could not be aborted.
 class ServedStore final : public Exchange {
  public:
   ServedStore(const HierWorld& world, const CommState& state) : world_(world), state_(state) {}
@@ -79,8 +79,8 @@ std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int o
 }
 
 // Removes this host's key once all are connected and have read it, because the keys of many groups would
-// fill the store. If that fails the key is removed later, and after an error of connecting, too: other hosts may
-// still have to read it.
+// fill the store. If that fails the key is removed later, and after an error of connecting, too: other hosts
+// may still have to read it.
 void HierLinks::connect_and_clear(TransportGroup& group, const std::string& prefix, int own,
                                   Deadline deadline) {
   ServedStore store(world_, state_);

@@ -31,8 +31,8 @@ class HierWorld final : private JobListener {
   // `here` are the ranks of this host.
   void begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms, Deadline deadline);
 
-  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, also where
-  // another one never came so far that it could hear of it.
+  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, also
+  // where another one never came so far that it could hear of it.
   void end_start_up() noexcept { start_up_deadline_ = Deadline::never(); }
 
   const JobLayout& layout() const noexcept { return layout_; }
@@ -112,7 +112,7 @@ class HierWorld final : private JobListener {
   const std::shared_ptr<JobStore> job_;
   Deadline start_up_deadline_ = Deadline::never();
   std::atomic<bool> ended_in_order_{false};
-  std::atomic<bool> behind_{false};  // a group has failed, and catch_up() was not called since
+  std::atomic<bool> behind_{false};            // a group has failed, and catch_up() was not called since
   std::atomic<int64_t> announces_from_ns_{0};  // later than now if the store has just not answered
   mutable Mutex mutex_;
   Condition visited_;

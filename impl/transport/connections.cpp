@@ -119,8 +119,8 @@ void Connections::refuse(Exchange& exchange, std::string_view prefix, int32_t ra
   call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
-// Makes a request of the exchange in slices, so that an abort ends it. Returns TIMEOUT if there is no answer by
-// the deadline.
+// Makes a request of the exchange in slices, so that an abort ends it. Returns TIMEOUT if there is no answer
+// by the deadline.
 std::optional<Error> Connections::repeat(Deadline deadline, const std::vector<bool>& awaited,
                                          const std::function<void(Deadline slice)>& request) {
   for (;;) {
