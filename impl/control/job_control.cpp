@@ -37,7 +37,7 @@ JobControl::JobControl(JobControlSettings settings, JobListener& listener, Deadl
     : settings_(std::move(settings)),
       listener_(listener),
       gone_(static_cast<size_t>(settings_.world_size), DSC_OK),
-      watch_({settings_.job->target(), settings_.rank, settings_.leaders, settings_.world_size,
+      watch_({settings_.job->target(), settings_.rank, settings_.hosts, settings_.world_size,
               settings_.stall_timeout_ms, settings_.log_bytes},
              *this, deadline) {}
 

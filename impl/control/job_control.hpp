@@ -29,7 +29,8 @@ class JobListener {
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
   // A rank has left a group. Also called on the rank that left.
   virtual void on_left(const GroupLeft& left) = 0;
-  // The first rank of a host has not been heard for two seconds, or is heard again. This is not a failure.
+  // The first rank of a host, or another one if that does not run, has not been heard for two seconds, or is
+  // heard again. This is not a failure.
   virtual void on_unresponsive(int32_t rank, bool unresponsive) = 0;
   // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
   // bytes are used; the rest is cut.
@@ -41,9 +42,9 @@ struct JobControlSettings {
   std::shared_ptr<JobStore> job;
   int32_t rank = 0;
   int32_t world_size = 1;
-  std::vector<int32_t> leaders;     // one rank of each host; the list must be equal on all ranks
-  int64_t stall_timeout_ms = 0;     // 0: no rank is given up because it is unresponsive
-  size_t log_bytes = kJobLogBytes;  // must be equal on all ranks
+  std::vector<std::vector<int32_t>> hosts;  // the ranks of each host; must be equal on all ranks
+  int64_t stall_timeout_ms = 0;             // 0: no rank is given up because it is unresponsive
+  size_t log_bytes = kJobLogBytes;          // must be equal on all ranks
   // Returns the ranks of this host that have been stopped for too long. All ranks are told of them.
   std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; };
 };

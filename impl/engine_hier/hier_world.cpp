@@ -38,12 +38,9 @@ void HierWorld::begin_control(std::shared_ptr<const World> here, int64_t stall_t
   settings.stalled_here = [here = std::move(here)] { return here->stalled_ranks(); };
   settings.world_size = static_cast<int32_t>(layout_.host_of_rank.size());
   settings.stall_timeout_ms = stall_timeout_ms;
-  std::vector<bool> known(layout_.host_of_rank.size());
-  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r) {
-    const auto host = static_cast<size_t>(layout_.host_of_rank[r]);
-    if (!known[host]) settings.leaders.push_back(static_cast<int32_t>(r));
-    known[host] = true;
-  }
+  settings.hosts.resize(static_cast<size_t>(layout_.host_count()));
+  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r)
+    settings.hosts[static_cast<size_t>(layout_.host_of_rank[r])].push_back(static_cast<int32_t>(r));
   JobListener& listener = *this;
   control_ = std::make_unique<JobControl>(std::move(settings), listener, deadline);
 }
@@ -262,7 +259,7 @@ void HierWorld::on_left(const GroupLeft& left) {
 
 void HierWorld::on_unresponsive(int32_t rank, bool unresponsive) {
   if (unresponsive)
-    log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
+    log(DSC_LOG_WARN, "nothing was heard of rank %d for 2 s", rank);
   else
     log(DSC_LOG_INFO, "rank %d is heard of again", rank);
   MutexLock lock(mutex_);

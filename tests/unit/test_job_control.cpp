@@ -275,6 +275,24 @@ void who_is_stopped_is_told_by_the_ranks_of_its_host(void**) {
   assert_int_equal(first.listener.calls(), 1);
 }
 
+// Rank 1 leads a host with 2 and 3, and stands still after a heartbeat. Of the others rank 3 runs, which
+// calls nothing, and 2 does not. Rank 0 says so of both, though only the leader had to send heartbeats.
+void a_host_whose_ranks_are_stopped_is_told(void**) {
+  constexpr int64_t kLimitMs = 3000;
+  const std::vector<std::vector<int32_t>> hosts = {{0}, {1, 2, 3}};
+  const auto nobody = [] { return std::vector<RankGone>{}; };
+  JobRank first(0, 4, 0, kLimitMs, kJobLogBytes, nobody, hosts);
+  JobRank last(3, 4, first.port(), kLimitMs, kJobLogBytes, nobody, hosts);
+  first.job->store().add("control/beat/1", 1, soon());
+  const int64_t start = now_ns();
+  for (const int32_t rank : {1, 2})
+    assert_int_equal(last.listener.await_gone(rank).code, DSC_ERR_PEER_STALLED);
+  const int64_t told_ms = (now_ns() - start) / kNsPerMs;
+  assert_true(told_ms >= kLimitMs && told_ms < 2 * kLimitMs + kAtOnceNs / kNsPerMs);
+  sleep_until(Deadline::after_ms(kLimitMs + 1500));
+  assert_int_equal(first.listener.await_gone(3, 0).code, DSC_OK);
+}
+
 // So whoever leaves because of the failure knows which of its other groups fail, too.
 void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
   const int rounds = test_repetitions(50, 5);
@@ -374,6 +392,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(rank_0_does_not_wait_for_long),
       cmocka_unit_test(rank_0_does_not_wait_beyond_its_deadline),
       cmocka_unit_test(who_is_stopped_is_told_by_the_ranks_of_its_host),
+      cmocka_unit_test(a_host_whose_ranks_are_stopped_is_told),
       cmocka_unit_test(a_failure_is_told_after_the_stopped_ranks_that_caused_it),
       cmocka_unit_test(whoever_ignores_ends_still_hears_who_is_stopped),
       cmocka_unit_test(without_a_store_causes_are_kept),
