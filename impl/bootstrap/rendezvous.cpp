@@ -36,6 +36,7 @@ constexpr int kSecondServerMs = 500;
 constexpr int kReadAgainMs = 500;
 constexpr int kMostAttemptMs = 4000;
 constexpr int kReadersMs = 2000;
+constexpr int kVerdictMs = 1000;  // time for the result of a meeting at the deadline to arrive
 constexpr int kEndMs = 500;
 constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time
 constexpr std::string_view kLocationKey = "store";
@@ -54,6 +55,10 @@ class WorldCounts {
     Met& met = met_[job_id];
     if (met.count == 0 || met.latest != world) ++met.count;
     met.latest = world;
+  }
+  Nonce latest(const std::string& job_id) {
+    MutexLock lock(mutex_);
+    return met_[job_id].latest;
   }
 
  private:
@@ -307,7 +312,8 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   if (!met) return std::nullopt;
   worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));
-  job->expect_readers(launch_.world_size - 1);
+  // A rank whose start-up has ended by then reads no more.
+  job->expect_readers(launch_.world_size - 1, later(settings_.deadline, Deadline::after_ms(kVerdictMs)));
   return Rendezvous{*std::move(met), std::move(job)};
 }
 
@@ -315,7 +321,9 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
 
 JobStore::~JobStore() {
   if (is_served_here() && readers_ > 0)
-    call_out([this] { await_readers(store(), readers_, Deadline::after_ms(kReadersMs)); });
+    call_out([this] {
+      await_readers(store(), readers_, sooner(readers_deadline_, Deadline::after_ms(kReadersMs)));
+    });
 }
 
 std::string JobStore::own_address(Deadline deadline) const {
@@ -334,7 +342,9 @@ void JobStore::retire() noexcept {
 }
 
 // Starts again if the store or its world goes away during the meeting, until the deadline.
-Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
+Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& wanted) {
+  MeetingSettings settings = wanted;
+  settings.latest_world = worlds_met().latest(rendezvous.launch.job_id);
   if (settings.world_size > kMaxJobRanks)
     fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,
          kMaxJobRanks);

@@ -75,6 +75,15 @@ std::vector<Member> own_table(Store& store, const StoreOutcome& outcome, int32_t
   return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
+// Returns whether the world formed with this process, which came before and lost its connection. A process
+// may also come back to a world that it has been in.
+bool formed_with(Store& store, const StoreOutcome& outcome, const Hello& own, const Nonce& latest_world) {
+  if (outcome.nonce == latest_world || own.rank >= outcome.layout.world_size()) return false;
+  return std::ranges::any_of(own_table(store, outcome, own.rank), [&](const Member& member) {
+    return member.rank == own.rank && member.pid == own.pid && member.endpoint == own.endpoint;
+  });
+}
+
 std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome, std::string& reason) {
   const std::string closing(kClosingKey);
   if (!store.check({&closing, 1}, Deadline::after_ms(kStoreAnswerMs)))
@@ -99,7 +108,8 @@ std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const M
     cause.ranks = outcome.ranks;
     fail_because_of(cause, outcome.code, "%s", outcome.text.c_str());
   }
-  if (late) return too_late(store, outcome, reason);
+  if (late && !formed_with(store, outcome, hello, settings.latest_world))
+    return too_late(store, outcome, reason);
   MeetingResult result;
   result.members = own_table(store, outcome, hello.rank);
   if (!hosts) say_heard(store);

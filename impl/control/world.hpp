@@ -14,6 +14,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "control/group_record.hpp"
 #include "control/iteration_source.hpp"
+#include "control/job_event.hpp"
 #include "control/memory.hpp"
 #include "control/process.hpp"
 
@@ -91,6 +92,10 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   bool is_stalled(const PeerProcess& peer) const noexcept {
     return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
+
+  // Returns the ranks of this host whose processes count as failed for that, as events for other hosts. Any
+  // thread.
+  std::vector<RankGone> stalled_ranks() const;
 
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);
