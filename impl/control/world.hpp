@@ -72,7 +72,6 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   PeerProcess& process_of(int local_rank) const noexcept {
     return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
-  int process_count() const noexcept { return static_cast<int>(peers_.size()); }
   // Returns whether there are more ranks than processors on which they may run; equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }

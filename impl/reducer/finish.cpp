@@ -6,37 +6,12 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/wait_ignoring_failure.hpp"
-#include "dtype/dtype.hpp"
+#include "gradients/abort_unless_done.hpp"
 #include "reducer/incomplete.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
 namespace {
-
-// Aborts the group unless done() was called, because after an error the contents of the buckets are unknown
-// and no rank may use them.
-class AbortUnlessDone {
- public:
-  AbortUnlessDone(Comm& group, BucketHook* hook, std::atomic<bool>& told) noexcept
-      : group_(group), hook_(hook), reported_(told) {}
-  ~AbortUnlessDone() {
-    if (done_) return;
-    reported_.store(true);
-    group_.abort();
-    if (hook_) hook_->abort();
-  }
-  AbortUnlessDone(const AbortUnlessDone&) = delete;
-  AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
-
-  void done() noexcept { done_ = true; }
-
- private:
-  Comm& group_;
-  BucketHook* const hook_;
-  std::atomic<bool>& reported_;
-  bool done_ = false;
-};
 
 Failure await_launched(BucketRunner& runner, Comm& group, size_t launched) {
   for (size_t b = 0; b < launched; ++b)
@@ -58,7 +33,10 @@ void Reducer::finish(void* stream) {
     runner_.timeline->finished();
     return gradients_.end();
   }
-  AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
+  AbortUnlessDone guard([this] {
+    reported_.store(true);
+    abort();
+  });
   intake_.take_deferred();
   intake_.take_frozen_unused();
   if (options_.find_unused == 1 && options_.static_graph == 0) intake_.take_missing();

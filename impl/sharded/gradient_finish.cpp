@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "comm/gather.hpp"
+#include "gradients/abort_unless_done.hpp"
 #include "gradients/incomplete.hpp"
 #include "sharded/gradient_shards.hpp"
 #include "sharded/unit_label.hpp"
@@ -13,31 +14,13 @@ namespace {
 
 constexpr uint64_t kNonfiniteTag = 0x5a;
 
-// Fails all groups unless done() was called, because after an error the contents of the shards are unknown
-// and other ranks must not use theirs.
-class AbortUnlessDone {
- public:
-  explicit AbortUnlessDone(ShardGroups& groups) noexcept : groups_(groups) {}
-  ~AbortUnlessDone() {
-    if (!done_) groups_.abort();
-  }
-  AbortUnlessDone(const AbortUnlessDone&) = delete;
-  AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
-
-  void done() noexcept { done_ = true; }
-
- private:
-  ShardGroups& groups_;
-  bool done_ = false;
-};
-
 }  // namespace
 
 void GradientShards::finish(void* stream) {
   memory_.check_stream(stream);
   if (!intake_.is_open()) groups_.check_alive();
   intake_.stop(groups_.all());
-  AbortUnlessDone guard(groups_);
+  AbortUnlessDone guard([this] { groups_.abort(); });
   const std::vector<size_t> absent = intake_.missing();
   if (!groups_.revoked()) launch_ready();
   size_t launched = 0;
