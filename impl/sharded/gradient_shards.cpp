@@ -56,7 +56,6 @@ UnitOptions unit_options(const FlatOffsets& full, const GradientOptions& options
 GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, std::span<const Tensor> params,
                                std::span<const int32_t> dtypes, const GradientOptions& options)
     : groups_(groups),
-      layout_(layout),
       options_(options),
       list_(params, options.grad_dtype),
       full_places_(

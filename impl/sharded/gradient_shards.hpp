@@ -103,7 +103,6 @@ class GradientShards {
   void end_iteration(bool has_sums);
 
   ShardGroups& groups_;
-  const ShardLayout& layout_;
   const GradientOptions options_;
   const ParamList list_;
   FlatOffsets full_places_;
