@@ -24,7 +24,7 @@ RingMemory::~RingMemory() {
   if (idle) return;
   log(DSC_LOG_WARN, "%zu bytes of a ring are kept: its pass on the device did not end within %d ms", bytes(),
       timeout_ms);
-  call_out([&] { keep(std::move(areas_)); });
+  keep(std::move(areas_));
 }
 
 void RingMemory::check(void* stream, int32_t grad_dtype) const {

@@ -30,7 +30,7 @@ constexpr size_t kMostSmallBytes = 1152;
 size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {
   const size_t zero_copy = tuning.zero_copy_min_bytes > 0 ? tuning.zero_copy_min_bytes - 1 : 0;
   const size_t all = std::min({tuning.direct_bytes, tuning.stage_bytes / 2, zero_copy});
-  return std::min(kMostSmallBytes, all / members);
+  return std::min(Group::kMostSmallBytes, all / members);
 }
 
 constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;

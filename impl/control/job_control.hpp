@@ -66,8 +66,9 @@ class JobControl final : private JobWatch::Client {
   // does not answer. Any thread; takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
 
-  // Returns once the listener knows all that was published before. Any thread except the listener's; ends at
-  // most about a second after the deadline, or when the store does not answer.
+  // Returns once the listener knows all that was published before under the key that is written now. Any
+  // thread except the listener's; ends at most about a second after the deadline, or when the store does not
+  // answer.
   void catch_up(Deadline deadline) noexcept;
 
   // Tells all ranks that this one leaves a group. Returns false if the store does not answer; then nobody is

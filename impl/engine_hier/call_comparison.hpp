@@ -34,6 +34,7 @@ class CallComparison {
     int64_t deadline_ns;  // on the clock that all processes of a host share
     std::byte part[kSmallBytes];
   };
+  static_assert(sizeof(Row) <= Group::kMostSmallBytes && sizeof(HostOutcome) <= Group::kMostSmallBytes);
   void gather_rows(const Row& own, std::span<Row> rows, uint64_t number);
   CallDifference compare_hosts(std::span<const Row> rows, std::byte* result);
   CallDifference difference_of(std::span<const TransportGroup::Header> headers) const;

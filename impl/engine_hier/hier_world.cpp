@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
+constexpr size_t kMostRemoved =
+    2;  // at a time: more than come, for they pile up while the store does not answer
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
 constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for those that still listen
@@ -59,15 +61,15 @@ void HierWorld::expect_store(const CommState& state) const {
 void HierWorld::forget_later(const std::string& key) noexcept {
   call_out([&] {
     const bool may_remove = store_answers();
-    std::string oldest;
+    std::vector<std::string> oldest;
     {
       MutexLock lock(mutex_);
       kept_keys_.push_back(key);
-      if (kept_keys_.size() <= kKeptKeys || !may_remove) return;
-      oldest = std::move(kept_keys_.front());
-      kept_keys_.pop_front();
+      for (; may_remove && kept_keys_.size() > kKeptKeys && oldest.size() < kMostRemoved;
+           kept_keys_.pop_front())
+        oldest.push_back(std::move(kept_keys_.front()));
     }
-    store().remove(oldest, Deadline::after_ms(kRemoveMs));
+    for (const std::string& one : oldest) store().remove(one, Deadline::after_ms(kRemoveMs));
   });
 }
 

@@ -99,9 +99,9 @@ std::vector<size_t> GradientIntake::take_frozen_unused() {
   return marks_.take_frozen_unused();
 }
 
-std::vector<size_t> GradientIntake::take_missing() {
+std::vector<size_t> GradientIntake::take_missing(std::span<const size_t> order) {
   const MutexLock lock(mutex);
-  return marks_.take_missing();
+  return marks_.take_missing(order);
 }
 
 GradientIntake::Deferred GradientIntake::take_deferred() {

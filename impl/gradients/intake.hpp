@@ -90,7 +90,7 @@ class GradientIntake {
 
   // --- Parameters that become ready without a mark; see Marks.
   std::vector<size_t> take_frozen_unused() DSC_EXCLUDES(mutex);
-  std::vector<size_t> take_missing() DSC_EXCLUDES(mutex);
+  std::vector<size_t> take_missing(std::span<const size_t> order = {}) DSC_EXCLUDES(mutex);
   struct Deferred {
     struct Marked {
       size_t index;

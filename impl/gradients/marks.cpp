@@ -180,8 +180,9 @@ std::vector<size_t> Marks::take_frozen_unused() {
   return indices;
 }
 
-std::vector<size_t> Marks::take_missing() {
-  std::vector<size_t> indices = missing();
+std::vector<size_t> Marks::take_missing(std::span<const size_t> order) {
+  std::vector<size_t> indices = order.empty() ? missing() : std::vector<size_t>(order.begin(), order.end());
+  std::erase_if(indices, [this](size_t i) { return is_ready(i); });
   for (const size_t i : indices) become_ready(i, has_sum(i));
   return indices;
 }

@@ -72,12 +72,13 @@ class Marks {
     std::vector<size_t> unmarked;
   };
   Deferred take_deferred();
-  bool has_frozen()
-      const noexcept {  // take_frozen_unused() was not called in this iteration, and may have some
+  // Whether take_frozen_unused() was not called in this iteration, and may have some.
+  bool has_frozen() const noexcept {
     return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
   }
   std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
-  std::vector<size_t> take_missing();
+  // Those that are not ready yet, in this order; all of them by index if it is empty.
+  std::vector<size_t> take_missing(std::span<const size_t> order = {});
   std::vector<size_t> missing() const;
   size_t first_missing(std::span<const size_t> indices) const;
 

@@ -73,8 +73,8 @@ class Staging {
   // If the device does not come to its copies, a leak is the lesser evil.
   ~Staging() {
     bool idle = false;
-    call_out([&] { idle = space_->wait_for(copied_, Deadline::after_ms(kWaitIdleMs)); });
-    if (!idle) call_out([&] { keep(std::move(memory_)); });
+    if (!copying_) call_out([&] { idle = space_->wait_for(copied_, Deadline::after_ms(kWaitIdleMs)); });
+    if (!idle) keep(std::move(memory_));
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
@@ -85,6 +85,7 @@ class Staging {
 
   // In the order of the bucket's stream.
   void copy(const HookBucket& bucket, bool to_device) {
+    copying_ = true;
     for (const Run& run : runs_) {
       std::byte* const here = memory_.get() + run.on_host;
       std::byte* const there = bucket.buffer + run.on_device;
@@ -96,13 +97,15 @@ class Staging {
                    bucket.stream);
     }
     copied_ = space_->mark(bucket.stream);
+    copying_ = false;
   }
 
  private:
   const std::unique_ptr<Space> space_;
   const std::vector<Run> runs_;
   Memory memory_;
-  Mark copied_;  // behind the latest copy
+  Mark copied_;           // behind the latest copy
+  bool copying_ = false;  // copies have no mark behind them; it stays so if one of them fails
 };
 
 // A bucket on its way to the host. Only the reducer has this work, and waits for it; it is not known to be
@@ -141,6 +144,7 @@ class HostStagedHook final : public BucketHook {
     inner_->prepare(params);
     is_on_device_ = !params.empty() && params[0].device >= 0;
     buckets_.clear();
+    host_.reset();
   }
 
   std::shared_ptr<Work> step(const HookBucket& bucket, int step) override {

@@ -144,11 +144,11 @@ inline uint64_t layout_of(const HookBucket& bucket) {
 // Throws INVALID_ARG if what was saved for a bucket belongs to other parameters; 0: nothing was saved for it.
 inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
   if (saved != 0 && saved != layout_of(bucket))
-    fail(
-        DSC_ERR_INVALID_ARG,
-        "the state of hook %s is of other parameters or other buckets: bucket %zu had not the %zu parameters "
-        "with %zu elements that it has here",
-        hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
+    fail(DSC_ERR_INVALID_ARG,
+         "the state of hook %s is of other parameters or other buckets: bucket %zu holds %zu parameters with "
+         "%zu "
+         "elements here, and held others when the state was saved",
+         hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
 }
 
 }  // namespace dsc

@@ -20,8 +20,10 @@ uintptr_t start_of(const Elements& elements) { return reinterpret_cast<uintptr_t
 
 }  // namespace
 
-void keep(Memory memory) {
-  if (memory) new Memory(std::move(memory));
+// This holder is never destroyed, and needs no memory that may be short.
+void keep(Memory memory) noexcept {
+  alignas(Memory) std::byte holder[sizeof(Memory)];
+  std::construct_at(reinterpret_cast<Memory*>(holder), std::move(memory));
 }
 
 void Space::check_stream(const void* stream) const {

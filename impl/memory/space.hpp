@@ -40,14 +40,15 @@ struct TensorPart {
   size_t offset;  // in elements, from the start of the block
 };
 
-// All tensors have one type. Like ElementCopy it converts first, then scales, and counts what it has scaled.
+// All tensors have one type. Like ElementCopy it converts first and then scales.
 struct PartsCopy {
   std::span<const TensorPart> parts;
   int32_t tensor_dtype;
   void* block;
   int32_t block_dtype;
   double scale = 1;
-  void* norm = nullptr;  // memory of norm_bytes(), to which the norm of the converted elements is added
+  void* norm = nullptr;  // memory of norm_bytes(), to which the norm of the converted elements, not yet
+                         // scaled, is added
 };
 
 // Rows of equal length, at equal distances.
@@ -73,7 +74,7 @@ using Memory = std::shared_ptr<std::byte>;
 using Mark = std::shared_ptr<const void>;
 
 // Never frees the memory, because a device or an operation may still use it.
-void keep(Memory memory);
+void keep(Memory memory) noexcept;
 
 // Any thread may use it, several at once for different elements. The group must outlive it and what it gives.
 class Space {
@@ -111,7 +112,7 @@ class Space {
   // --- Memory.
   // Collective: returns zeroed memory that operations of the group reach directly.
   virtual Memory allocate(size_t bytes) = 0;
-  // Collective: the same for memory that no operation uses.
+  // Collective: the same for memory that operations need not reach; in the host it is of this rank alone.
   virtual Memory allocate_own(size_t bytes) = 0;
   // Returns memory without a value, for work on this stream only: the last holder may let it go at once.
   virtual Memory take(size_t bytes, void* stream) = 0;

@@ -199,7 +199,7 @@ void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (bytes > 0 && !memory_is_given_)
     memory_ = static_cast<std::byte*>(shapes.on_device() ? comm.allocate_on_device(bytes)
                                                          : comm.allocate_memory(bytes));
-  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(comm);
+  if (shapes.on_device()) device_ = std::make_unique<DeviceOrder>(*activations_);
   memory_bytes_ = bytes;
   comm_serial_ = comm.serial;
 }

@@ -43,7 +43,7 @@ class BadElements {
   void expect(bool captured);
   void begin(void* stream);
   // Never frees the device memory, because it may still be in use.
-  void keep() { dsc::keep(std::move(norms_)); }
+  void keep() noexcept { dsc::keep(std::move(norms_)); }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
   // Returns where the launches of a bucket count; null: they do not count.

@@ -42,10 +42,9 @@ void Reducer::shadow_iteration(const Turn& turn) {
     gradients_.forget_sums();
   }
   begin_iteration(nullptr, turn.divisor, true);
-  if (!counts_marks()) {
-    gradients_.take_missing();
-    for (const size_t i : set().layout.plan.indices) intake_.take_without_gradient(i);
-  }
+  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next ones
+    for (const size_t i : gradients_.take_missing(set().layout.plan.indices))
+      intake_.take_without_gradient(i);
   // Gradients that are not finite fail the iteration of the others, and the reducer goes on.
   capture([&] { finish(nullptr); },
           [](const Error& error) {

@@ -141,9 +141,8 @@ class Reducer {
 
   BucketSets sets_;  // begin() replaces the current set under the lock
   BucketRunner runner_;
-  std::vector<Delivery> deliveries_;  // scratch for one bucket
-  SparseGradients sparse_;            // used by one thread at a time for each parameter
-  GradientIntake gradients_;          // has the lock
+  SparseGradients sparse_;    // used by one thread at a time for each parameter
+  GradientIntake gradients_;  // has the lock
   BucketIntake intake_;
   int divisor_ = 1;                                    // of this iteration; begin() sets it
   bool sync_ DSC_GUARDED_BY(gradients_.mutex) = true;  // of the next iteration

@@ -189,10 +189,8 @@ void GradientStorage::scale(std::span<const GradientSlot> slots, std::span<void*
 }
 
 void GradientStorage::keep() noexcept {
-  call_out([&] {
-    dsc::keep(std::move(arena_));
-    if (gather_) gather_->keep();
-  });
+  dsc::keep(std::move(arena_));
+  if (gather_) gather_->keep();
 }
 
 }  // namespace dsc

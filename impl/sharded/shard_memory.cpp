@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "base/guard.hpp"
 
 namespace dsc {
 
@@ -22,10 +21,8 @@ void ShardMemory::check_stream(void* stream) const {
 }
 
 void ShardMemory::keep() noexcept {
-  call_out([&] {
-    units_.keep();
-    dsc::keep(std::move(shards_));
-  });
+  units_.keep();
+  dsc::keep(std::move(shards_));
 }
 
 }  // namespace dsc

@@ -24,7 +24,7 @@ UnitMemory::UnitMemory(Space& space, void* stream, const FlatOffsets& full, cons
   const bool is_mapped = !space.in_stream_order();
   const size_t page = is_mapped ? AddressRange::page_bytes() : 1;
   slots_ = PoolSlots(options.pool_bytes / page * page);
-  memory_ = space.allocate(slots_.bytes() + page);
+  memory_ = space.allocate(slots_.bytes() + page - 1);
   pool_ = memory_.get() + (page - reinterpret_cast<uintptr_t>(memory_.get()) % page) % page;
   if (is_mapped) range_ = std::make_unique<AddressRange>(full.bytes, options.faults);
   base_ = is_mapped ? range_->begin() : pool_;
@@ -73,7 +73,7 @@ void UnitMemory::close(size_t unit) {
   state = {};
 }
 
-void UnitMemory::keep() {
+void UnitMemory::keep() noexcept {
   for (State& state : states_) dsc::keep(std::move(state.own));
   dsc::keep(std::move(memory_));
   if (range_) range_->keep();

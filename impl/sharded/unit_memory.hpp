@@ -47,7 +47,7 @@ class UnitMemory {
   // Takes the memory of a unit away, or zeros it if it is kept for ever.
   void close(size_t unit);
   // Never frees the memory, because operations may still use it.
-  void keep();
+  void keep() noexcept;
 
   // Returns what offsets of units must be multiples of.
   static size_t alignment(bool on_device, bool is_kept) noexcept;

@@ -39,7 +39,7 @@ class Flight {
     // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
     if (!space_.in_stream_order() && work_ &&
         !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
-      call_out([&] { keep(std::move(buffer_)); });
+      keep(std::move(buffer_));
   }
 
   void depart() {
@@ -136,33 +136,49 @@ void run_at_once(Space& space, std::span<const Tensor> tensors, const BucketPlan
   if (first) throw Error(*first);
 }
 
-// Runs after the work on the device's default stream, on a stream that the host waits for at the end: first
-// for all operations, each of which has its own deadline, and then for the copies behind them, which write
-// also if an operation has failed.
+// Keeps the first error of several steps.
+class FirstError {
+ public:
+  template <typename Step>
+  bool run(const Step& step) {
+    return capture(step, [this](const Error& error) {
+      if (!first_) first_.emplace(error);
+    });
+  }
+  void rethrow() const {
+    if (first_) throw Error(*first_);
+  }
+
+ private:
+  std::optional<Error> first_;
+};
+
+// Runs after the work on the device's default stream, on a stream that the host waits for at the end, also
+// after an error: for all operations, each of which has its own deadline, and then for the copies behind
+// them.
 void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
                          const ListOperation& operation) {
   space.prepare();
   const auto stream = space.make_stream();
   space.order(nullptr, stream.get());
   std::vector<std::shared_ptr<Work>> works;
-  for (size_t b = 0; b < plan.buckets(); ++b) {
-    Flight flight(space, stream.get(), operation, tensors, plan.bucket(b));
+  FirstError error;
+  const auto fly = [&](size_t bucket) {
+    Flight flight(space, stream.get(), operation, tensors, plan.bucket(bucket));
     flight.depart();
     works.push_back(flight.work());
     flight.land();
-  }
-  std::optional<Error> failed;
-  for (const auto& work : works)
-    capture([&] { work->wait(Deadline::never()); },
-            [&](const Error& error) {
-              if (!failed) failed.emplace(error);
-            });
-  const int timeout_ms = space.group().timeout_ms();
-  const bool over = space.wait_idle(stream.get(), Deadline::after_ms(timeout_ms));
-  if (failed) throw Error(*failed);
-  if (!over)
-    fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(),
-         timeout_ms);
+  };
+  for (size_t b = 0; b < plan.buckets(); ++b)
+    if (!error.run([&] { fly(b); })) break;
+  for (const auto& work : works) error.run([&] { work->wait(Deadline::never()); });
+  error.run([&] {
+    const int timeout_ms = space.group().timeout_ms();
+    if (!space.wait_for(space.mark(stream.get()), Deadline::after_ms(timeout_ms)))
+      fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(),
+           timeout_ms);
+  });
+  error.rethrow();
 }
 
 void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {

@@ -172,7 +172,20 @@ def closing_a_reducer_ends_a_begin_that_waits(world):
                 join.finish()
 
 
+def rank_0_without_batches_keeps_the_order_of_buckets(world):
+    """It proposes the order in which buckets are rebuilt: the gradients that come first start first."""
+    grads = [np.ones(1000, np.float32) for _ in range(6)]
+    with dsc.BucketReducer(world, grads, bucket_bytes=6000, first_bucket_bytes=6000) as reducer:
+        with dsc.Join(reducer):
+            for _ in range(0 if world.rank == 0 else 3):
+                iterate(reducer, grads)
+        alone = world.size == 1
+        assert [sorted(bucket) for bucket in reducer.buckets] == [[4, 5], [2, 3], [0, 1]], reducer.buckets
+        assert reducer.rebuilds == (0 if alone else 1)
+
+
 test_join = everywhere(ranks_with_fewer_batches)
+test_join_order = everywhere(rank_0_without_batches_keeps_the_order_of_buckets)
 test_join_divisor = everywhere(joins_divide_by_who_is_there)
 test_join_close = everywhere(closing_a_reducer_ends_a_begin_that_waits)
 test_join_early_end = everywhere(joins_that_end_all_ranks_early)

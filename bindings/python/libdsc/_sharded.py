@@ -361,7 +361,8 @@ class Sharded(OnlyOne):
 
         Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, no rank
         saves: it raises why, the others an InvalidArgError that names it, with .rank, and files of an earlier save stay.
-        Otherwise the files replace them, and can be read when save() returns. A folder for each save keeps the one before.
+        Otherwise the files replace them, and can be read when save() returns. If the file system refuses that last step on
+        some ranks only, all ranks raise, and load() refuses the mixture. A folder for each save keeps the one before.
 
         Args:
             folder: of the checkpoint, which all ranks reach; made if it is not there.
