@@ -14,6 +14,7 @@ namespace conformance {
 namespace {
 
 constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
+constexpr int64_t kPatienceNs = dsc::kNsPerSecond;
 
 }  // namespace
 
@@ -38,7 +39,7 @@ std::vector<int32_t> RecoveryRound::missing() const {
 void RecoveryRound::try_to_decide() {
   if (decision_ || votes_.empty()) return;
   if (!missing().empty()) {
-    fail_if_one_is_elsewhere();
+    fail_if_all_missing_are_elsewhere();
     return;
   }
   if (!fail_if_questions_differ()) conclude();
@@ -91,25 +92,34 @@ bool RecoveryRound::fail_if_questions_differ() {
   return true;
 }
 
-// A rank that waits inside an operation that one of the voters has not called waits for ever.
-bool RecoveryRound::fail_if_one_is_elsewhere() {
-  std::vector<int32_t> voters;
+// Ranks that wait inside operations that voters have not called would wait for each other. A failure of these
+// operations may free them first.
+void RecoveryRound::fail_if_all_missing_are_elsewhere() {
+  if (dsc::now_ns() - start_ns_ < kPatienceNs) return;
+  std::vector<int32_t> voters, elsewhere;
   for (const auto& [rank, ballot] : votes_) voters.push_back(rank);
+  std::string text = "ranks called different operations: " + dsc::list_ranks(voters) + ": " +
+                     name_of(votes_.begin()->second.question);
+  for (const int32_t rank : missing()) {
+    const Participant* const stuck = stuck_call_of(rank);
+    if (!stuck) return;
+    elsewhere.push_back(rank);
+    text += "; " + dsc::list_ranks({&rank, 1}) + ": " +
+            dsc::numbered(op_kind_name(stuck->work->call().kind), stuck->number).c_str();
+  }
+  fail(DSC_ERR_MISMATCH, elsewhere, text);
+}
+
+// Returns the call in which a rank waits for one that has voted; null if there is none.
+const Participant* RecoveryRound::stuck_call_of(int rank) const {
   for (const auto& [key, lane] : group_.lanes_)
-    for (const Meeting& meeting : lane.meetings)
-      for (const auto& [rank, participant] : meeting) {
-        const bool can_complete = std::ranges::all_of(lane.ranks, [&](int of) {
-          return meeting.contains(of) || !votes_.contains(of);
-        });
-        if (votes_.contains(rank) || !participant.blocks || can_complete) continue;
-        const auto operation = dsc::numbered(op_kind_name(participant.work->call().kind), participant.number);
-        fail(DSC_ERR_MISMATCH, {rank},
-             "ranks called different operations: " + dsc::list_ranks(voters) + ": " +
-                 name_of(votes_.begin()->second.question) + "; " + dsc::list_ranks({&rank, 1}) + ": " +
-                 operation.c_str());
-        return true;
-      }
-  return false;
+    for (const Meeting& meeting : lane.meetings) {
+      const auto own = meeting.find(rank);
+      if (own == meeting.end() || !own->second.blocks) continue;
+      for (const int other : lane.ranks)
+        if (votes_.contains(other) && !meeting.contains(other)) return &own->second;
+    }
+  return nullptr;
 }
 
 void RecoveryRound::give_up_on_the_missing() {

@@ -15,6 +15,7 @@ namespace conformance {
 
 class Engine;
 class SharedGroup;
+struct Participant;
 
 // Returns "rank 1 (pid 4711)" or "ranks 1, 2".
 std::string describe_ranks(const std::vector<int32_t>& ranks);
@@ -55,7 +56,8 @@ class RecoveryRound {
   void conclude();
   void fail(dsc_result_t code, const std::vector<int32_t>& ranks, const std::string& text);
   bool fail_if_questions_differ();
-  bool fail_if_one_is_elsewhere();
+  void fail_if_all_missing_are_elsewhere();
+  const Participant* stuck_call_of(int rank) const;
 
   SharedGroup& group_;
   const int64_t start_ns_ = dsc::now_ns();

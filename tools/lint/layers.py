@@ -26,7 +26,7 @@ LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in fol
 LOOK_INSIDE = (
     "capi/",
     "tests/unit/",
-    "tests/engine_loopback/",
+    "tests/conformance/",
     "tests/fuzz/",
     "tests/support/fake_gpu/",
     "bench/bench_compress.cpp",
