@@ -1,4 +1,5 @@
-// Puts the conformance engine before the engines of a libdsc, for worlds whose ranks are threads of one process.
+// Puts the conformance engine before the engines of a libdsc, for worlds whose ranks are threads of one
+// process.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ bool serves_threads(const JoinedWorld& joined) {
                              [](const auto& member) { return member.pid == ::getpid(); });
 }
 
-// Rank 0 makes what all share. Until the second exchange has ended, its pointer stays where the others read it.
+// Rank 0 makes what all share. Until the second exchange has ended, its pointer stays where the others read
+// it.
 std::shared_ptr<SharedGroup> share(GroupEngine& host) {
   std::shared_ptr<SharedGroup> group;
   if (host.rank() == 0)
@@ -38,8 +40,9 @@ std::shared_ptr<GroupEngine> open_conformance(JoinedWorld joined) {
   if (joined.job) joined.world->hold_name(joined.job);
   const std::shared_ptr<GroupEngine> host = std::move(joined.local);
   CommIdentity identity{host->id(), host->name(), host->rank(), host->state.global_ranks()};
-  return std::make_shared<Engine>(std::move(identity), share(*host), std::make_shared<conformance::RankLoad>(),
-                                  host, host->state.info(), host->timeout_ms());
+  return std::make_shared<Engine>(std::move(identity), share(*host),
+                                  std::make_shared<conformance::RankLoad>(), host, host->state.info(),
+                                  host->timeout_ms());
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ void* Engine::allocate(size_t bytes) {
 bool Engine::progress(dsc::Deadline deadline) {
   SharedWorld& world = *group_->world;
   std::unique_lock lock(world.mutex);
-  for (const uint64_t ended = load_->ended; load_->running > 0 && load_->ended == ended && !deadline.passed();)
+  for (const uint64_t ended = load_->ended;
+       load_->running > 0 && load_->ended == ended && !deadline.passed();)
     world.wait(lock, deadline);
   return load_->running == 0;
 }
@@ -155,8 +156,9 @@ std::shared_ptr<dsc::GroupEngine> Engine::shrink(const dsc::GroupOptions& option
     auto host = host_ ? host_->shrink(options) : nullptr;
     if (host && host->state.global_ranks() != identity.global_ranks) continue;  // one more has left meanwhile
     shrinks_->store(decision.shrinks + 1);
-    auto rest = std::make_shared<Engine>(std::move(identity), decision.rest, load_, std::move(host), state.info(),
-                                         options.timeout_ms > 0 ? options.timeout_ms : timeout_ms());
+    auto rest =
+        std::make_shared<Engine>(std::move(identity), decision.rest, load_, std::move(host), state.info(),
+                                 options.timeout_ms > 0 ? options.timeout_ms : timeout_ms());
     rest->shrinks_ = shrinks_;
     rest->state.nonfinite->set_check(state.nonfinite->check());
     return rest;

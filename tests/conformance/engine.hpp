@@ -1,6 +1,6 @@
-// The conformance engine: a small group engine for ranks that are threads of one process. It does all that the
-// seam asks for by the simplest means, with one lock and without shared memory, so it shows what an engine has
-// to do, and tests use it where ranks have to meet without a world.
+// The conformance engine: a small group engine for ranks that are threads of one process. It does all that
+// the seam asks for by the simplest means, with one lock and without shared memory, so it shows what an
+// engine has to do, and tests use it where ranks have to meet without a world.
 #pragma once
 
 #include <atomic>

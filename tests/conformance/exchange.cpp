@@ -27,10 +27,10 @@ struct Result {
 
 std::optional<dsc::Failure> differing_messages(uint64_t group, const std::vector<RankCall>& calls) {
   std::vector<dsc::CallSignature> shown;
-  for (const RankCall& of : calls)
-    shown.push_back(dsc::signature_of_message(*of.call, group, of.number));
+  for (const RankCall& of : calls) shown.push_back(dsc::signature_of_message(*of.call, group, of.number));
   if (shown[0].fingerprint == shown[1].fingerprint) return std::nullopt;
-  return dsc::failure_of(dsc::difference_of_ends({calls[0].rank, shown[0].fields}, {calls[1].rank, shown[1].fields}));
+  return dsc::failure_of(
+      dsc::difference_of_ends({calls[0].rank, shown[0].fields}, {calls[1].rank, shown[1].fields}));
 }
 
 std::optional<dsc::Failure> differing_calls(uint64_t group, const std::vector<RankCall>& calls) {
@@ -54,10 +54,12 @@ std::optional<dsc::Failure> differing_lengths(const std::vector<RankCall>& calls
       const size_t sent = calls[from].call->send_blocks->lengths[to];
       const size_t expected = calls[to].call->recv_blocks->lengths[from];
       if (sent == expected) continue;
-      const auto first = static_cast<int32_t>(std::min(from, to)), last = static_cast<int32_t>(std::max(from, to));
-      return dsc::failure_of({"rank " + std::to_string(from) + " sends " + std::to_string(sent) + " elements to rank " +
-                             std::to_string(to) + ", which expects " + std::to_string(expected),
-                         {first, last}});
+      const auto first = static_cast<int32_t>(std::min(from, to)),
+                 last = static_cast<int32_t>(std::max(from, to));
+      return dsc::failure_of({"rank " + std::to_string(from) + " sends " + std::to_string(sent) +
+                                  " elements to rank " + std::to_string(to) + ", which expects " +
+                                  std::to_string(expected),
+                              {first, last}});
     }
   return std::nullopt;
 }
@@ -82,7 +84,8 @@ void write(const Result& result) {
 }
 
 // Returns the block that `receiver` gets from all ranks together.
-Bytes reduced(const std::vector<Transfer>& ranks, const Transfer& receiver, bool checks, dsc::NonFinite& found) {
+Bytes reduced(const std::vector<Transfer>& ranks, const Transfer& receiver, bool checks,
+              dsc::NonFinite& found) {
   std::vector<Bytes> inputs;
   std::vector<const void*> sources;
   size_t start = 0, count = 0;

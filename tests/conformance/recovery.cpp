@@ -25,9 +25,7 @@ std::string describe_ranks(const std::vector<int32_t>& ranks) {
 
 const char* name_of(Question question) noexcept { return question == Question::kAgree ? "agree" : "shrink"; }
 
-void RecoveryRound::vote(Engine& engine, const Ballot& ballot) {
-  votes_.emplace(engine.rank(), ballot);
-}
+void RecoveryRound::vote(Engine& engine, const Ballot& ballot) { votes_.emplace(engine.rank(), ballot); }
 
 std::vector<int32_t> RecoveryRound::missing() const {
   std::vector<int32_t> missing;

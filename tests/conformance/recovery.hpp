@@ -31,10 +31,10 @@ struct Ballot {
 };
 
 struct Decision {
-  dsc::Failure failure;              // of all that have voted
-  int32_t flags = -1;                // the bitwise AND
-  int shrinks = 0;                   // the most
-  std::vector<int32_t> missing;      // ranks that did not take part
+  dsc::Failure failure;               // of all that have voted
+  int32_t flags = -1;                 // the bitwise AND
+  int shrinks = 0;                    // the most
+  std::vector<int32_t> missing;       // ranks that did not take part
   std::shared_ptr<SharedGroup> rest;  // of shrink: the group of those that did
 };
 

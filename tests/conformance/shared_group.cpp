@@ -178,7 +178,8 @@ void SharedGroup::fail(dsc::Failure cause) {
   }
   for (auto& [key, lane] : lanes_) {
     while (lane.meetings.size() > (lane.moves ? 1 : 0)) {
-      for (auto& [rank, participant] : lane.meetings.back()) end(rank, participant, as_seen_by(rank, failure_));
+      for (auto& [rank, participant] : lane.meetings.back())
+        end(rank, participant, as_seen_by(rank, failure_));
       lane.meetings.pop_back();
     }
   }
@@ -265,7 +266,8 @@ dsc::Deadline SharedGroup::expire() {
       dsc::FixedText<64> how;
       how.add(" did not come within %.1f s",
               participant.engine->state.timeout_ms(participant.work->call()) / 1e3);
-      dsc::Failure failure = failure_of_ranks(DSC_ERR_TIMEOUT, missing, describe_ranks(missing) + how.c_str());
+      dsc::Failure failure =
+          failure_of_ranks(DSC_ERR_TIMEOUT, missing, describe_ranks(missing) + how.c_str());
       failure.operation = op_kind_name(participant.work->call().kind);
       failure.sequence = participant.number;
       fail(failure);

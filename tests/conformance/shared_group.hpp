@@ -1,5 +1,5 @@
-// What the ranks of one group share in the conformance engine. Ranks meet here: an operation runs when the last
-// of its ranks has called it, on the thread of that rank.
+// What the ranks of one group share in the conformance engine. Ranks meet here: an operation runs when the
+// last of its ranks has called it, on the thread of that rank.
 #pragma once
 
 #include <deque>

@@ -30,7 +30,8 @@ class SharedWorld : public std::enable_shared_from_this<SharedWorld> {
   SharedWorld(const SharedWorld&) = delete;
   SharedWorld& operator=(const SharedWorld&) = delete;
 
-  // Returns the group with this id. The first of those that come makes it; it is kept here until all have come.
+  // Returns the group with this id. The first of those that come makes it; it is kept here until all have
+  // come.
   std::shared_ptr<SharedGroup> join(uint64_t id, int size, int comers);
 
   // --- With the lock held.
