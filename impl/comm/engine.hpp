@@ -2,8 +2,8 @@
 // group engine for memory of the host and may have a device engine beside it. docs/extending.md says how to
 // add one; tests/conformance has a small one, and the suite that every engine passes.
 //
-// Functions with a body here are optional: unsupported_reason(), learn_of(), on_status_query(), query_hosts(),
-// query_rank(). An engine implements all others.
+// Functions with a body here are optional: unsupported_reason(), learn_of(), on_status_query(),
+// query_hosts(), query_rank(). An engine implements all others.
 #pragma once
 
 #include <functional>
