@@ -1,6 +1,8 @@
 #include "session/engine_table.hpp"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -8,6 +10,7 @@
 #include "engine_host/host_engine.hpp"
 #include "engine_nccl/bind.hpp"
 #include "engine_nccl/interface_advice.hpp"
+#include "engine_nccl/report.hpp"
 
 namespace dsc {
 namespace {
@@ -40,13 +43,15 @@ std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
   return std::move(joined.local);
 }
 
+void needs_no_library(LibraryReport&) {}
+
 constexpr std::array kGroupLibraries = {
-    GroupLibrary{"hier", has_several_hosts, open_hier},
-    GroupLibrary{"host", serves_all, open_host},
+    GroupLibrary{"hier", nullptr, has_several_hosts, open_hier},
+    GroupLibrary{"host", needs_no_library, serves_all, open_host},
 };
 
 constexpr std::array kDeviceLibraries = {
-    DeviceLibrary{"nccl", bind_nccl, interface_advice},
+    DeviceLibrary{"nccl", DSC_HAS_NCCL, look_for_nccl, bind_nccl, interface_advice},
 };
 
 }  // namespace
@@ -61,9 +66,21 @@ std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined) {
   fail(DSC_ERR_INTERNAL, "no engine serves the world");
 }
 
-std::span<const DeviceLibrary> device_libraries() noexcept {
-  if constexpr (DSC_HAS_NCCL) return kDeviceLibraries;
-  return {};
+std::vector<DeviceLibrary> device_libraries() {
+  std::vector<DeviceLibrary> libraries;
+  std::ranges::copy_if(kDeviceLibraries, std::back_inserter(libraries), &DeviceLibrary::available);
+  return libraries;
+}
+
+std::vector<ReportedEngine> reported_engines() {
+  std::vector<ReportedEngine> reported;
+  if (&added_group_library)
+    reported.push_back({added_group_library().name, true, added_group_library().look});
+  for (const GroupLibrary& library : group_libraries())
+    if (library.look) reported.push_back({library.name, true, library.look});
+  for (const DeviceLibrary& library : kDeviceLibraries)
+    reported.push_back({library.name, library.available, library.look});
+  return reported;
 }
 
 }  // namespace dsc

@@ -18,6 +18,8 @@ namespace {
 using conformance::Engine;
 using conformance::SharedGroup;
 
+void needs_no_library(LibraryReport&) {}
+
 bool serves_threads(const JoinedWorld& joined) {
   return std::ranges::all_of(joined.world->members(),
                              [](const auto& member) { return member.pid == ::getpid(); });
@@ -48,7 +50,7 @@ std::shared_ptr<GroupEngine> open_conformance(JoinedWorld joined) {
 }  // namespace
 
 const GroupLibrary& added_group_library() noexcept {
-  static constexpr GroupLibrary kConformance{"conformance", serves_threads, open_conformance};
+  static constexpr GroupLibrary kConformance{"conformance", needs_no_library, serves_threads, open_conformance};
   return kConformance;
 }
 

@@ -9,6 +9,7 @@ import sys
 
 import source
 
+ENGINES = "engine_*"  # all that are not named by themselves
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
     {"dtype"},
@@ -17,12 +18,14 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"bootstrap"},
     {"control"},
     {"comm", "transport"},
-    {"engine_host", "engine_nccl", "gloo", "memory"},
+    {ENGINES, "gloo", "memory"},
     {"engine_hier", "gradients"},
     {"session", "reducer", "sharded", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
     {"hooks"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+for path in source.files("impl/engine_*/*.?pp"):
+    LEVEL.setdefault(path.split("/")[1], LEVEL[ENGINES])
 LOOK_INSIDE = (
     "capi/",
     "tests/unit/",
