@@ -36,6 +36,9 @@ struct GroupLibrary {
   bool (*serves)(const JoinedWorld& joined);
   // Collective.
   std::shared_ptr<GroupEngine> (*open)(JoinedWorld joined);
+  // Does the same as GroupEngine::progress(), for all worlds of this process; null: another engine does it
+  // for this one.
+  bool (*progress)(Deadline deadline);
 };
 
 // The first that serves a world is taken; the last serves every one.
@@ -45,6 +48,9 @@ std::span<const GroupLibrary> group_libraries() noexcept;
 [[gnu::weak]] const GroupLibrary& added_group_library() noexcept;
 
 std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
+
+// Does the same as GroupEngine::progress(), for all worlds of this process.
+bool progress_all(Deadline deadline);
 
 // A library that moves data between devices.
 struct DeviceLibrary {

@@ -30,8 +30,8 @@ bool serves_threads(const JoinedWorld& joined) {
 std::shared_ptr<SharedGroup> share(GroupEngine& host) {
   std::shared_ptr<SharedGroup> group;
   if (host.rank() == 0)
-    group = std::make_shared<conformance::SharedWorld>(host.state.info()->progress_thread)
-                ->join(host.id(), host.size(), 1);
+    group =
+        conformance::SharedWorld::make(host.state.info()->progress_thread)->join(host.id(), host.size(), 1);
   const auto places = gather_all(host, OpKind::kBind, 0, reinterpret_cast<uintptr_t>(&group));
   if (host.rank() != 0) group = *reinterpret_cast<const std::shared_ptr<SharedGroup>*>(places[0]);
   gather_all(host, OpKind::kBind, 1, uint8_t{1});
@@ -50,7 +50,8 @@ std::shared_ptr<GroupEngine> open_conformance(JoinedWorld joined) {
 }  // namespace
 
 const GroupLibrary& added_group_library() noexcept {
-  static constexpr GroupLibrary kConformance{"conformance", needs_no_library, serves_threads, open_conformance};
+  static constexpr GroupLibrary kConformance{"conformance", needs_no_library, serves_threads,
+                                             open_conformance, conformance::progress_all};
   return kConformance;
 }
 

@@ -76,12 +76,17 @@ void* Engine::allocate(size_t bytes) {
 }
 
 bool Engine::progress(dsc::Deadline deadline) {
-  SharedWorld& world = *group_->world;
-  std::unique_lock lock(world.mutex);
-  for (const uint64_t ended = load_->ended;
-       load_->running > 0 && load_->ended == ended && !deadline.passed();)
-    world.wait(lock, deadline);
-  return load_->running == 0;
+  std::unique_lock lock(group_->world->mutex);
+  return group_->world->progress(*load_, deadline, lock);
+}
+
+bool progress_all(dsc::Deadline deadline) {
+  bool idle = true;
+  for (const auto& world : SharedWorld::all()) {
+    std::unique_lock lock(world->mutex);
+    idle &= world->progress(world->load_of_all(), deadline, lock);
+  }
+  return idle;
 }
 
 // ---- failure and end
@@ -168,7 +173,7 @@ std::shared_ptr<dsc::GroupEngine> Engine::shrink(const dsc::GroupOptions& option
 // ---- worlds of tests
 
 std::vector<std::shared_ptr<dsc::GroupEngine>> make_engines(int size, int timeout_ms) {
-  const auto world = std::make_shared<SharedWorld>(true);
+  const auto world = SharedWorld::make(true);
   const auto info = std::make_shared<dsc::WorldInfo>();
   std::vector<std::shared_ptr<dsc::GroupEngine>> engines;
   for (int rank = 0; rank < size; ++rank) {

@@ -60,6 +60,9 @@ class Engine final : public dsc::GroupEngine {
   std::shared_ptr<std::atomic<int>> shrinks_ = std::make_shared<std::atomic<int>>(0);
 };
 
+// Does the same as Engine::progress(), for all ranks of this process.
+bool progress_all(dsc::Deadline deadline);
+
 // The engines of a world without a host engine, by rank.
 std::vector<std::shared_ptr<dsc::GroupEngine>> make_engines(int size, int timeout_ms);
 

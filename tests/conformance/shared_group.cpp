@@ -95,7 +95,7 @@ void SharedGroup::enter(Lane& lane, Engine& engine, std::shared_ptr<MeetingWork>
   const uint64_t number = work->number();
   lane.meetings[place].emplace(engine.rank(),
                                Participant{&engine, std::move(work), number, blocks, dsc::tick_now()});
-  ++engine.load().running;
+  world->begin(engine.load());
   if (place == 0) begin_first(lane);
 }
 
@@ -161,8 +161,7 @@ void SharedGroup::end(int rank, Participant& participant, std::optional<dsc::Fai
     engine.state.name_operation(*failure, op_kind_name(kind), participant.number);
     dsc::say_if_late(*failure, rank, kind, participant.number);
   }
-  --engine.load().running;
-  ++engine.load().ended;
+  world->end(engine.load());
   participant.work->finish(failure);
   world->notify();
 }

@@ -16,7 +16,26 @@ void sleep_until(std::condition_variable& condition, std::unique_lock<std::mutex
   condition.wait_for(lock, std::chrono::nanoseconds(left_ns));
 }
 
+std::mutex known_mutex;
+std::vector<std::weak_ptr<SharedWorld>> known;
+
 }  // namespace
+
+std::shared_ptr<SharedWorld> SharedWorld::make(bool has_clock) {
+  auto world = std::make_shared<SharedWorld>(has_clock);
+  const std::lock_guard lock(known_mutex);
+  std::erase_if(known, [](const auto& former) { return former.expired(); });
+  known.push_back(world);
+  return world;
+}
+
+std::vector<std::shared_ptr<SharedWorld>> SharedWorld::all() {
+  std::vector<std::shared_ptr<SharedWorld>> worlds;
+  const std::lock_guard lock(known_mutex);
+  for (const auto& of : known)
+    if (auto world = of.lock()) worlds.push_back(std::move(world));
+  return worlds;
+}
 
 SharedWorld::SharedWorld(bool has_clock) {
   if (has_clock) clock_ = std::thread([this] { run_clock(); });
@@ -55,6 +74,20 @@ void SharedWorld::look_at(dsc::Deadline deadline) {
 void SharedWorld::wait(std::unique_lock<std::mutex>& lock, dsc::Deadline deadline) {
   sleep_until(changed_, lock, sooner(deadline, expire()));
   expire();
+}
+
+void SharedWorld::begin(RankLoad& load) noexcept {
+  for (RankLoad* const of : {&load, &load_}) ++of->running;
+}
+
+void SharedWorld::end(RankLoad& load) noexcept {
+  for (RankLoad* const of : {&load, &load_}) --of->running, ++of->ended;
+}
+
+bool SharedWorld::progress(const RankLoad& load, dsc::Deadline deadline, std::unique_lock<std::mutex>& lock) {
+  for (const uint64_t ended = load.ended; load.running > 0 && load.ended == ended && !deadline.passed();)
+    wait(lock, deadline);
+  return load.running == 0;
 }
 
 void SharedWorld::run_clock() {

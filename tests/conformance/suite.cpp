@@ -70,6 +70,7 @@ int main() {
       cmocka_unit_test(memory_is_zeroed),
       cmocka_unit_test(operations_are_counted),
       cmocka_unit_test(a_work_ends_once),
+      cmocka_unit_test(progress_waits_for_all_worlds),
       cmocka_unit_test(a_deadline_fails_the_group),
       cmocka_unit_test(different_calls_are_a_mismatch),
       cmocka_unit_test(different_messages_are_a_mismatch),

@@ -72,6 +72,7 @@ void a_batch_is_one_operation(void** state);
 void memory_is_zeroed(void** state);
 void operations_are_counted(void** state);
 void a_work_ends_once(void** state);
+void progress_waits_for_all_worlds(void** state);
 void a_deadline_fails_the_group(void** state);
 void different_calls_are_a_mismatch(void** state);
 void different_messages_are_a_mismatch(void** state);

@@ -4,6 +4,7 @@
 #include "comm/gather.hpp"
 #include "comm/work_set.hpp"
 #include "dtype/user_op.hpp"
+#include "session/engine_table.hpp"
 #include "suite.hpp"
 
 extern "C" {
@@ -86,6 +87,28 @@ void a_work_ends_once(void**) {
     return 0;
   };
   for (const int size : {2, 4}) assert_int_equal(run(size, body), 0);
+}
+
+// Rank 0 is alone in its operation until it says so. Operations on a device need no calls.
+void progress_waits_for_all_worlds(void**) {
+  const Body body = [](rank_t* self, dsc::Comm& world) {
+    if (world.device() >= 0) return works(self, world);
+    Buffer<float> buffer(world, {1});
+    if (world.rank() != 0) PASS_ON(ranks_await(self, 1));
+    const auto work = world.start(sum_of(buffer));
+    if (world.rank() == 0) {
+      CHECK(self, !dsc::progress_all(dsc::Deadline::after_ms(20)) && !work->done());
+      ranks_note(self, 1);
+    }
+    const int64_t start = now_ms();
+    while (!work->done() && now_ms() - start < kSoonMs) dsc::progress_all(dsc::Deadline::after_ms(100));
+    CHECK(self, work->wait(dsc::Deadline{0}));
+    PASS_ON(ranks_meet(self));  // ranks may be threads, whose operations count here as well
+    while (!dsc::progress_all(dsc::Deadline::after_ms(kSoonMs))) CHECK(self, now_ms() - start < kSoonMs);
+    PASS_ON(ranks_meet(self));
+    return works(self, world);
+  };
+  assert_int_equal(run(4, body), 0);
 }
 
 void a_deadline_fails_the_group(void**) {
