@@ -60,7 +60,8 @@ struct Stage {
 
   void run(bool variable) {
     options.variable_shapes = variable ? 1 : 0;
-    check(dsc_pipe_run(schedule, comm, &callbacks, &options, nullptr));
+    double mean_loss = 0;
+    check(dsc_pipe_run(schedule, comm, &callbacks, &options, &mean_loss));
   }
 
   // The same instructions with nothing around them.

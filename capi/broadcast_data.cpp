@@ -6,7 +6,7 @@
 #include "base/guard.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
-#include "reducer/broadcast_shapes.hpp"
+#include "tensor_list/broadcast_shapes.hpp"
 #include "tensors.hpp"
 
 namespace {

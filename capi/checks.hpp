@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/overlap.hpp"
 #include "control/call.hpp"
 #include "dtype/dtype.hpp"
 
@@ -43,9 +44,7 @@ inline void check_buffer(const char* name, const void* data, size_t bytes) {
 // Buffers that are not in place must not overlap; in_place is null where there is no such form.
 inline void check_overlap(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes,
                           const char* in_place) {
-  const auto s = reinterpret_cast<uintptr_t>(send);
-  const auto r = reinterpret_cast<uintptr_t>(recv);
-  if (send_bytes > 0 && recv_bytes > 0 && s < r + recv_bytes && r < s + send_bytes)
+  if (overlap(send, send_bytes, recv, recv_bytes))
     fail(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers%s%s",
          in_place ? ", or in place: " : "", in_place ? in_place : "");
 }

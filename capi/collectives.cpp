@@ -1,17 +1,14 @@
 #include "dsc/collectives.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <string>
-
 #include "base/guard.hpp"
 #include "checks.hpp"
+#include "comm/note_writer.hpp"
 #include "comm/reduce_ops.hpp"
 #include "comm/work_set.hpp"
 #include "comm_call.hpp"
 #include "execute.hpp"
 #include "give.hpp"
+#include "tensor_list/broadcast_shapes.hpp"
 
 namespace {
 
@@ -76,45 +73,31 @@ bool check_rooted(const dsc::Comm& comm, const NamedBuffer& block, const NamedBu
 void agree_on_counts(Call& call, const dsc::BlockList& blocks) {
   call.count = blocks.total();
   call.tag = dsc::hash_of(blocks);
-  std::string list = "counts";
-  for (const size_t length : blocks.lengths) list += " " + std::to_string(length);
-  std::snprintf(call.note, sizeof call.note, "%s%s", list.substr(0, sizeof call.note - 4).c_str(),
-                list.size() > sizeof call.note - 4 ? "..." : "");
+  dsc::NoteWriter note(call);
+  note.add("counts");
+  for (const size_t length : blocks.lengths) {
+    note.add(" ");
+    note.add(length);
+  }
 }
 
-constexpr size_t kMostDims = 32;
-
-// What travels ahead of an array whose receivers do not know its size.
-struct ShapeMessage {
-  int64_t dtype = 0;
-  int64_t ndim = 0;
-  std::array<int64_t, kMostDims> sizes{};
-};
-
-ShapeMessage read_shape(dsc_dtype_t dtype, const int64_t* shape, size_t ndim) {
+dsc::ArrayShape read_shape(dsc_dtype_t dtype, const int64_t* sizes, size_t ndim) {
   dsc::check_dtype(dtype);
-  if (ndim > kMostDims) dsc::fail(DSC_ERR_INVALID_ARG, "*ndim is %zu, expected at most %zu", ndim, kMostDims);
-  if (ndim > 0) dsc::require(shape, "shape");
-  ShapeMessage message{dtype, static_cast<int64_t>(ndim)};
+  if (ndim > dsc::ArrayShape::kMostDims)
+    dsc::fail(DSC_ERR_INVALID_ARG, "*ndim is %zu, expected at most %zu", ndim, dsc::ArrayShape::kMostDims);
+  if (ndim > 0) dsc::require(sizes, "shape");
+  dsc::ArrayShape shape{dtype, static_cast<int64_t>(ndim)};
   size_t count = 1;
   for (size_t i = 0; i < ndim; ++i) {
-    if (shape[i] < 0)
+    if (sizes[i] < 0)
       dsc::fail(DSC_ERR_INVALID_ARG, "shape[%zu] is %lld, expected 0 or more", i,
-                static_cast<long long>(shape[i]));
-    if (__builtin_mul_overflow(count, static_cast<size_t>(shape[i]), &count))
+                static_cast<long long>(sizes[i]));
+    if (__builtin_mul_overflow(count, static_cast<size_t>(sizes[i]), &count))
       dsc::fail(DSC_ERR_OVERFLOW, "the number of elements does not fit %zu bits", 8 * sizeof count);
-    message.sizes[i] = shape[i];
+    shape.sizes[i] = sizes[i];
   }
   dsc::checked_bytes(count, dtype, 1);
-  return message;
-}
-
-dsc_result_t write_shape(const ShapeMessage& message, dsc_dtype_t* dtype, int64_t* shape, size_t capacity,
-                         size_t* ndim) {
-  *dtype = static_cast<dsc_dtype_t>(message.dtype);
-  *ndim = static_cast<size_t>(message.ndim);
-  std::copy_n(message.sizes.begin(), std::min(*ndim, capacity), shape);
-  return dsc::how_given(*ndim, capacity);
+  return shape;
 }
 
 }  // namespace
@@ -166,12 +149,12 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dt
     if (inside->coalesced)
       dsc::fail(DSC_ERR_STATE, "a batch is open, and this one blocks: call dsc_batch_end() first");
     const bool is_root = inside->rank() == root;
-    ShapeMessage message = is_root ? read_shape(*dtype, shape, *ndim) : ShapeMessage{};
-    constexpr size_t kWords = sizeof message / sizeof(int64_t);
-    Call call = make_call(OpKind::kBroadcast, is_root ? &message : nullptr, &message, kWords, DSC_DTYPE_I64);
-    call.root = root;
-    inside->run(call);
-    return is_root ? DSC_OK : write_shape(message, dtype, shape, capacity, ndim);
+    auto given = is_root ? read_shape(*dtype, shape, *ndim) : dsc::ArrayShape{};
+    dsc::broadcast_shape(*inside, given, root);
+    *dtype = static_cast<dsc_dtype_t>(given.dtype);
+    return is_root ? DSC_OK
+                   : dsc::give_list("shape", static_cast<size_t>(given.ndim), shape, capacity, ndim,
+                                    [&](size_t i) { return given.sizes[i]; });
   });
 }
 

@@ -61,9 +61,7 @@ void exchange(dsc::Comm& comm, const HeadExchange& way, const void* send, void* 
   if (send != recv || way.size > 1) dsc::check_overlap(send, sent * bytes, recv, received * bytes, nullptr);
   dsc::check_stream(comm, stream);
   dsc::Call call;
-  // An empty buffer does not say where the memory is: what lies at its address may be of another kind.
-  call.send = sent > 0 || received == 0 ? send : nullptr;
-  call.recv = received > 0 || sent == 0 ? recv : nullptr;
+  dsc::set_buffers(call, send, sent, recv, received);
   call.dtype = dtype;
   way.set_call(call);
   dsc::execute(comm, call, stream, work);
@@ -93,25 +91,11 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   return Division(std::move(list));
 }
 
-// An empty block does not say where the memory is: what lies at its address may be of another kind.
-bool is_of_device(const BlockRing& ring, const dsc::RingPass& pass, void* stream) {
-  if (pass.blocks.part(ring.rank()) == 0) return stream != nullptr;
-  const bool block = dsc::is_on_own_device(ring.channel(), {"block", pass.block, 0});
-  if (pass.grad_dtype != 0)
-    dsc::expect_one_kind("block", block, "grad",
-                         dsc::is_on_own_device(ring.channel(), {"grad", pass.grad, 0}));
-  return block;
-}
-
 // Blocks that the ring has given are overwritten while they would be sent.
-void check_not_own(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
-  if (ring.is_own_memory(buffer, bytes))
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory that the ring has given; expected a copy of it", name);
-}
-
 void check_part(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
   dsc::check_buffer(name, buffer, bytes);
-  check_not_own(ring, name, buffer, bytes);
+  if (ring.is_own_memory(buffer, bytes))
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory that the ring has given; expected a copy of it", name);
 }
 
 dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, const size_t* counts,
@@ -130,12 +114,14 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
     check_capacity("gradient of a block", longest, grad_dtype, ring.sizes().grad_bytes, "grad_bytes");
     const size_t grad_bytes = count * dsc::dtype_bytes(grad_dtype);
     check_part(ring, "grad", grad, grad_bytes);
-    const auto from = reinterpret_cast<uintptr_t>(block), to = reinterpret_cast<uintptr_t>(grad);
-    if (bytes > 0 && from < to + grad_bytes && to < from + bytes)
+    if (dsc::overlap(block, bytes, grad, grad_bytes))
       dsc::fail(DSC_ERR_INVALID_ARG, "block and grad overlap; expected separate buffers");
   }
   dsc::check_stream(ring.channel(), stream);
-  pass.on_device = is_of_device(ring, pass, stream);
+  dsc::ArrayKind kind(ring.channel());
+  kind.add({"block", block, bytes});
+  if (grad_dtype != 0) kind.add({"grad", grad, bytes});
+  pass.on_device = kind.is_on_device(stream);
   pass.stream = pass.on_device ? stream : nullptr;
   return pass;
 }

@@ -63,7 +63,7 @@ class ExchangeCall {
  public:
   ExchangeCall(const dsc_moe_plan_t* handle, size_t hidden, dsc_dtype_t dtype, dsc_moe_payload_t payload,
                void* stream)
-      : pinned_(pin_plan(handle)), comm_(pinned_->comm), stream_(stream) {
+      : pinned_(pin_plan(handle)), comm_(pinned_->comm), stream_(stream), kind_(*comm_) {
     dsc::check_dtype(dtype);
     if (dtype != DSC_DTYPE_F32 && dtype != DSC_DTYPE_F64 && dtype != DSC_DTYPE_BF16 && dtype != DSC_DTYPE_F16)
       dsc::fail(DSC_ERR_UNSUPPORTED, "dtype is %s, expected f32, f64, bf16 or f16", dsc::dtype_name(dtype));
@@ -90,11 +90,11 @@ class ExchangeCall {
   // Runs or starts the exchange, once its arrays are checked.
   template <typename Exchange>
   void run(dsc_work_t** work, const Exchange& exchange) {
-    const bool on_device = first_.data ? is_on_device_ : stream_ != nullptr;
+    const bool on_device = kind_.is_on_device(stream_);
     if (on_device && format_.is_fp8)
       dsc::fail(DSC_ERR_UNSUPPORTED,
                 "payload is 2 (f8e4m3) and the rows are memory of a device, expected payload 1 (plain)");
-    const dsc::RowCall call{*comm_, format_, on_device ? first_.data : nullptr, stream_, work != nullptr};
+    const dsc::RowCall call{*comm_, format_, on_device ? kind_.first() : nullptr, stream_, work != nullptr};
     const auto started = exchange(plan().mover(on_device), call);
     if (work) *work = dsc::give_out(*comm_, started);
   }
@@ -107,22 +107,15 @@ class ExchangeCall {
   }
   Array checked(const Array& array, size_t element_bytes) {
     dsc::check_layout(array, element_bytes);
-    if (array.bytes > 0) note_memory(array);  // an empty array says nothing of the others
+    kind_.add(array);
     return array;
-  }
-  void note_memory(const Array& array) {
-    const bool is_on_device = dsc::is_on_own_device(*comm_, array);
-    if (first_.data) return dsc::expect_one_kind(first_.name, is_on_device_, array.name, is_on_device);
-    first_ = array;
-    is_on_device_ = is_on_device;
   }
 
   const dsc::Pinned<PlanObject> pinned_;
   const dsc::CommCall comm_;
   void* const stream_;
   RowFormat format_;
-  Array first_{};  // the first one that is not empty
-  bool is_on_device_ = false;
+  dsc::ArrayKind kind_;
 };
 
 // Each output overlaps neither an input nor another output.

@@ -20,23 +20,37 @@ inline void check_layout(const Array& array, size_t element_bytes) {
          array.data, element_bytes);
 }
 
-// Returns whether an array is memory of the device that the communicator is bound to. Throws INVALID_ARG for
-// memory of another device.
-inline bool is_on_own_device(const Comm& comm, const Array& array) {
-  const int found = array.data ? comm.device_of(array.data) : -1;
-  if (found >= 0 && found != comm.device())
-    fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
-         found, comm.device());
-  return found >= 0;
-}
+// Tells of which kind the memory of a call's arrays is. An empty array does not say it: what lies at its
+// address may be of another kind.
+class ArrayKind {
+ public:
+  explicit ArrayKind(const Comm& comm) noexcept : comm_(comm) {}
 
-// Throws INVALID_ARG for two arrays of which one is memory of the host and the other of a device.
-inline void expect_one_kind(const char* one, bool is_on_device, const char* other, bool other_is) {
-  const auto kind = [](bool on_device) { return on_device ? "memory of a device" : "host memory"; };
-  if (is_on_device != other_is)
-    fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", one,
-         kind(is_on_device), other, kind(other_is));
-}
+  // Throws INVALID_ARG for memory of another device, or of another kind than that of the arrays before.
+  void add(const Array& array) {
+    if (array.bytes == 0) return;
+    const int found = comm_.device_of(array.data);
+    if (found >= 0 && found != comm_.device())
+      fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
+           found, comm_.device());
+    const auto kind = [](int device) { return device < 0 ? "host memory" : "memory of a device"; };
+    if (first_.data && found != device_)
+      fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", first_.name,
+           kind(device_), array.name, kind(found));
+    if (!first_.data) first_ = array, device_ = found;
+  }
+
+  // If all arrays are empty, a stream says it.
+  bool is_on_device(const void* stream) const noexcept {
+    return first_.data ? device_ >= 0 : stream != nullptr;
+  }
+  const void* first() const noexcept { return first_.data; }  // null if all arrays are empty
+
+ private:
+  const Comm& comm_;
+  Array first_{};
+  int device_ = -1;
+};
 
 inline void check_array(const Comm& comm, const Array& array, size_t element_bytes) {
   check_layout(array, element_bytes);
@@ -46,8 +60,7 @@ inline void check_array(const Comm& comm, const Array& array, size_t element_byt
 }
 
 inline void check_apart(const Array& one, const Array& other) {
-  const auto a = reinterpret_cast<uintptr_t>(one.data), b = reinterpret_cast<uintptr_t>(other.data);
-  if (one.bytes > 0 && other.bytes > 0 && a < b + other.bytes && b < a + one.bytes)
+  if (overlap(one.data, one.bytes, other.data, other.bytes))
     fail(DSC_ERR_INVALID_ARG, "%s and %s overlap, expected separate memory", one.name, other.name);
 }
 

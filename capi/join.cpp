@@ -6,7 +6,7 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "comm_call.hpp"
-#include "reducer/join.hpp"
+#include "join/join.hpp"
 #include "reducer_handle.hpp"
 #include "tensors.hpp"
 

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
-#include "comm/agreement.hpp"
+#include "comm/mesh_group.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "group_options.hpp"
@@ -17,8 +16,6 @@
 #include "topology/names.hpp"
 
 namespace {
-
-constexpr uint64_t kMeshTag = 3;  // of find_disagreement()
 
 dsc_mesh_options_t default_mesh_options() {
   dsc_mesh_options_t options{};
@@ -74,36 +71,6 @@ std::span<const T> read_list(const char* name, const T* list, size_t n) {
 
 dsc::MeshGroups read_groups(const dsc::RankMesh& mesh, const char* axes) {
   return mesh.groups(std::string_view(&dsc::require(axes, "axes")));
-}
-
-// Settled with the other ranks before anything is checked that they may have otherwise.
-void check_same_mesh(dsc::Comm& comm, const dsc::RankMesh& mesh, const char* axes) {
-  const std::string lines[] = {mesh.describe(), axes};
-  const auto found = dsc::find_disagreement(comm, kMeshTag, lines);
-  if (!found) return;
-  dsc::fail(DSC_ERR_MISMATCH,
-            "expected the same %s on all ranks, but it is \"%s\" on rank 0 and \"%s\" on %s",
-            found->line == 0 ? "mesh" : "text of axes", dsc::shown_words(found->expected).c_str(),
-            dsc::shown_words(found->found).c_str(), dsc::ranks_text(found->ranks).c_str());
-}
-
-std::string name_of(const dsc::RankMesh& mesh, const std::vector<size_t>& axes) {
-  std::string name;
-  for (const size_t axis : mesh.order())
-    if (std::ranges::find(axes, axis) != axes.end())
-      (name += name.empty() ? "" : "-") += mesh.axes()[axis].name;
-  return name;
-}
-
-std::shared_ptr<dsc::Comm> split_along(dsc::Comm& comm, const dsc::RankMesh& mesh, const char* axes,
-                                       dsc::GroupOptions options) {
-  if (mesh.size() != comm.size())
-    dsc::fail(DSC_ERR_INVALID_ARG, "the mesh has %d ranks, expected %d as the communicator", mesh.size(),
-              comm.size());
-  const std::vector<size_t> set = mesh.axis_set(axes);
-  if (options.name.empty()) options.name = name_of(mesh, set);
-  const dsc::MeshPlace own = mesh.groups(set).place(comm.rank() + mesh.first_rank());
-  return comm.split(own.group, own.member, options);
 }
 
 dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, int32_t n_axes,
@@ -212,10 +179,7 @@ dsc_result_t dsc_mesh_neighbor(const dsc_mesh_t* mesh, int32_t rank, const char*
     dsc::require(axis, "axis");
     dsc::require(peer, "peer");
     pinned->check_rank("rank", rank);
-    const size_t along = pinned->axis(axis);
-    const int64_t size = pinned->axes()[along].size;
-    const int64_t at = (pinned->coordinate(rank, along) + int64_t{steps} % size + size) % size;
-    *peer = pinned->replaced(rank, along, static_cast<int32_t>(at));
+    *peer = pinned->neighbor(rank, pinned->axis(axis), steps);
   });
 }
 
@@ -344,8 +308,6 @@ dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char*
     dsc::CommCall inside(comm);
     dsc::require(group, "group");
     dsc::require(axes, "axes");
-    auto settings = dsc::read_group_options(options);
-    check_same_mesh(*inside, *pinned, axes);
-    *group = dsc::open_comm(split_along(*inside, *pinned, axes, std::move(settings)));
+    *group = dsc::open_comm(dsc::split_along(*inside, *pinned, axes, dsc::read_group_options(options)));
   });
 }

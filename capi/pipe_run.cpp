@@ -153,7 +153,7 @@ dsc_result_t dsc_pipe_run(dsc_pipe_schedule_t* schedule, dsc_comm_t* comm,
     const dsc::PipeScheduleCall inside(schedule);
     const dsc::CommCall pipeline(comm);
     const double mean = inside->runner().run(*pipeline, [&] {
-      return dsc::PipeRequest{read_callbacks(callbacks), read_shapes(options)};
+      return dsc::PipeRequest{read_callbacks(callbacks), read_shapes(options), mean_loss != nullptr};
     });
     if (mean_loss) *mean_loss = mean;
   });

@@ -14,8 +14,8 @@
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "pipeline_run/running_pass.hpp"
-#include "reducer/coalesced.hpp"
 #include "reducer_handle.hpp"
+#include "tensor_list/coalesced.hpp"
 #include "tensors.hpp"
 
 namespace {

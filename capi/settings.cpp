@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "checks.hpp"
 
 namespace dsc {
@@ -21,12 +22,10 @@ void set(std::string* target, const char*, const char* text) { *target = text; }
 void set(std::optional<std::string>* target, const char*, const char* text) { *target = text; }
 
 const KnownSetting& find(const char* name, std::initializer_list<KnownSetting> known) {
-  std::string names;
-  for (const KnownSetting& setting : known) {
+  for (const KnownSetting& setting : known)
     if (std::strcmp(setting.name, name) == 0) return setting;
-    (names += names.empty() ? "" : ", ") += setting.name;
-  }
-  fail(DSC_ERR_INVALID_ARG, "unknown setting \"%.32s\", expected one of %s", name, names.c_str());
+  fail(DSC_ERR_INVALID_ARG, "unknown setting \"%.32s\", expected one of %s", name,
+       joined(known, ", ", &KnownSetting::name).c_str());
 }
 
 }  // namespace

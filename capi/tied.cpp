@@ -10,8 +10,8 @@
 #include "checks.hpp"
 #include "comm_call.hpp"
 #include "partition/tied_plan.hpp"
-#include "reducer/tied.hpp"
 #include "tensors.hpp"
+#include "tied/tied.hpp"
 
 namespace {
 

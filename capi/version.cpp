@@ -81,28 +81,15 @@ void write_report(dsc::JsonWriter& json, const Library& library) {
   std::string reason;
   const bool available =
       dsc::capture([&] { library.look(report); }, [&](dsc_result_t, const char* why) { reason = why; });
-  const auto write = [&](const char* key, const std::string& value) {
-    json.key(key);
-    if (value.empty())
-      json.null();
-    else
-      json.text(value);
-  };
-  json.key(library.name);
-  json.begin_object();
-  json.key("available");
-  json.boolean(available);
-  write("path", report.path);
-  write("version", report.version);
-  write("reason", reason);
-  write("warning", report.warning);
-  if (report.devices) {
-    json.key("devices");
-    json.integer(*report.devices);
-  }
+  json.begin_object(library.name);
+  json.field("available", available);
+  json.field_or_null("path", report.path);
+  json.field_or_null("version", report.version);
+  json.field_or_null("reason", reason);
+  json.field_or_null("warning", report.warning);
+  if (report.devices) json.field("devices", *report.devices);
   if (!report.features.empty()) {
-    json.key("features");
-    json.begin_array();
+    json.begin_array("features");
     for (const char* feature : report.features) json.text(feature);
     json.end_array();
   }

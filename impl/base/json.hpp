@@ -4,16 +4,44 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace dsc {
 
 class JsonWriter {
  public:
   void begin_object() { begin('{'); }
+  void begin_object(std::string_view name) { key(name), begin('{'); }
   void end_object() { end('}'); }
   void begin_array() { begin('['); }
+  void begin_array(std::string_view name) { key(name), begin('['); }
   void end_array() { end(']'); }
   void key(std::string_view name);
+
+  template <typename T>
+  void field(std::string_view name, const T& value) {
+    key(name);
+    if constexpr (std::is_same_v<T, bool>)
+      boolean(value);
+    else if constexpr (std::is_integral_v<T>)
+      integer(static_cast<int64_t>(value));
+    else if constexpr (std::is_floating_point_v<T>)
+      number(value);
+    else
+      text(value);
+  }
+  // A text that is empty or NULL is null.
+  void field_or_null(std::string_view name, std::string_view value) {
+    key(name);
+    value.empty() ? null() : text(value);
+  }
+  void field_or_null(std::string_view name, const char* value) {
+    field_or_null(name, std::string_view(value ? value : ""));
+  }
+  void field_or_null(std::string_view name, bool known, int64_t value) {
+    key(name);
+    known ? integer(value) : null();
+  }
 
   // Bytes that are not valid UTF-8 become U+FFFD.
   void text(std::string_view value);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/joined.hpp"
 #include "base/log.hpp"
 
 namespace dsc {
@@ -11,12 +12,7 @@ constexpr int64_t kConflictSlackMs = 2000;
 constexpr size_t kNamesInReport = 8;
 
 std::string names(const std::vector<Hello>& hellos) {
-  std::string text;
-  for (size_t i = 0; i < std::min(hellos.size(), kNamesInReport); ++i)
-    text += (i == 0 ? "" : ", ") + describe(hellos[i]);
-  if (hellos.size() > kNamesInReport)
-    text += " and " + std::to_string(hellos.size() - kNamesInReport) + " more";
-  return text;
+  return first_joined(hellos, kNamesInReport, [](const Hello& hello) { return describe(hello); });
 }
 
 }  // namespace
@@ -43,6 +39,7 @@ std::optional<MeetingOutcome> Coordinator::decide(const std::vector<Hello>& came
     if (!over && is_new) return std::nullopt;
     outcome.code = conflict->code;
     outcome.text = conflict->text;
+    outcome.ranks = conflict->ranks;
     return outcome;
   }
   conflict_since_ns_ = 0;  // the rank at fault may have left
@@ -65,6 +62,7 @@ Deadline Coordinator::next_look() const noexcept {
 MeetingOutcome Coordinator::timed_out(const std::vector<Hello>& came, const std::vector<Hello>& left) const {
   MeetingOutcome outcome;
   outcome.code = DSC_ERR_TIMEOUT;
+  outcome.ranks = missing_ranks(came);
   outcome.text = "only " + std::to_string(came.size()) + " of " + std::to_string(world_size_) +
                  " came within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) + " ms; missing: rank " +
                  rank_list(missing_ranks(came)) + "; came: " + names(came);

@@ -30,6 +30,20 @@ std::string differing(const std::vector<Hello>& hellos, const Value& value) {
   return text;
 }
 
+// The ranks that have another value than most have; of values that as many have, than the lowest rank.
+RankList odd_ones(const std::vector<Hello>& hellos, const Value& value) {
+  std::map<std::string, size_t> counts;
+  for (const Hello& hello : hellos) ++counts[value(hello)];
+  std::string usual = value(*std::ranges::min_element(hellos, {}, &Hello::rank));
+  for (const auto& [what, count] : counts)
+    if (count > counts[usual]) usual = what;
+  std::vector<int32_t> odd;
+  for (const Hello& hello : hellos)
+    if (value(hello) != usual) odd.push_back(hello.rank);
+  std::ranges::sort(odd);
+  return odd;
+}
+
 std::map<std::string, std::string> parse_config(std::string_view text) {
   std::map<std::string, std::string> settings;
   while (!text.empty()) {
@@ -62,14 +76,17 @@ std::optional<Problem> find_rank_conflict(const std::vector<Hello>& hellos) {
   std::map<int32_t, const Hello*> by_rank;
   for (const Hello& hello : hellos) {
     if (hello.rank < 0 || hello.rank >= hello.world_size)
-      return Problem{DSC_ERR_CONFIG, describe(hello) + " is outside its world: expected 0 to " +
-                                         std::to_string(hello.world_size - 1)};
+      return Problem{
+          DSC_ERR_CONFIG,
+          describe(hello) + " is outside its world: expected 0 to " + std::to_string(hello.world_size - 1),
+          {hello.rank}};
     const auto [other, first] = by_rank.emplace(hello.rank, &hello);
     if (!first)
       return Problem{DSC_ERR_CONFIG,
                      "two processes claim rank " + std::to_string(hello.rank) + ": " +
                          process_of(*other->second) + " and " + process_of(hello) +
-                         "; if they are two jobs, give them different MASTER_PORT or DSC_JOB_ID"};
+                         "; if they are two jobs, give them different MASTER_PORT or DSC_JOB_ID",
+                     {hello.rank}};
   }
   return std::nullopt;
 }
@@ -113,15 +130,20 @@ std::vector<int32_t> missing_ranks(const std::vector<Hello>& hellos) {
 // Versions are compared first, because other fields of another version may be meaningless.
 std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hosts) {
   std::string text = differing(hellos, version_text);
-  if (!text.empty()) return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text};
-  text = differing(hellos, [](const Hello& hello) { return std::to_string(hello.world_size); });
-  if (!text.empty()) return Problem{DSC_ERR_CONFIG, "world sizes differ: " + text};
+  if (!text.empty())
+    return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text,
+                   odd_ones(hellos, version_text)};
+  const auto size_text = [](const Hello& hello) { return std::to_string(hello.world_size); };
+  text = differing(hellos, size_text);
+  if (!text.empty())
+    return Problem{DSC_ERR_CONFIG, "world sizes differ: " + text, odd_ones(hellos, size_text)};
   if (auto problem = find_rank_conflict(hellos)) return problem;
   const auto other_config = [&](const Hello& hello) {
     return hello.config_hash != hellos.front().config_hash;
   };
   if (std::any_of(hellos.begin(), hellos.end(), other_config))
-    return Problem{DSC_ERR_CONFIG, "settings differ: " + differing_settings(hellos)};
+    return Problem{DSC_ERR_CONFIG, "settings differ: " + differing_settings(hellos),
+                   odd_ones(hellos, [](const Hello& hello) { return std::to_string(hello.config_hash); })};
   text = differing(hellos, [](const Hello& hello) { return hello.host; });
   if (!text.empty() && hosts == Hosts::kOne)
     return Problem{

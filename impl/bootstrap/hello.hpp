@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "dsc/types.h"
 
 namespace dsc {
@@ -43,6 +44,7 @@ struct Member {
 struct Problem {
   dsc_result_t code;
   std::string text;
+  RankList ranks = {};  // at fault
 };
 
 // Returns "rank 3 (pid 4711)" or "rank 3 (pid 4711 on node7)".

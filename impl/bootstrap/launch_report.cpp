@@ -24,30 +24,13 @@ const char* word_for(SourceFinding::State state) {
   return "unknown";
 }
 
-void write_text(JsonWriter& json, const char* key, const std::string& value) {
-  json.key(key);
-  if (value.empty())
-    json.null();
-  else
-    json.text(value);
-}
-
-void write_number(JsonWriter& json, const char* key, int32_t value) {
-  json.key(key);
-  if (value < 0)
-    json.null();
-  else
-    json.integer(value);
-}
-
 void write_source(JsonWriter& json, const SourceFinding& source) {
   json.begin_object();
-  write_text(json, "name", source.name);
-  write_text(json, "state", word_for(source.state));
-  write_text(json, "why", source.why);
-  json.key("variables");
-  json.begin_object();
-  for (const auto& [name, value] : source.variables) write_text(json, name.c_str(), value.value_or(""));
+  json.field_or_null("name", source.name);
+  json.field_or_null("state", word_for(source.state));
+  json.field_or_null("why", source.why);
+  json.begin_object("variables");
+  for (const auto& [name, value] : source.variables) json.field_or_null(name.c_str(), value.value_or(""));
   json.end_object();
   json.end_object();
 }
@@ -61,30 +44,28 @@ std::string meeting_text(const Launch& launch) {
 
 void write_launch(JsonWriter& json, const Launch& launch) {
   json.begin_object();
-  write_text(json, "source", launch.source);
-  json.key("rank");
-  json.integer(launch.rank);
-  write_number(json, "world_size", launch.world_size);
-  write_number(json, "local_rank", launch.local_rank);
-  write_number(json, "local_world_size", launch.local_world_size);
-  write_text(json, "master_addr", launch.master_addr);
-  write_text(json, "master_addr_from", launch.master_addr_from);
-  write_number(json, "master_port", launch.master_port);
-  write_text(json, "master_port_from", launch.master_port_from);
-  write_text(json, "job_id", launch.job_id);
-  write_text(json, "job_id_from", launch.job_id_from);
-  json.key("agent_store");
-  json.boolean(launch.agent_store);
-  write_text(json, "meeting", meeting_text(launch));
-  write_text(json, "meeting_from", launch.way_from);
-  write_text(json, "advice", launch.advice);
+  json.field_or_null("source", launch.source);
+  json.field("rank", launch.rank);
+  json.field_or_null("world_size", launch.world_size >= 0, launch.world_size);
+  json.field_or_null("local_rank", launch.local_rank >= 0, launch.local_rank);
+  json.field_or_null("local_world_size", launch.local_world_size >= 0, launch.local_world_size);
+  json.field_or_null("master_addr", launch.master_addr);
+  json.field_or_null("master_addr_from", launch.master_addr_from);
+  json.field_or_null("master_port", launch.master_port >= 0, launch.master_port);
+  json.field_or_null("master_port_from", launch.master_port_from);
+  json.field_or_null("job_id", launch.job_id);
+  json.field_or_null("job_id_from", launch.job_id_from);
+  json.field("agent_store", launch.agent_store);
+  json.field_or_null("meeting", meeting_text(launch));
+  json.field_or_null("meeting_from", launch.way_from);
+  json.field_or_null("advice", launch.advice);
   json.end_object();
 }
 
 void write_error(JsonWriter& json, const LaunchFindings& findings) {
   json.begin_object();
-  write_text(json, "code", result_name(findings.code));
-  write_text(json, "text", findings.error);
+  json.field_or_null("code", result_name(findings.code));
+  json.field_or_null("text", findings.error);
   json.end_object();
 }
 
@@ -93,8 +74,7 @@ void write_error(JsonWriter& json, const LaunchFindings& findings) {
 std::string launch_report(const LaunchFindings& findings) {
   JsonWriter json;
   json.begin_object();
-  json.key("sources");
-  json.begin_array();
+  json.begin_array("sources");
   for (const SourceFinding& source : findings.sources) write_source(json, source);
   json.end_array();
   json.key("start");

@@ -47,7 +47,7 @@ std::string own_address(const std::string& bind, Deadline deadline) {
   for (const sa_family_t family : {AF_INET, AF_INET6})
     for (const SocketAddress& address : own)
       if (address.storage.ss_family == family && reaches_further(address)) return to_text(address);
-  return "127.0.0.1";
+  return loopback_address();
 }
 
 }  // namespace dsc

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "bootstrap/init_method.hpp"
 #include "bootstrap/launcher_row.hpp"
+#include "store/address.hpp"
 
 namespace dsc {
 namespace {
@@ -15,7 +16,7 @@ void find_host(const Environment& environment, const HostSource& launchers, Mast
     found.host = *launchers_host;
     found.host_from = launchers.variable;
   } else {
-    found.host = "127.0.0.1";
+    found.host = loopback_address();
     found.host_from = "default";
   }
 }
@@ -57,7 +58,7 @@ MasterFinding find_master(const char* init_method, int32_t port, const Environme
     find_port(port, environment, launchers, found);
   }
   // The address is part of the meeting's name, so that common spellings are made equal.
-  if (found.host == "localhost") found.host = "127.0.0.1";
+  if (found.host == "localhost") found.host = loopback_address();
   return found;
 }
 

@@ -46,10 +46,13 @@ Hello hello_of(const MeetingSettings& settings) {
   return hello;
 }
 
-void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings) {
-  fail(code, "rank %d of %d, meeting at %s%s%s: %s", settings.rank, settings.world_size,
-       host_and_port(settings.master_addr, static_cast<uint16_t>(settings.master_port)).c_str(),
-       settings.job_id.empty() ? "" : ", job ", settings.job_id.c_str(), text.c_str());
+void fail_meeting(dsc_result_t code, const std::string& text, const RankList& ranks,
+                  const MeetingSettings& settings) {
+  Failure cause;
+  cause.ranks = ranks;
+  fail_because_of(cause, code, "rank %d of %d, meeting at %s%s%s: %s", settings.rank, settings.world_size,
+                  host_and_port(settings.master_addr, static_cast<uint16_t>(settings.master_port)).c_str(),
+                  settings.job_id.empty() ? "" : ", job ", settings.job_id.c_str(), text.c_str());
 }
 
 namespace {
@@ -116,7 +119,9 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingResult result;
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
-  if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, settings);
+  if (outcome.code == DSC_ERR_TIMEOUT)  // which the name of the meeting contains
+    outcome.text += "; ranks of other users than " + std::to_string(::geteuid()) + " do not meet this one";
+  if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;
   result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};
   result.members = std::move(outcome.members);

@@ -29,6 +29,7 @@ struct MeetingSettings {
   std::string place;     // name of this host for errors; empty if only ranks of one host meet
   std::string endpoint;  // Endpoint::name() of this process
   std::string config;    // "key=value;key=value": settings that must be equal on all ranks
+  Nonce latest_world{};  // the latest world of the job that this process was in; zero if there was none
   Deadline deadline = Deadline::never();
   int64_t progress_ms = 10'000;           // interval in which missing ranks are logged
   std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up
@@ -62,7 +63,8 @@ MeetingResult meet(const MeetingSettings& settings);
 // Returns the hello of this process.
 Hello hello_of(const MeetingSettings& settings);
 // Throws an error of the meeting, prefixed with this rank and the place of the meeting.
-[[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const MeetingSettings& settings);
+[[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const RankList& ranks,
+                               const MeetingSettings& settings);
 
 // Answers everybody who waits at the name of a world that has formed. Call it when listen_fd is readable; it
 // never blocks.

@@ -91,11 +91,11 @@ void MeetingHost::accept_waiting() {
       accept_error_ = 0;
       if (peer_credentials(fd.get()).uid == ::geteuid())
         connections_.push_back({std::move(fd), now_ns(), {}});
-    } else if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-      accept_error_ = error;
-      sleep_until(Deadline::after_ms(10));  // connections stay in the queue until descriptors are free
+    } else if (error == EAGAIN || error == EWOULDBLOCK) {
       return;
     } else if (error != EINTR && error != ECONNABORTED) {
+      accept_error_ = error;
+      sleep_until(Deadline::after_ms(10));  // connections stay in the queue until descriptors are free
       return;
     }
   }

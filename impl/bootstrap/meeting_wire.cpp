@@ -92,6 +92,23 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   return hello;
 }
 
+std::string encode_ranks(const RankList& ranks) {
+  std::string bytes;
+  for (const int32_t rank : ranks) append(bytes, rank);
+  return bytes;
+}
+
+RankList decode_ranks(std::string_view bytes) {
+  RankList ranks;
+  for (; bytes.size() >= sizeof(int32_t); bytes.remove_prefix(sizeof(int32_t))) {
+    int32_t rank = 0;
+    std::memcpy(&rank, bytes.data(), sizeof rank);
+    ranks.push_back(rank);
+  }
+  ranks.bound_to(kMaxJobRanks);
+  return ranks;
+}
+
 std::string encode_members(const std::vector<Member>& members) {
   std::string bytes;
   for (const Member& member : members) {
@@ -124,7 +141,7 @@ std::string encode_outcome(const MeetingOutcome& outcome) {
   put_text(wire.text, outcome.text);
   std::string bytes;
   append(bytes, wire);
-  return bytes + encode_members(outcome.members);
+  return bytes + (outcome.code == DSC_OK ? encode_members(outcome.members) : encode_ranks(outcome.ranks));
 }
 
 MeetingOutcome decode_outcome(const void* data, size_t bytes) {
@@ -138,7 +155,10 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
   outcome.code = wire.code;
   outcome.text = bounded_text(wire.text);
   outcome.host_pid = wire.host_pid;
-  if (outcome.code != DSC_OK) return outcome;  // errors are readable in all versions
+  if (outcome.code != DSC_OK) {  // errors are readable in all versions
+    outcome.ranks = decode_ranks({static_cast<const char*>(data) + sizeof wire, bytes - sizeof wire});
+    return outcome;
+  }
   if (wire.wire_version != kMeetingVersion)
     return problem(DSC_ERR_VERSION, "the meeting speaks wire version " + std::to_string(wire.wire_version) +
                                         ", expected " + std::to_string(kMeetingVersion));

@@ -42,7 +42,8 @@ inline constexpr size_t kHelloPrefixBytes = 32;
 static_assert(offsetof(HelloWire, remaining_ms) == kHelloPrefixBytes);
 static_assert(sizeof(HelloWire) == 32 + 16 + 4 + 64 + 64 + kConfigBytes + 64 + 4, "no hidden padding");
 
-// All fields have fixed offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow.
+// All fields have fixed offsets in all versions. If `code` is DSC_OK, world_size MemberWires follow, and
+// otherwise the ranks at fault, as int32_t.
 struct OutcomeWire {
   uint64_t magic;
   uint32_t wire_version;
@@ -70,6 +71,7 @@ inline constexpr size_t kMaxOutcomeBytes = sizeof(OutcomeWire) + size_t{kMaxRank
 struct MeetingOutcome {
   dsc_result_t code = DSC_OK;  // DSC_IN_PROGRESS: try again
   std::string text;
+  RankList ranks;  // at fault
   int64_t host_pid = 0;
   Nonce nonce{};
   std::vector<Member> members;
@@ -78,6 +80,10 @@ struct MeetingOutcome {
 std::string encode_hello(const Hello& hello);
 // Returns nullopt if the bytes are malformed. Of another version only the first fields are set.
 std::optional<Hello> decode_hello(const void* data, size_t bytes);
+
+// Ranks at fault, as many as the record of an error holds.
+std::string encode_ranks(const RankList& ranks);
+RankList decode_ranks(std::string_view bytes);
 
 // Encode and decode the table alone; an incomplete entry at the end is ignored.
 std::string encode_members(const std::vector<Member>& members);

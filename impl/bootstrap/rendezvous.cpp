@@ -24,12 +24,19 @@
 namespace dsc {
 namespace {
 
+[[noreturn]] void fail_without_first_rank(dsc_result_t code, const std::string& why) {
+  Failure cause;
+  cause.ranks = {0};
+  fail_because_of(cause, code, "rank 0 did not come: %s", why.c_str());
+}
+
 constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
 constexpr int kPauseMs = 20;
 constexpr int kSecondServerMs = 500;
 constexpr int kReadAgainMs = 500;
 constexpr int kMostAttemptMs = 4000;
 constexpr int kReadersMs = 2000;
+constexpr int kVerdictMs = 1000;  // time for the result of a meeting at the deadline to arrive
 constexpr int kEndMs = 500;
 constexpr int kRefusalMs = 5000;  // time for ranks that were started at about the same time
 constexpr std::string_view kLocationKey = "store";
@@ -48,6 +55,10 @@ class WorldCounts {
     Met& met = met_[job_id];
     if (met.count == 0 || met.latest != world) ++met.count;
     met.latest = world;
+  }
+  Nonce latest(const std::string& job_id) {
+    MutexLock lock(mutex_);
+    return met_[job_id].latest;
   }
 
  private:
@@ -238,8 +249,8 @@ StoreLocation Meeting::find_location(Deadline deadline) const {
   capture([&] { bytes = exchange_->get(kLocationKey, 0, deadline); },
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
-            fail(code, "rank 0 did not come: it has not said through %s where it listens (%s)",
-                 launch_.told_through.c_str(), text);
+            fail_without_first_rank(
+                code, "it has not said through " + launch_.told_through + " where it listens (" + text + ")");
           });
   return decode_location(bytes, launch_.told_through);
 }
@@ -274,7 +285,7 @@ OpenStore Meeting::join(Deadline deadline) const {
   capture([&] { open = open_store(location_.uri(), options, environment, deadline); },
           [](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
-            fail(code, "rank 0 did not come: %s", text);
+            fail_without_first_rank(code, text);
           });
   return open;
 }
@@ -301,7 +312,8 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
   if (!met) return std::nullopt;
   worlds_met().add(launch_.job_id, met->nonce);
   auto job = std::make_shared<JobStore>(std::move(open));
-  job->expect_readers(launch_.world_size - 1);
+  // A rank whose start-up has ended by then reads no more.
+  job->expect_readers(launch_.world_size - 1, later(settings_.deadline, Deadline::after_ms(kVerdictMs)));
   return Rendezvous{*std::move(met), std::move(job)};
 }
 
@@ -309,7 +321,9 @@ std::optional<Rendezvous> Meeting::attempt(std::string& reason) {
 
 JobStore::~JobStore() {
   if (is_served_here() && readers_ > 0)
-    call_out([this] { await_readers(store(), readers_, Deadline::after_ms(kReadersMs)); });
+    call_out([this] {
+      await_readers(store(), readers_, sooner(readers_deadline_, Deadline::after_ms(kReadersMs)));
+    });
 }
 
 std::string JobStore::own_address(Deadline deadline) const {
@@ -328,7 +342,9 @@ void JobStore::retire() noexcept {
 }
 
 // Starts again if the store or its world goes away during the meeting, until the deadline.
-Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& settings) {
+Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingSettings& wanted) {
+  MeetingSettings settings = wanted;
+  settings.latest_world = worlds_met().latest(rendezvous.launch.job_id);
   if (settings.world_size > kMaxJobRanks)
     fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,
          kMaxJobRanks);
@@ -336,10 +352,12 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
   for (;;) {
     std::optional<Rendezvous> done;
     capture([&] { done = Meeting(rendezvous, settings).attempt(reason); },
-            [&](dsc_result_t code, const char* text) { fail_meeting(code, text, settings); });
+            [&](const Error& error) {
+              fail_meeting(error.code(), error.what(), error.failure().ranks, settings);
+            });
     if (done) return *std::move(done);
     log(DSC_LOG_DEBUG, "start-up begins again: %s", reason.c_str());
-    if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, settings);
+    if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, {}, settings);
     sleep_until(Deadline::after_ms(kPauseMs));
   }
 }

@@ -29,8 +29,12 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // A store that is served here is not closed before that many other ranks know the result of the meeting.
-  void expect_readers(int32_t count) noexcept { readers_ = count; }
+  // A store that is served here is not closed before that many other ranks know the result of the meeting, or
+  // the deadline has passed.
+  void expect_readers(int32_t count, Deadline deadline) noexcept {
+    readers_ = count;
+    readers_deadline_ = deadline;
+  }
 
   Store& store() const noexcept { return *open_.store; }
   const StoreTarget& target() const noexcept { return *open_.target; }
@@ -49,6 +53,7 @@ class JobStore {
  private:
   OpenStore open_;
   int32_t readers_ = 0;
+  Deadline readers_deadline_ = Deadline::never();
 };
 
 // The outcome of a meeting, and the store in which it took place.

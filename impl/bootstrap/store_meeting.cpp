@@ -75,6 +75,15 @@ std::vector<Member> own_table(Store& store, const StoreOutcome& outcome, int32_t
   return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
+// Returns whether the world formed with this process, which came before and lost its connection. A process
+// may also come back to a world that it has been in.
+bool formed_with(Store& store, const StoreOutcome& outcome, const Hello& own, const Nonce& latest_world) {
+  if (outcome.nonce == latest_world || own.rank >= outcome.layout.world_size()) return false;
+  return std::ranges::any_of(own_table(store, outcome, own.rank), [&](const Member& member) {
+    return member.rank == own.rank && member.pid == own.pid && member.endpoint == own.endpoint;
+  });
+}
+
 std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome, std::string& reason) {
   const std::string closing(kClosingKey);
   if (!store.check({&closing, 1}, Deadline::after_ms(kStoreAnswerMs)))
@@ -94,8 +103,13 @@ std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const M
   StoreOutcome outcome =
       hosts ? StoreMeetingHost(store, hello, settings).run() : follow(store, hello, settings, late);
   if (outcome.code != DSC_OK && !hosts) say_heard(store);
-  if (outcome.code != DSC_OK) throw Error(outcome.code, outcome.text.c_str());
-  if (late) return too_late(store, outcome, reason);
+  if (outcome.code != DSC_OK) {
+    Failure cause;
+    cause.ranks = outcome.ranks;
+    fail_because_of(cause, outcome.code, "%s", outcome.text.c_str());
+  }
+  if (late && !formed_with(store, outcome, hello, settings.latest_world))
+    return too_late(store, outcome, reason);
   MeetingResult result;
   result.members = own_table(store, outcome, hello.rank);
   if (!hosts) say_heard(store);
@@ -111,9 +125,9 @@ std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& 
                                            std::string& reason) {
   std::optional<MeetingResult> result;
   capture([&] { result = take_part(store, hello_of(settings), settings, hosts, reason); },
-          [&](dsc_result_t code, const char* text) {
-            reason = text;
-            if (code != DSC_ERR_PEER_DEAD) throw Error(code, text);
+          [&](const Error& error) {
+            reason = error.what();
+            if (error.code() != DSC_ERR_PEER_DEAD) throw Error(error);
           });
   return result;
 }
@@ -122,6 +136,7 @@ void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline de
   StoreOutcome refusal;
   refusal.code = why.code();
   refusal.text = why.what();
+  refusal.ranks = why.failure().ranks;
   store.set(kOutcomeKey, encode(refusal), Deadline::after_ms(kStoreAnswerMs));
   await_readers(store, others, deadline);
 }

@@ -33,7 +33,7 @@ std::string encode(const StoreOutcome& outcome) {
   writer.text(outcome.text);
   writer.number(static_cast<uint64_t>(outcome.host_pid));
   writer.raw({reinterpret_cast<const char*>(outcome.nonce.data()), outcome.nonce.size()});
-  if (outcome.code == DSC_OK) writer.raw(encode(outcome.layout));
+  writer.raw(outcome.code == DSC_OK ? encode(outcome.layout) : encode_ranks(outcome.ranks));
   return writer.take();
 }
 
@@ -46,7 +46,10 @@ std::optional<StoreOutcome> decode_store_outcome(std::string_view bytes) {
   const std::string_view nonce = reader.raw(outcome.nonce.size());
   if (!reader.good()) return std::nullopt;
   std::memcpy(outcome.nonce.data(), nonce.data(), nonce.size());
-  if (outcome.code != DSC_OK) return outcome;
+  if (outcome.code != DSC_OK) {
+    outcome.ranks = decode_ranks(reader.raw(reader.left()));
+    return outcome;
+  }
   auto layout = decode_layout(reader.raw(reader.left()));
   if (!layout) return std::nullopt;
   outcome.layout = *std::move(layout);
@@ -86,6 +89,7 @@ StoreOutcome StoreMeetingHost::run() {
   StoreOutcome told;
   told.code = outcome->code;
   told.text = outcome->text;
+  told.ranks = outcome->ranks;
   told.nonce = outcome->nonce;
   told.host_pid = own_.pid;
   if (outcome->code == DSC_OK) told.layout = layout_of(outcome->members);

@@ -28,6 +28,7 @@ std::string table_key(int32_t host);
 struct StoreOutcome {
   dsc_result_t code = DSC_OK;
   std::string text;
+  RankList ranks;  // at fault
   Nonce nonce{};
   int64_t host_pid = 0;
   JobLayout layout;  // only with DSC_OK

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/hash.hpp"
+#include "comm/describe.hpp"
 #include "comm/gather.hpp"
 
 namespace dsc {
@@ -73,10 +74,7 @@ std::optional<Disagreement> find_disagreement(Comm& comm, uint64_t tag, std::spa
 }
 
 std::string ranks_text(std::span<const int> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kRanksShown); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return ranks.size() > kRanksShown ? text + ", ..." : text;
+  return ranks.size() > kRanksShown ? list_ranks(ranks.first(kRanksShown)) + ", ..." : list_ranks(ranks);
 }
 
 }  // namespace dsc

@@ -2,12 +2,12 @@
 
 #include <cinttypes>
 
+#include "base/joined.hpp"
+
 namespace dsc {
 
 std::string list_ranks(std::span<const int32_t> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + joined(ranks, ", ");
 }
 
 FixedText<160> describe_found(const NonFinite& found) noexcept {

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/joined.hpp"
 #include "comm/comm.hpp"
 #include "dtype/dtype.hpp"
 
@@ -74,10 +75,21 @@ std::string describe(const Tensor& tensor) {
   const std::string elements =
       ", " + std::to_string(tensor.count) + " elements" + (tensor.expect_sparse == 1 ? ", sparse" : "");
   if (!tensor.has_shape) return dtype + elements;
-  std::string sizes;
-  for (const int64_t size : tensor.shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
   const bool fits = product(tensor.shape) == tensor.count;
-  return dtype + " [" + sizes + "]" + (fits ? (tensor.expect_sparse == 1 ? " sparse" : "") : elements);
+  return dtype + " [" + joined(tensor.shape, ", ") + "]" +
+         (fits ? (tensor.expect_sparse == 1 ? " sparse" : "") : elements);
+}
+
+std::string listed_labels(std::span<const std::string> labels, std::span<const size_t> indices) {
+  constexpr size_t kMostBytes = 200;
+  std::string text;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::string& label = labels[indices[i]];
+    if (i > 0 && text.size() + label.size() > kMostBytes)
+      return text + " and " + std::to_string(indices.size() - i) + " more";
+    text += (i == 0 ? "" : ", ") + label;
+  }
+  return text;
 }
 
 void check_tensors(std::span<const Tensor> tensors) {

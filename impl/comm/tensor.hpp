@@ -27,6 +27,9 @@ struct Tensor {
 std::string label(const char* name, size_t index);  // "fc.weight (index 3)", or "parameter 3" without a name
 std::string describe(const Tensor& tensor);         // "f32 [10, 20]", or "f32, 200 elements" without a shape
 
+// Returns the labels of some tensors, cut to about 200 bytes.
+std::string listed_labels(std::span<const std::string> labels, std::span<const size_t> indices);
+
 // Throws INVALID_ARG for an invalid tensor, and OVERFLOW if its size in bytes does not fit.
 void check_tensors(std::span<const Tensor> tensors);
 

@@ -87,10 +87,6 @@ struct Transfer {
   size_t bytes_of(size_t elements) const noexcept { return elements * element_bytes; }
 
   bool reduces() const noexcept { return dsc::reduces(pattern); }
-  // True if a rank that reduces a part of the result writes it to all ranks that receive it.
-  bool shares_result() const noexcept {
-    return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce;
-  }
   // True if each receiver gets other elements of a sender; otherwise all receivers get the same ones.
   bool is_divided() const noexcept { return parts > 1; }
   bool sends(int member) const noexcept { return !only_root_sends(pattern) || member == root; }

@@ -69,7 +69,8 @@ BlockRing::BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes)
     : channel_(std::move(channel)),
       sizes_(sizes),
       host_memory_(std::make_unique<RingMemory>(*channel_, false, sizes)),
-      device_memory_(channel_->device() >= 0 ? std::make_unique<RingMemory>(*channel_, true, sizes) : nullptr) {}
+      device_memory_(channel_->device() >= 0 ? std::make_unique<RingMemory>(*channel_, true, sizes)
+                                             : nullptr) {}
 
 // A finished pass may still move on a device, and ends first. What an unfinished one still moves is failed,
 // and then ends: the other ranks wait for this one in vain.

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/overlap.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -67,8 +68,7 @@ std::byte* RingMemory::incoming_sum() const noexcept {
 }
 
 bool RingMemory::overlaps(const void* buffer, size_t bytes) const noexcept {
-  const auto from = reinterpret_cast<uintptr_t>(buffer), own = reinterpret_cast<uintptr_t>(areas_.get());
-  return areas_ && bytes > 0 && from < own + this->bytes() && own < from + bytes;
+  return areas_ && overlap(buffer, bytes, areas_.get(), this->bytes());
 }
 
 }  // namespace dsc

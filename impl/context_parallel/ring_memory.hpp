@@ -14,7 +14,8 @@ struct RingSizes {
   size_t grad_bytes;
 };
 
-// Has areas for two blocks, two sums and the sum that comes in; none in a group of one rank. One thread at a time.
+// Has areas for two blocks, two sums and the sum that comes in; none in a group of one rank. One thread at a
+// time.
 class RingMemory {
  public:
   RingMemory(Comm& channel, bool on_device, const RingSizes& sizes)

@@ -8,6 +8,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/wait.hpp"
 #include "store/bytes.hpp"
 
 namespace dsc {
@@ -36,7 +37,7 @@ JobControl::JobControl(JobControlSettings settings, JobListener& listener, Deadl
     : settings_(std::move(settings)),
       listener_(listener),
       gone_(static_cast<size_t>(settings_.world_size), DSC_OK),
-      watch_({settings_.job->target(), settings_.rank, settings_.leaders, settings_.world_size,
+      watch_({settings_.job->target(), settings_.rank, settings_.hosts, settings_.world_size,
               settings_.stall_timeout_ms, settings_.log_bytes},
              *this, deadline) {}
 
@@ -47,10 +48,12 @@ void JobControl::append(const JobEvent& event, Deadline deadline) {
 }
 
 // The compare-and-set decides which cause counts; only its winner appends the event.
-Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
+Failure JobControl::publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone) {
   Failure first = cause;
   capture(
       [&] {
+        for (const RankGone& rank : gone)
+          if (!is_gone(rank.rank)) append(rank, Deadline::after_ms(kStoreMs));
         const std::string own = encode(cause);
         const std::string said =
             settings_.job->store().compare_set(cause_key(group_id), "", own, Deadline::after_ms(kStoreMs));
@@ -65,14 +68,28 @@ Failure JobControl::publish(uint64_t group_id, const Failure& cause) {
   return first;
 }
 
+// An append of nothing returns the length of the log.
+void JobControl::catch_up(Deadline deadline) noexcept {
+  capture(
+      [&] {
+        const uint64_t number = watch_.job_log().number();
+        const size_t bytes = settings_.job->store().append(JobLog::key_of(number), "", deadline);
+        while (!watch_.has_read(number, bytes) && !deadline.passed()) sleep_until(Deadline::after_ms(1));
+      },
+      [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be asked", text); });
+}
+
 bool JobControl::announce(const GroupLeft& left) noexcept {
   return capture(
       [&] { append(left, Deadline::after_ms(kStoreMs)); },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// The store may have accepted the cause but not the event about it. Publishing it twice is harmless.
+// The store may have accepted the cause but not the event about it. Publishing it twice is harmless, and so
+// is it if several ranks of a host tell of one that is stopped.
 void JobControl::on_round() {
+  for (const RankGone& rank : settings_.stalled_here())
+    if (!is_gone(rank.rank)) watch_.append(rank);
   std::map<uint64_t, Failure> unpublished;
   {
     MutexLock lock(mutex_);
@@ -133,12 +150,12 @@ void JobControl::stop_listening() noexcept {
   while (calling_ && !watch_.runs_here()) changed_.wait(mutex_);
 }
 
-void JobControl::leave() noexcept {
+void JobControl::leave(Deadline deadline) noexcept {
   stop_listening();
   capture(
       [&] {
         append(RankGone{settings_.rank, DSC_ERR_PEER_LEFT, 0}, Deadline::after_ms(kStoreMs));
-        if (settings_.rank == 0) await_acknowledgements(Deadline::after_ms(kAcknowledgeMs));
+        if (settings_.rank == 0) await_acknowledgements(sooner(deadline, Deadline::after_ms(kAcknowledgeMs)));
       },
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
@@ -175,7 +192,7 @@ void JobControl::take(const RankGone& gone) {
     watch_.call({StoreOp::kAppend, {kAcknowledgedKey}, own.take(), {}, 0});
   }
   if (gone.rank >= settings_.world_size || !set_gone(gone.rank, gone.code)) return;
-  if (gone.rank == settings_.rank && gone.code != DSC_ERR_PEER_STALLED) return;
+  if ((gone.rank == settings_.rank || ignores_ends_.load()) && gone.code != DSC_ERR_PEER_STALLED) return;
   const std::string text = describe(gone);
   call_listener([&] { listener_.on_gone(gone.rank, gone.code, text); });
 }
@@ -206,6 +223,7 @@ void JobControl::on_server_unresponsive(bool unresponsive) {
 }
 
 void JobControl::on_server_gone(dsc_result_t code, const std::string& text) {
+  if (ignores_ends_.load() && code != DSC_ERR_PEER_STALLED) return;
   if (settings_.rank != 0 && set_gone(0, code)) call_listener([&] { listener_.on_gone(0, code, text); });
 }
 

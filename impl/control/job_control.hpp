@@ -2,7 +2,9 @@
 // Each rank of a world of several hosts has one JobControl; all communication goes through the job's store.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -27,7 +29,8 @@ class JobListener {
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
   // A rank has left a group. Also called on the rank that left.
   virtual void on_left(const GroupLeft& left) = 0;
-  // The first rank of a host has not been heard for two seconds, or is heard again. This is not a failure.
+  // The first rank of a host, or another one if that does not run, has not been heard for two seconds, or is
+  // heard again. This is not a failure.
   virtual void on_unresponsive(int32_t rank, bool unresponsive) = 0;
   // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
   // bytes are used; the rest is cut.
@@ -39,9 +42,11 @@ struct JobControlSettings {
   std::shared_ptr<JobStore> job;
   int32_t rank = 0;
   int32_t world_size = 1;
-  std::vector<int32_t> leaders;     // one rank of each host; the list must be equal on all ranks
-  int64_t stall_timeout_ms = 0;     // 0: no rank is given up because it is unresponsive
-  size_t log_bytes = kJobLogBytes;  // must be equal on all ranks
+  std::vector<std::vector<int32_t>> hosts;  // the ranks of each host; must be equal on all ranks
+  int64_t stall_timeout_ms = 0;             // 0: no rank is given up because it is unresponsive
+  size_t log_bytes = kJobLogBytes;          // must be equal on all ranks
+  // Returns the ranks of this host that have been stopped for too long. All ranks are told of them.
+  std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; };
 };
 
 // One rank's connection to the control log of its job.
@@ -55,10 +60,15 @@ class JobControl final : private JobWatch::Client {
   // dead.
   ~JobControl() override = default;
 
-  // Publishes why a group failed; if the store does not answer now, this is repeated later. Returns the cause
-  // that counts: the first one that any rank has published, or `cause` if the store does not answer. Any
-  // thread; takes at most two seconds.
-  Failure publish(uint64_t group_id, const Failure& cause);
+  // Publishes why a group failed, and first that the ranks in `gone` are, so that nobody who knows of the
+  // failure can miss that it concerns other groups, too; if the store does not answer now, this is repeated
+  // later. Returns the cause that counts: the first one that any rank has published, or `cause` if the store
+  // does not answer. Any thread; takes at most two seconds.
+  Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
+
+  // Returns once the listener knows all that was published before. Any thread except the listener's; ends at
+  // most about a second after the deadline, or when the store does not answer.
+  void catch_up(Deadline deadline) noexcept;
 
   // Tells all ranks that this one leaves a group. Returns false if the store does not answer; then nobody is
   // told. Any thread; takes at most two seconds.
@@ -76,12 +86,14 @@ class JobControl final : private JobWatch::Client {
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
+  // Ranks are about to end in order: from now on an end is not reported, unless the rank is stopped.
+  void ignore_ends() noexcept { ignores_ends_.store(true); }
   // Afterwards no call of the listener begins, and none is running unless this is called from inside one.
   void stop_listening() noexcept;
   // Also stops listening. Announces an orderly departure, so that the others get PEER_LEFT. Takes at most two
   // seconds if the store does not answer. The store ends with rank 0, which therefore waits until all others
-  // know, for at most two seconds.
-  void leave() noexcept;
+  // know, for at most two seconds and until the deadline.
+  void leave(Deadline deadline = Deadline::never()) noexcept;
 
  private:
   void on_event(const JobEvent& event) override;
@@ -102,6 +114,7 @@ class JobControl final : private JobWatch::Client {
 
   const JobControlSettings settings_;
   JobListener& listener_;
+  std::atomic<bool> ignores_ends_{false};
   Mutex mutex_;
   Condition changed_;
   std::vector<dsc_result_t> gone_ DSC_GUARDED_BY(mutex_);  // by rank; DSC_OK while the rank is present

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/fixed_text.hpp"
 #include "store/bytes.hpp"
 
 namespace dsc {
@@ -40,6 +41,7 @@ std::string body_of(const RankGone& gone) {
   writer.number(static_cast<uint32_t>(gone.rank));
   write_code(writer, gone.code);
   writer.number(static_cast<uint32_t>(gone.pid));
+  writer.number(static_cast<uint32_t>(gone.silent_ms));
   return writer.take();
 }
 
@@ -83,6 +85,7 @@ std::optional<JobEvent> read_gone(ByteReader reader) {
   gone.rank = static_cast<int32_t>(reader.number<uint32_t>());
   const auto code = read_error(reader);
   gone.pid = reader.number<uint32_t>();
+  gone.silent_ms = reader.number<uint32_t>();
   if (!reader.at_end() || gone.rank < 0) return std::nullopt;
   if (code != DSC_ERR_PEER_DEAD && code != DSC_ERR_PEER_LEFT && code != DSC_ERR_PEER_STALLED)
     return std::nullopt;
@@ -180,11 +183,13 @@ JobEvents decode_events(std::string_view records, size_t end) {
 }
 
 std::string describe(const RankGone& gone) {
-  std::string text = "rank " + std::to_string(gone.rank);
-  if (gone.pid > 0) text += " (pid " + std::to_string(gone.pid) + ")";
-  if (gone.code == DSC_ERR_PEER_LEFT) return text + " left";
-  if (gone.code == DSC_ERR_PEER_STALLED) return text + " does not run: nothing was heard of it for too long";
-  return text + " died";
+  FixedText<128> text;
+  text.add("rank %d", gone.rank);
+  if (gone.pid > 0) text.add(" (pid %lld)", static_cast<long long>(gone.pid));
+  if (gone.code == DSC_ERR_PEER_LEFT) return (text += " left").str();
+  if (gone.code != DSC_ERR_PEER_STALLED) return (text += " died").str();
+  text.add(" does not run: nothing was heard of it for %.1f s", static_cast<double>(gone.silent_ms) / 1000);
+  return text.str();
 }
 
 Failure failure_of(const GroupLeft& left) noexcept {

@@ -18,6 +18,7 @@ struct RankGone {
   int32_t rank = 0;
   dsc_result_t code = DSC_ERR_PEER_DEAD;  // or PEER_LEFT, PEER_STALLED
   int64_t pid = 0;                        // 0 if unknown
+  int64_t silent_ms = 0;                  // how long it had not run; 0 if unknown
 };
 
 // The heartbeats of a rank have been missed for a while, or are there again. It has not been given up.

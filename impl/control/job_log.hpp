@@ -16,7 +16,9 @@ class JobLog {
  public:
   explicit JobLog(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  std::string key() const { return key_of(number_.load()); }
+  uint64_t number() const noexcept { return number_.load(); }  // of the current key
+  std::string key() const { return key_of(number()); }
+  static std::string key_of(uint64_t number) { return "control/log/" + std::to_string(number); }
   size_t limit_bytes() const noexcept { return limit_bytes_; }
 
   // Appends a record, from any thread. `append_to(key, record)` must return the size of the key in bytes
@@ -31,8 +33,6 @@ class JobLog {
   void go_on() noexcept { number_.fetch_add(1); }
 
  private:
-  static std::string key_of(uint64_t number) { return "control/log/" + std::to_string(number); }
-
   const size_t limit_bytes_;
   std::atomic<uint64_t> number_{0};
 };

@@ -21,7 +21,9 @@ constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
 // The least interval of requests of other ranks. It is longer in a large job, so that the server gets about
 // 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
-constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all leaders
+constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all heartbeats
+// A rank that is to begin with heartbeats has at least so much time for the first one.
+constexpr int64_t kFirstBeatMs = 2500;
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
 
@@ -53,16 +55,17 @@ std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
 
 JobWatch::JobWatch(JobWatchSettings settings, Client& client, Deadline deadline)
     : settings_(std::move(settings)),
-      leads_(std::ranges::find(settings_.leaders, settings_.rank) != settings_.leaders.end()),
       client_(client),
       channel_(connect(settings_.target, deadline)),
       log_(settings_.log_bytes),
       pace_(now_ns()),
       server_heartbeats_(settings_.stall_timeout_ms, now_ns()) {
   channel_->ask(will(), deadline);
-  if (settings_.rank == 0)
-    for (const int32_t rank : settings_.leaders)
-      if (rank != 0) leaders_.push_back({rank, 0, HeartbeatWatch(settings_.stall_timeout_ms, now_ns())});
+  for (const auto& host : settings_.hosts) {
+    beats_ = beats_ || host.front() == settings_.rank;
+    if (settings_.rank == 0 && host.front() != 0)
+      monitored_.push_back({host.front(), true, HeartbeatWatch(settings_.stall_timeout_ms, now_ns())});
+  }
   thread_ = start_thread("dsc-control", [this] {
     guard_thread([this] { run(); }, [](const char* text) { log(DSC_LOG_ERROR, "control thread: %s", text); });
   });
@@ -92,20 +95,23 @@ void JobWatch::append(const JobEvent& event) {
 void JobWatch::run() {
   capture(
       [this] {
-        const int64_t others_ms = std::max<int64_t>(kRoundMs, settings_.world_size);
-        const int64_t round_ns = (leads_ ? kLeaderRoundMs : others_ms) * kNsPerMs;
-        int64_t next = now_ns();
+        int64_t latest = now_ns() - round_ns();
         while (!stopping_) {
+          const int64_t next = latest + round_ns();
           follow_until(next);
           if (now_ns() < next) continue;
           make_round();
-          next = now_ns() + round_ns;
+          latest = now_ns();
         }
       },
       [this](dsc_result_t, const char* text) {
         channel_->cut();
         if (!stopping_) client_.on_server_gone(DSC_ERR_PEER_DEAD, "rank 0 is gone: " + std::string(text));
       });
+}
+
+int64_t JobWatch::round_ns() const {
+  return (beats_ ? kLeaderRoundMs : std::max<int64_t>(kRoundMs, settings_.world_size)) * kNsPerMs;
 }
 
 void JobWatch::follow_until(int64_t time_ns) {
@@ -123,47 +129,82 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (reply.code == DSC_ERR_TIMEOUT) return;  // nothing new
   if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
   const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
-  const size_t before = std::exchange(read_, read_ + reply.value.size());
+  const size_t before = read_.load();
   if (news.refused > 0) log(DSC_LOG_ERROR, "%zu records of the job's log cannot be read", news.refused);
   for (const JobEvent& event : news.events) {
-    if (const auto* gone = std::get_if<RankGone>(&event))
-      std::erase_if(leaders_, [gone](const Leader& leader) { return leader.rank == gone->rank; });
+    if (const auto* gone = std::get_if<RankGone>(&event)) note_end(gone->rank);
+    if (const auto* silent = std::get_if<RankUnresponsive>(&event); silent && silent->unresponsive)
+      look_behind(silent->rank);
     client_.on_event(event);
   }
+  read_.store(before + reply.value.size());
   if (read_ < log_.limit_bytes()) return;
   former_key_ = log_.key();
   former_read_ = before;
+  read_ = 0;  // before the number, so that has_read() never compares it with another key
   log_.go_on();
-  read_ = 0;
   call(will());
 }
 
 void JobWatch::make_round() {
-  if (leads_) call(count_beats(settings_.rank, 1));
+  if (beats_) call(count_beats(settings_.rank, 1));
   client_.on_round();
   if (now_ns() < next_look_ns_) return;
-  look_at_leaders();
+  look_at_heartbeats();
   if (settings_.rank == 0) tell_of_late_wills();
   next_look_ns_ = now_ns() + kLookMs * kNsPerMs;
 }
 
-void JobWatch::look_at_leaders() {
-  for (Leader& leader : leaders_) {
-    const int64_t beats = call(count_beats(leader.rank, 0)).number;
+void JobWatch::look_at_heartbeats() {
+  for (Monitored& rank : monitored_) {
+    const int64_t beats = call(count_beats(rank.rank, 0)).number;
     const int64_t now = now_ns();
-    if (beats == 0)
-      leader.heartbeats.begin_again(now);  // this rank has not connected yet
-    else if (std::exchange(leader.beats, beats) == beats)
-      look_at(leader, now);
-    else if (leader.heartbeats.heard(now) == HeartbeatWatch::News::kBack)
-      append(RankUnresponsive{leader.rank, false});
+    if (beats == 0 && rank.connects_later)
+      rank.heartbeats.begin_again(now);
+    else if (std::exchange(rank.beats, beats) == beats)
+      look_at(rank, now);
+    else if (rank.heartbeats.heard(now) == HeartbeatWatch::News::kBack)
+      append(RankUnresponsive{rank.rank, false});
   }
 }
 
-void JobWatch::look_at(Leader& leader, int64_t now) {
-  const HeartbeatWatch::News news = leader.heartbeats.look(now);
-  if (news == HeartbeatWatch::News::kUnresponsive) append(RankUnresponsive{leader.rank, true});
-  if (news == HeartbeatWatch::News::kStalled) append(RankGone{leader.rank, DSC_ERR_PEER_STALLED, 0});
+void JobWatch::look_at(Monitored& rank, int64_t now) {
+  const HeartbeatWatch::News news = rank.heartbeats.look(now);
+  if (news == HeartbeatWatch::News::kUnresponsive) append(RankUnresponsive{rank.rank, true});
+  if (news == HeartbeatWatch::News::kStalled)
+    append(RankGone{rank.rank, DSC_ERR_PEER_STALLED, 0, rank.heartbeats.unresponsive_ns(now) / kNsPerMs});
+}
+
+void JobWatch::note_end(int32_t rank) {
+  gone_.insert(rank);
+  look_behind(rank);
+  std::erase_if(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
+}
+
+// The leader of a host does not run or is gone. The others of its host tell if they run: all of them may be
+// stopped, and then nobody there tells of it. Their silence counts from that of the leader.
+void JobWatch::look_behind(int32_t leader) {
+  const int64_t now = now_ns();
+  const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;
+  const int64_t since_ns = now - std::min(silent_ns(leader, now), most_ns);
+  for (const auto& host : settings_.hosts) {
+    if (host.front() != leader) continue;
+    for (const int32_t rank : host) {
+      if (rank == settings_.rank && !std::exchange(beats_, true)) call(count_beats(rank, 1));
+      if (settings_.rank == 0 && !is_monitored(rank) && !gone_.contains(rank))
+        monitored_.push_back({rank, false, HeartbeatWatch(settings_.stall_timeout_ms, since_ns)});
+    }
+  }
+}
+
+bool JobWatch::is_monitored(int32_t rank) const {
+  return std::ranges::any_of(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
+}
+
+int64_t JobWatch::silent_ns(int32_t rank, int64_t now) const {
+  for (const Monitored& one : monitored_)
+    if (one.rank == rank) return one.heartbeats.unresponsive_ns(now);
+  return 0;
 }
 
 // A rank that died before it had read a full key to the end left its will in that key, where nobody looks any
@@ -207,7 +248,7 @@ void JobWatch::note_pace() {
   const int64_t now = now_ns();
   if (!pace_.had_gap(now)) return;
   server_heartbeats_.begin_again(now);
-  for (Leader& leader : leaders_) leader.heartbeats.begin_again(now);
+  for (Monitored& rank : monitored_) rank.heartbeats.begin_again(now);
 }
 
 void JobWatch::look_at_server() {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,14 +22,16 @@ namespace dsc {
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
-  // One rank of each host, which sends the heartbeat of its host; rank 0 monitors them.
-  std::vector<int32_t> leaders;
+  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors, and all do
+  // once that one does not run or is gone.
+  std::vector<std::vector<int32_t>> hosts;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
   size_t log_bytes = kJobLogBytes;
 };
 
-// Owns the connection and the thread. Only job_log() and runs_here() may be used by other threads.
+// Owns the connection and the thread. Only job_log(), has_read() and runs_here() may be used by other
+// threads.
 class JobWatch {
  public:
   // Callbacks on the watch's thread, while it has no request in progress.
@@ -58,43 +61,56 @@ class JobWatch {
   // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
 
+  // Returns whether the client has had all events in the first `bytes` bytes of that key of the log. Any
+  // thread.
+  bool has_read(uint64_t key_number, size_t bytes) const noexcept {
+    return log_.number() > key_number || read_.load() >= bytes;
+  }
+
   // May be called only inside a callback, with a request of at most 4 KiB. If the store refuses the request,
   // the reply holds the error.
   StoreReply call(const StoreRequest& request);
   void append(const JobEvent& event);
 
  private:
-  // Rank 0's view of a leader: the last count of its heartbeats, and for how long it has missed them.
-  struct Leader {
+  // Rank 0's view of a rank that sends heartbeats: their last count, and for how long it has missed them.
+  struct Monitored {
     int32_t rank;
-    int64_t beats;
+    bool connects_later;  // before the first heartbeat its silence proves nothing
     HeartbeatWatch heartbeats;
+    int64_t beats = 0;
   };
 
   StoreRequest will() const;
   void run();
+  int64_t round_ns() const;
   void follow_until(int64_t time_ns);
   void take_events(const StoreReply& reply);
   void make_round();
-  void look_at_leaders();
-  void look_at(Leader& leader, int64_t now);
+  void look_at_heartbeats();
+  void look_at(Monitored& rank, int64_t now);
+  void note_end(int32_t rank);
+  void look_behind(int32_t leader);
+  bool is_monitored(int32_t rank) const;
+  int64_t silent_ns(int32_t rank, int64_t now) const;
   void tell_of_late_wills();
   StoreReply await_reply();
   void note_pace();
   void look_at_server();
 
   const JobWatchSettings settings_;
-  const bool leads_;
   Client& client_;
   std::unique_ptr<Channel> channel_;
   std::atomic<bool> stopping_{false};
   JobLog log_;
-  size_t read_ = 0;         // bytes that were read of the current key
-  std::string former_key_;  // the key before the current one
+  std::atomic<size_t> read_{0};  // bytes of the current key whose events the client has had
+  std::string former_key_;       // the key before the current one
   size_t former_read_ = 0;
   OwnPace pace_;
   HeartbeatWatch server_heartbeats_;
-  std::vector<Leader> leaders_;  // monitored by rank 0 until they are gone
+  bool beats_ = false;                // this rank sends heartbeats
+  std::vector<Monitored> monitored_;  // by rank 0, until they are gone
+  std::set<int32_t> gone_;
   int64_t next_look_ns_ = 0;
   std::thread thread_;
 };

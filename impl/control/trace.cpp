@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "base/joined.hpp"
 #include "base/json.hpp"
 #include "control/iteration_source.hpp"
 #include "control/world.hpp"
@@ -86,63 +87,32 @@ std::string version_text(uint32_t version) {
          std::to_string(version & 0xff);
 }
 
-// Ranks are written as text, as c10d does.
-std::string rank_list_text(const std::vector<int32_t>& global_ranks) {
-  std::string text = "[";
-  for (const int32_t rank : global_ranks) text += (text.size() > 1 ? ", " : "") + std::to_string(rank);
-  return text + "]";
-}
-
-void field(JsonWriter& json, const char* name, int64_t value) {
-  json.key(name);
-  json.integer(value);
-}
-
-void field(JsonWriter& json, const char* name, const std::string& value) {
-  json.key(name);
-  json.text(value);
-}
-
-void field_or_null(JsonWriter& json, const char* name, const char* value) {
-  json.key(name);
-  value ? json.text(value) : json.null();
-}
-
-void field_or_null(JsonWriter& json, const char* name, bool known, int64_t value) {
-  json.key(name);
-  known ? json.integer(value) : json.null();
-}
-
 void write_config(JsonWriter& json, const GroupNames& names, const std::vector<int32_t>& global_ranks) {
-  json.key(names.key);
-  json.begin_object();
-  field(json, "name", names.key);
-  field(json, "desc", names.text);
-  field(json, "ranks", rank_list_text(global_ranks));
+  json.begin_object(names.key);
+  json.field("name", names.key);
+  json.field("desc", names.text);
+  json.field("ranks", "[" + joined(global_ranks, ", ") + "]");  // a text, as c10d writes it
   json.end_object();
 }
 
 void write_status(JsonWriter& json, const GroupNames& names, const RecordedProgress& progress,
                   uint64_t omitted) {
-  json.key(names.key);
-  json.begin_object();
-  field(json, "last_enqueued_collective", static_cast<int64_t>(progress.enqueued));
-  field(json, "last_started_collective", static_cast<int64_t>(progress.started));
-  field(json, "last_completed_collective", static_cast<int64_t>(progress.completed));
-  field(json, "omitted", static_cast<int64_t>(omitted));
+  json.begin_object(names.key);
+  json.field("last_enqueued_collective", progress.enqueued);
+  json.field("last_started_collective", progress.started);
+  json.field("last_completed_collective", progress.completed);
+  json.field("omitted", omitted);
   json.end_object();
 }
 
 void write_groups(JsonWriter& json, const Groups& groups) {
-  json.key("pg_config");
-  json.begin_object();
+  json.begin_object("pg_config");
   for (const ShownGroup& group : groups) {
     write_config(json, group.on_host, group.record->host.global_ranks);
     if (group.has_devices()) write_config(json, group.on_devices, group.record->devices.global_ranks);
   }
   json.end_object();
-  json.key("pg_status");
-  json.begin_object();
+  json.begin_object("pg_status");
   for (const ShownGroup& group : groups) {
     const Recorder& recorder = *group.record->recorder;
     write_status(json, group.on_host, recorder.progress(), recorder.omitted());
@@ -154,10 +124,9 @@ void write_groups(JsonWriter& json, const Groups& groups) {
 
 // Explains the algorithm names that entries contain.
 void write_algorithms(JsonWriter& json) {
-  json.key("algorithms");
-  json.begin_object();
+  json.begin_object("algorithms");
   for (const Algorithm algorithm : kAlgorithms)
-    field(json, algorithm_name(algorithm), std::string(algorithm_rule(algorithm)));
+    json.field(algorithm_name(algorithm), algorithm_rule(algorithm));
   json.end_object();
 }
 
@@ -166,16 +135,14 @@ void write_buffer(JsonWriter& json, const char* side, const RecordedCall& call, 
   const bool empty = call.send_bytes == 0 && call.recv_bytes == 0;
   const bool has_one = call.dtype != 0 && (bytes > 0 || (empty && call.kind != never));
   const size_t element = call.dtype != 0 ? dtype_bytes(call.dtype) : 1;
-  json.key(std::string(side) + "_sizes");
-  json.begin_array();
+  json.begin_array(std::string(side) + "_sizes");
   if (has_one) {
     json.begin_array();
     json.integer(static_cast<int64_t>(bytes / element));
     json.end_array();
   }
   json.end_array();
-  json.key(std::string(side) + "_dtypes");
-  json.begin_array();
+  json.begin_array(std::string(side) + "_dtypes");
   if (has_one) json.text(dtype_name(call.dtype));
   json.end_array();
 }
@@ -191,7 +158,7 @@ const char* state_of(const RecordedOperation& operation) noexcept {
 
 void write_times(JsonWriter& json, const RecordedOperation& operation, const Clock& clock) {
   const auto time = [&](const char* name, int64_t ticks) {
-    field_or_null(json, name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
+    json.field_or_null(name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
   };
   const bool completed = operation.ended != 0 && operation.result == DSC_OK;
   const bool failed = operation.ended != 0 && operation.result != DSC_OK;
@@ -206,10 +173,9 @@ void write_times(JsonWriter& json, const RecordedOperation& operation, const Clo
     json.number(static_cast<double>(ticks_to_ns(operation.ended - operation.started)) / kNsPerMs, 6);
   else
     json.null();
-  field(json, "timeout_ms", operation.call.timeout_ms);
-  field(json, "state", state_of(operation));
-  json.key("retired");
-  json.boolean(operation.ended != 0 || operation.detach != Detached::kNo);
+  json.field("timeout_ms", operation.call.timeout_ms);
+  json.field("state", state_of(operation));
+  json.field("retired", operation.ended != 0 || operation.detach != Detached::kNo);
 }
 
 void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const Clock& clock) {
@@ -218,61 +184,55 @@ void write_entry(JsonWriter& json, const Entry& entry, size_t record_id, const C
   const bool message = is_message(call.kind);
   const auto sequence = static_cast<int64_t>(call.sequence);
   json.begin_object();
-  field(json, "record_id", static_cast<int64_t>(record_id));
-  field(json, "pg_id", entry.group->key);
-  json.key("process_group");
-  json.begin_array();
+  json.field("record_id", record_id);
+  json.field("pg_id", entry.group->key);
+  json.begin_array("process_group");
   json.text(entry.group->key);
   json.text(entry.group->text);
   json.end_array();
-  field(json, "collective_seq_id", message ? 0 : sequence);
-  field(json, "p2p_seq_id", message ? sequence : 0);
-  field(json, "op_id", static_cast<int64_t>(operation.id));
-  json.key("is_p2p");
-  json.boolean(message);
-  field(json, "profiling_name", std::string("dsc:") + op_kind_name(call.kind));
+  json.field("collective_seq_id", message ? 0 : sequence);
+  json.field("p2p_seq_id", message ? sequence : 0);
+  json.field("op_id", operation.id);
+  json.field("is_p2p", message);
+  json.field("profiling_name", std::string("dsc:") + op_kind_name(call.kind));
   write_buffer(json, "input", call, call.send_bytes, OpKind::kRecv);
   write_buffer(json, "output", call, call.recv_bytes, OpKind::kSend);
   write_times(json, operation, clock);
-  json.key("frames");
-  json.begin_array();
+  json.begin_array("frames");
   json.end_array();
-  field_or_null(json, "reduce_op", call.op == 0 ? nullptr : call.op == kUserOp ? "custom" : op_name(call.op));
-  field_or_null(json, "root", !message && call.root >= 0, call.root);
-  field_or_null(json, "peer", message, call.root);
-  json.key("device");
-  json.boolean(call.on_device);
-  field(json, "bytes", static_cast<int64_t>(std::max(call.send_bytes, call.recv_bytes)));
-  field_or_null(json, "algorithm", algorithm_name(operation.algorithm));
-  field_or_null(json, "result", operation.ended != 0 ? result_name(operation.result) : nullptr);
+  json.field_or_null("reduce_op", call.op == 0 ? nullptr : call.op == kUserOp ? "custom" : op_name(call.op));
+  json.field_or_null("root", !message && call.root >= 0, call.root);
+  json.field_or_null("peer", message, call.root);
+  json.field("device", call.on_device);
+  json.field("bytes", std::max(call.send_bytes, call.recv_bytes));
+  json.field_or_null("algorithm", algorithm_name(operation.algorithm));
+  json.field_or_null("result", operation.ended != 0 ? result_name(operation.result) : nullptr);
   json.end_object();
 }
 
 void write_iteration(JsonWriter& json, const RecordedIteration& iteration, const Clock& clock) {
   const auto time = [&](const char* name, int64_t ticks) {
-    field_or_null(json, name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
+    json.field_or_null(name, ticks != 0, ticks != 0 ? clock.unix_ns_of(ticks) : 0);
   };
   json.begin_object();
-  field(json, "pg_id", std::to_string(iteration.group));
-  field(json, "number", static_cast<int64_t>(iteration.number));
+  json.field("pg_id", std::to_string(iteration.group));
+  json.field("number", iteration.number);
   time("time_begun_ns", iteration.begun);
   time("time_finishing_ns", iteration.finishing);
   time("time_finished_ns", iteration.finished);
-  json.key("gradients");
-  json.begin_array();
+  json.begin_array("gradients");
   for (const RecordedIteration::Gradient& gradient : iteration.gradients) {
     json.begin_object();
-    field(json, "name", gradient.name);
-    field(json, "bucket", static_cast<int64_t>(gradient.bucket));
+    json.field("name", gradient.name);
+    json.field("bucket", gradient.bucket);
     time("time_ready_ns", gradient.ready);
     json.end_object();
   }
   json.end_array();
-  json.key("buckets");
-  json.begin_array();
+  json.begin_array("buckets");
   for (const RecordedIteration::Bucket& bucket : iteration.buckets) {
     json.begin_object();
-    field(json, "bytes", static_cast<int64_t>(bucket.bytes));
+    json.field("bytes", bucket.bytes);
     time("time_launched_ns", bucket.launched);
     time("time_reduced_ns", bucket.reduced);
     json.end_object();
@@ -301,27 +261,24 @@ std::string trace_text(const World& world, const std::vector<GroupRecord>& group
   const Clock clock;
   JsonWriter json;
   json.begin_object();
-  field(json, "version", "2.4");
-  field(json, "library", version_text(world.library_version()));
-  field(json, "rank", self.rank);
-  field(json, "world_size", world.layout().world_size());
-  field(json, "pid", getpid());
-  field(json, "host", hex64(fnv1a(self.host)));
-  field(json, "job", hex(world.nonce()));
-  field(json, "reason", reason);
-  json.key("clock");
-  json.begin_object();
-  field(json, "dump_ns", clock.unix_ns);
-  field(json, "monotonic_ns", clock.monotonic_ns);
+  json.field("version", "2.4");
+  json.field("library", version_text(world.library_version()));
+  json.field("rank", self.rank);
+  json.field("world_size", world.layout().world_size());
+  json.field("pid", getpid());
+  json.field("host", hex64(fnv1a(self.host)));
+  json.field("job", hex(world.nonce()));
+  json.field("reason", reason);
+  json.begin_object("clock");
+  json.field("dump_ns", clock.unix_ns);
+  json.field("monotonic_ns", clock.monotonic_ns);
   json.end_object();
   write_groups(json, shown);
   write_algorithms(json);
-  json.key("entries");
-  json.begin_array();
+  json.begin_array("entries");
   for (size_t i = 0; i < entries.size(); ++i) write_entry(json, entries[i], i, clock);
   json.end_array();
-  json.key("iterations");
-  json.begin_array();
+  json.begin_array("iterations");
   for (const RecordedIteration& iteration : world.iterations()) write_iteration(json, iteration, clock);
   json.end_array();
   json.end_object();

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 
 namespace dsc {
 namespace {
@@ -68,13 +69,10 @@ constexpr std::pair<std::string_view, int> kUnits[] = {{"", 0},   {"b", 0},    {
                                                        {"m", 20}, {"mib", 20}, {"g", 30}, {"gib", 30}};
 
 std::string known_keys() {
-  std::string text;
-  for (const Key& key : kKeys) {
-    text += (text.empty() ? "" : ", ") + std::string(key.name);
-    text += " (" + std::to_string(key.least) + " to " + std::to_string(key.most);
-    text += key.unit > 1 ? ", a multiple of " + std::to_string(key.unit) + ")" : ")";
-  }
-  return text;
+  return joined(kKeys, ", ", [](const Key& key) {
+    return std::string(key.name) + " (" + std::to_string(key.least) + " to " + std::to_string(key.most) +
+           (key.unit > 1 ? ", a multiple of " + std::to_string(key.unit) + ")" : ")");
+  });
 }
 
 [[noreturn]] void refuse(std::string_view item, const char* reason) {
@@ -149,10 +147,8 @@ std::string tuning_text(const Tuning& tuning) {
 }
 
 std::string tuning_text(const TuningOverrides& overrides) {
-  std::string text;
-  for (const auto& [name, value] : overrides)
-    text += (text.empty() ? "" : ",") + name + "=" + std::to_string(value);
-  return text;
+  return joined(overrides, ",",
+                [](const auto& entry) { return entry.first + "=" + std::to_string(entry.second); });
 }
 
 }  // namespace dsc

@@ -227,6 +227,17 @@ void World::enroll(const std::shared_ptr<Group>& group) {
     if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
 }
 
+std::vector<RankGone> World::stalled_ranks() const {
+  std::vector<RankGone> stalled;
+  for (const auto& peer : peers_) {
+    if (peer->gone.load() != DSC_OK || !is_stalled(*peer)) continue;
+    for (const int rank : peer->ranks)
+      stalled.push_back(
+          {global_rank(rank), DSC_ERR_PEER_STALLED, peer->pid, peer->unresponsive_ns.load() / kNsPerMs});
+  }
+  return stalled;
+}
+
 std::vector<std::shared_ptr<Group>> World::groups() {
   MutexLock lock(groups_mutex_);
   std::vector<std::shared_ptr<Group>> alive;

@@ -14,6 +14,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "control/group_record.hpp"
 #include "control/iteration_source.hpp"
+#include "control/job_event.hpp"
 #include "control/memory.hpp"
 #include "control/process.hpp"
 
@@ -71,7 +72,6 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   PeerProcess& process_of(int local_rank) const noexcept {
     return *peers_[peer_of_rank_[static_cast<size_t>(local_rank)]];
   }
-  int process_count() const noexcept { return static_cast<int>(peers_.size()); }
   // Returns whether there are more ranks than processors on which they may run; equal on all ranks.
   bool oversubscribed() const noexcept { return oversubscribed_; }
   int spins() const noexcept { return spin_limit(oversubscribed_); }
@@ -91,6 +91,10 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   bool is_stalled(const PeerProcess& peer) const noexcept {
     return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
+
+  // Returns the ranks of this host whose processes count as failed for that, as events for other hosts. Any
+  // thread.
+  std::vector<RankGone> stalled_ranks() const;
 
   // Adds a group, which is told when one of its processes ends or stops.
   void enroll(const std::shared_ptr<Group>& group);

@@ -53,7 +53,10 @@ HierEngine::~HierEngine() {
 // alike.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  const auto keep = [&](const Error& error) { outcome.fail(in_group(error.failure())); };
+  // If the group has failed meanwhile, the error only says that its connections were ended.
+  const auto keep = [&](const Error& error) {
+    outcome.fail(revoked_.load() ? failure() : in_group(error.failure()));
+  };
   const bool opened = layout_.leads() && capture([&] { links_.open_leaders(); }, keep);
   world_->enlist(*this);
   if (opened) capture([&] { links_.connect_leaders(deadline); }, keep);
@@ -180,6 +183,7 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 
 void HierEngine::leave_if_idle() noexcept {
   if (state.is_over()) return;
+  world_->catch_up();
   if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
   if (revoked_.load()) return;
   leaving_.store(true);
@@ -191,6 +195,7 @@ void HierEngine::leave_if_idle() noexcept {
 
 void HierEngine::leave() noexcept {
   const bool was_over = state.is_over();
+  if (!was_over) world_->catch_up();
   if (!state.leave()) return;
   if (!was_over) publish_failure_of_host();
   if (has_running()) {

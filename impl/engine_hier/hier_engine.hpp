@@ -89,6 +89,7 @@ class HierEngine final : public GroupEngine {
   Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
   std::optional<Failure> told_here() const noexcept;
   void publish_failure_of_host() noexcept;
+  std::vector<RankGone> stalled_here() const;
   void take(const Failure& cause) noexcept;
   Failure unresponsive_hosts() const noexcept;
   Failure fail_operation(const Call& call, uint64_t number, const Error& error,

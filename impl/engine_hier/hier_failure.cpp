@@ -54,12 +54,29 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
   return cause;
 }
 
+// Returns the ranks of this host that one of its ranks has found stopped for too long. They are told to all
+// hosts before the failure of this group, because their other groups fail, too.
+std::vector<RankGone> HierEngine::stalled_here() const {
+  std::vector<RankGone> stalled;
+  const Group& host = local_->group();
+  if (!host.revoked()) return stalled;
+  const Failure cause = host.first_cause();
+  if (cause.code != DSC_ERR_PEER_STALLED || cause.is_published) return stalled;
+  for (size_t i = 0; i < layout_.own_members().size(); ++i) {
+    const int32_t rank = layout_.own_members()[i];
+    if (std::ranges::find(cause.ranks, rank) != cause.ranks.end())
+      stalled.push_back({layout_.global_ranks()[static_cast<size_t>(rank)], DSC_ERR_PEER_STALLED,
+                         host.process_of(static_cast<int>(i)).pid, cause.elapsed_ns / kNsPerMs});
+  }
+  return stalled;
+}
+
 // Publishes the cause. All ranks keep the one that was published first. A rank of this host may have learned
 // of it meanwhile, and the store may have ended since.
 void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   Failure first = cause;
-  call_out([&] { first = world_->publish(id(), cause); });
+  call_out([&] { first = world_->publish(id(), cause, stalled_here()); });
   const auto told = told_here();
   if (first.code != cause.code || (told && told->ranks != first.ranks)) return learn_of(first);
   take(first);
@@ -72,6 +89,10 @@ void HierEngine::learn_of(const Failure& cause) noexcept {
   if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
     known = *told;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
+  if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
+    if (const Failure here = local_->group().first_cause();
+        here.code == known.code && here.ranks == known.ranks)
+      known.text = here.text;  // this host knows more of its own ranks than it told the others
   take(known);
 }
 
@@ -89,6 +110,7 @@ void HierEngine::take(const Failure& cause) noexcept {
     cause_ = kept;
     revoked_.store(true);
   }
+  world_->note_failure();
   Failure here = kept;
   here.is_published = true;
   local_->revoke(here);

@@ -5,9 +5,13 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/log.hpp"
+#include "base/wait.hpp"
 
 namespace dsc {
 namespace {
+
+constexpr int kAskAgainMs = 50;
+constexpr int kClearMs = 500;
 
 // In larger groups ranks do not connect to each other, and the leaders pass on large blocks.
 constexpr int kMostRanks = 32;
@@ -21,6 +25,33 @@ void as_ranks_of_group(const std::function<void()>& operation) {
     throw Error(failure);
   });
 }
+
+// The store, as long as rank 0 serves it. While that rank does not run, nothing is asked, because such a
+// request could not be aborted.
+class ServedStore final : public Exchange {
+ public:
+  ServedStore(const HierWorld& world, const CommState& state) : world_(world), state_(state) {}
+
+  void put(std::string_view key, std::string_view value, Deadline deadline) override {
+    expect_server(deadline);
+    world_.store().put(key, value, deadline);
+  }
+  std::string get(std::string_view key, int32_t owner, Deadline deadline) override {
+    expect_server(deadline);
+    return world_.store().get(key, owner, deadline);
+  }
+
+ private:
+  void expect_server(Deadline deadline) const {
+    world_.expect_store(state_);
+    if (!world_.unresponsive_ns(0)) return;
+    sleep_until(sooner(deadline, Deadline::after_ms(kAskAgainMs)));
+    fail(DSC_ERR_TIMEOUT, "rank 0, which serves the store, does not run");
+  }
+
+  const HierWorld& world_;
+  const CommState& state_;
+};
 
 std::vector<int32_t> members_of(const HierLayout& layout, const std::vector<bool>& hosts) {
   std::vector<int32_t> ranks;
@@ -48,17 +79,19 @@ std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int o
 }
 
 // Removes this host's key once all are connected and have read it, because the keys of many groups would
-// fill the store. After an error the key is removed later: other hosts may still have to read it.
+// fill the store. If that fails the key is removed later, and after an error of connecting, too: other hosts
+// may still have to read it.
 void HierLinks::connect_and_clear(TransportGroup& group, const std::string& prefix, int own,
                                   Deadline deadline) {
-  Store& store = world_.store();
+  ServedStore store(world_, state_);
   const std::string key = prefix + "/" + std::to_string(own);
   capture([&] { group.connect(store, prefix, deadline); },
           [&](const Error& error) {
             world_.forget_later(key);
             throw error;
           });
-  store.remove(key, deadline);
+  capture([&] { world_.store().remove(key, sooner(deadline, Deadline::after_ms(kClearMs))); },
+          [&](dsc_result_t, const char*) { world_.forget_later(key); });
 }
 
 // ---- between the leaders

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "base/joined.hpp"
 #include "base/log.hpp"
 #include "base/wait.hpp"
 #include "comm/describe.hpp"
@@ -61,11 +62,9 @@ void HierStatus::set_handler(const GroupEngine::QueryHandler& handler) {
 
 // Returns the ranks as "3 5"; empty if this rank is not in that collective or waits for none.
 std::string HierStatus::missing_on_host(uint64_t number) const {
-  std::string text;
-  if (number == 0 || host_wait_.load() != number) return text;
-  for (const int32_t member : host_.members_behind())
-    text += (text.empty() ? "" : " ") + std::to_string(layout_.own_members()[static_cast<size_t>(member)]);
-  return text;
+  if (number == 0 || host_wait_.load() != number) return "";
+  return joined(host_.members_behind(), " ",
+                [&](int32_t member) { return layout_.own_members()[static_cast<size_t>(member)]; });
 }
 
 std::string HierStatus::answer(const std::string& question) const {

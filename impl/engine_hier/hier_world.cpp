@@ -15,6 +15,8 @@ constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr int kRemoveMs = 500;
+constexpr int kCatchUpMs = 500;
+constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for those that still listen
 constexpr int64_t kNextAnnounceMs =
     5000;  // no departure is announced for so long if the store did not answer
 constexpr int64_t kUnresponsiveNs =
@@ -23,21 +25,22 @@ constexpr int64_t kUnresponsiveNs =
 }  // namespace
 
 HierWorld::~HierWorld() {
-  if (control_ && !ended_in_order_.load()) control_->leave();
+  if (control_ && !ended_in_order_.load())
+    control_->leave(later(start_up_deadline_, Deadline::after_ms(kLateLeaveMs)));
 }
 
-void HierWorld::begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline) {
+void HierWorld::begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms,
+                              Deadline deadline) {
+  start_up_deadline_ = deadline;
   JobControlSettings settings;
   settings.job = job_;
-  settings.rank = rank;
+  settings.rank = here->global_rank(here->rank());
+  settings.stalled_here = [here = std::move(here)] { return here->stalled_ranks(); };
   settings.world_size = static_cast<int32_t>(layout_.host_of_rank.size());
   settings.stall_timeout_ms = stall_timeout_ms;
-  std::vector<bool> known(layout_.host_of_rank.size());
-  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r) {
-    const auto host = static_cast<size_t>(layout_.host_of_rank[r]);
-    if (!known[host]) settings.leaders.push_back(static_cast<int32_t>(r));
-    known[host] = true;
-  }
+  settings.hosts.resize(static_cast<size_t>(layout_.host_count()));
+  for (size_t r = 0; r < layout_.host_of_rank.size(); ++r)
+    settings.hosts[static_cast<size_t>(layout_.host_of_rank[r])].push_back(static_cast<int32_t>(r));
   JobListener& listener = *this;
   control_ = std::make_unique<JobControl>(std::move(settings), listener, deadline);
 }
@@ -48,13 +51,19 @@ std::shared_ptr<Transport> HierWorld::transport() {
   return transport_;
 }
 
+void HierWorld::expect_store(const CommState& state) const {
+  MutexLock lock(mutex_);
+  if (const auto gone = gone_.find(0); gone != gone_.end()) throw Error(failure_of(state, 0, gone->second));
+}
+
 void HierWorld::forget_later(const std::string& key) noexcept {
   call_out([&] {
+    const bool may_remove = store_answers();
     std::string oldest;
     {
       MutexLock lock(mutex_);
       kept_keys_.push_back(key);
-      if (kept_keys_.size() <= kKeptKeys) return;
+      if (kept_keys_.size() <= kKeptKeys || !may_remove) return;
       oldest = std::move(kept_keys_.front());
       kept_keys_.pop_front();
     }
@@ -79,7 +88,7 @@ void HierWorld::enlist(HierEngine& engine) {
     for (const auto& [group, cause] : failed_)
       if (group == engine.id()) before = cause;
     for (const auto& [rank, gone] : gone_)
-      if (!before && engine.state.group_rank(rank) != kNoRank) before = failure_of(engine, rank, gone);
+      if (!before && engine.state.group_rank(rank) != kNoRank) before = failure_of(engine.state, rank, gone);
   }
   if (before) engine.learn_of(*before);
 }
@@ -93,16 +102,26 @@ void HierWorld::take_off(HierEngine& engine) noexcept {
   while (visiting_ == &engine) visited_.wait(mutex_);
 }
 
-// False if rank 0, which serves the store, is gone, or if all members on other hosts have left before.
+// False if rank 0, which serves the store, is gone or does not run.
+bool HierWorld::store_answers() const {
+  MutexLock lock(mutex_);
+  return !gone_.contains(0) && !unresponsive_since_ns_.contains(0);
+}
+
+void HierWorld::catch_up() noexcept {
+  if (behind_.exchange(false) && !ended_in_order_.load() && store_answers())
+    control_->catch_up(Deadline::after_ms(kCatchUpMs));
+}
+
+// False if nobody can be told, or if all members on other hosts have left before.
 bool HierWorld::is_worth_telling(const HierEngine& engine) const {
-  if (ended_in_order_.load() || unresponsive_ns(0)) return false;
+  if (ended_in_order_.load() || !store_answers()) return false;
   const std::vector<int32_t>& members = engine.state.global_ranks();
   const auto host_of = [&](int32_t global_rank) {
     return layout_.host_of_rank[static_cast<size_t>(global_rank)];
   };
   const int32_t own_host = host_of(members[static_cast<size_t>(engine.rank())]);
   MutexLock lock(mutex_);
-  if (gone_.contains(0)) return false;
   const auto known = left_.find(engine.id());
   for (size_t rank = 0; rank < members.size(); ++rank) {
     const bool has_left = known != left_.end() && known->second.contains(static_cast<int32_t>(rank));
@@ -120,12 +139,12 @@ void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexce
 }
 
 // The store ends with rank 0.
-Failure HierWorld::publish(uint64_t group, const Failure& cause) {
+Failure HierWorld::publish(uint64_t group, const Failure& cause, const std::vector<RankGone>& gone) {
   {
     const MutexLock lock(mutex_);
     if (gone_.contains(0)) return cause;
   }
-  return control_->publish(group, cause);
+  return control_->publish(group, cause, gone);
 }
 
 void HierWorld::expect_member(uint64_t group, int32_t rank) const {
@@ -138,10 +157,11 @@ void HierWorld::expect_member(uint64_t group, int32_t rank) const {
 
 void HierWorld::begin_end() noexcept {
   job_->begin_closing(false);
-  control_->stop_listening();
+  control_->ignore_ends();
 }
 
 void HierWorld::end_in_order() noexcept {
+  control_->stop_listening();
   ended_in_order_.store(true);
   job_->retire();
 }
@@ -185,13 +205,18 @@ void HierWorld::on_failure(uint64_t group, const Failure& cause) {
   visit(group, [&](HierEngine& engine) { engine.learn_of(cause); });
 }
 
-Failure HierWorld::failure_of(const HierEngine& engine, int32_t rank, const Gone& gone) {
+Failure HierWorld::failure_of(const CommState& state, int32_t rank, const Gone& gone) {
+  const int32_t member = state.group_rank(rank);
   Failure cause;
   cause.code = gone.code;
-  cause.set_group(engine.id(), engine.name());
+  cause.set_group(state.id(), state.name());
   cause.revoked = true;
-  cause.ranks = {engine.state.group_rank(rank)};
-  if (cause.rank() != rank) cause.text.add("rank %d of the group is gone: in the world, ", cause.rank());
+  cause.has_user_ranks = true;
+  if (member != kNoRank) cause.ranks = {member};
+  if (member == kNoRank)
+    cause.text += "in the world, ";
+  else if (member != rank)
+    cause.text.add("rank %d of the group is gone: in the world, ", member);
   cause.text += gone.text;
   return cause;
 }
@@ -211,7 +236,7 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
   }
   log(DSC_LOG_WARN, "%s", text.c_str());
   for (const uint64_t group : groups)
-    visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine, rank, gone)); });
+    visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine.state, rank, gone)); });
 }
 
 std::deque<std::pair<uint64_t, HierWorld::Departures>>::iterator HierWorld::find_elsewhere(uint64_t group) {
@@ -234,7 +259,7 @@ void HierWorld::on_left(const GroupLeft& left) {
 
 void HierWorld::on_unresponsive(int32_t rank, bool unresponsive) {
   if (unresponsive)
-    log(DSC_LOG_WARN, "nothing was heard of rank %d, the first of its host, for 2 s", rank);
+    log(DSC_LOG_WARN, "nothing was heard of rank %d for 2 s", rank);
   else
     log(DSC_LOG_INFO, "rank %d is heard of again", rank);
   MutexLock lock(mutex_);

@@ -16,6 +16,7 @@
 
 namespace dsc {
 
+class CommState;
 class HierEngine;
 
 class HierWorld final : private JobListener {
@@ -27,13 +28,21 @@ class HierWorld final : private JobListener {
 
   // Must be called first. From then on the other ranks learn when this one ends, and it learns when they
   // end. Throws what JobControl throws.
-  void begin_control(int32_t rank, int64_t stall_timeout_ms, Deadline deadline);
+  // `here` are the ranks of this host.
+  void begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms, Deadline deadline);
+
+  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, also
+  // where another one never came so far that it could hear of it.
+  void end_start_up() noexcept { start_up_deadline_ = Deadline::never(); }
 
   const JobLayout& layout() const noexcept { return layout_; }
   Store& store() const noexcept { return job_->store(); }
 
   // The first call loads the transport's module and starts to listen. Throws NO_BACKEND and BACKEND.
   std::shared_ptr<Transport> transport();
+
+  // Throws why rank 0, which serves the store, is gone, as a failure of a group.
+  void expect_store(const CommState& state) const;
 
   // Removes a key of a transport group that failed to connect, but not at once, because other hosts may
   // still have to read it: the latest few keys are kept.
@@ -47,8 +56,13 @@ class HierWorld final : private JobListener {
   void take_off(HierEngine& engine) noexcept;
 
   // Publishes why a group failed and returns the first cause that any rank has published, or `cause` if the
-  // store does not answer.
-  Failure publish(uint64_t group, const Failure& cause);
+  // store does not answer. Before that it publishes that the ranks in `gone` are.
+  Failure publish(uint64_t group, const Failure& cause, const std::vector<RankGone>& gone);
+  // Called when a group of this rank has failed.
+  void note_failure() noexcept { behind_.store(true); }
+  // Called before this rank leaves a group: whoever made another group fail may have made that one fail, too.
+  // Otherwise ranks that wait for this one would take its leaving for the cause.
+  void catch_up() noexcept;
   // Tells the other ranks that this one takes part in no further operation of a group, so that those that are
   // about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
   void announce(const HierEngine& engine, const GroupLeft& left) noexcept;
@@ -69,7 +83,7 @@ class HierWorld final : private JobListener {
 
   // Called when this rank leaves a world that has failed.
   void begin_closing() noexcept { job_->begin_closing(true); }
-  // Called when all ranks are about to finalize: from here on silence is no failure.
+  // Called when all ranks are about to finalize: from here on the end of a rank is no failure.
   void begin_end() noexcept;
   // Called when all ranks have met to finalize: the end of this rank is no longer reported to the others.
   void end_in_order() noexcept;
@@ -86,7 +100,8 @@ class HierWorld final : private JobListener {
     std::string text;
   };
   using Departures = std::map<int32_t, GroupLeft>;  // by rank of the group
-  static Failure failure_of(const HierEngine& engine, int32_t rank, const Gone& gone);
+  static Failure failure_of(const CommState& state, int32_t rank, const Gone& gone);
+  bool store_answers() const;
   bool is_worth_telling(const HierEngine& engine) const;
   std::deque<std::pair<uint64_t, Departures>>::iterator find_elsewhere(uint64_t group) DSC_REQUIRES(mutex_);
   template <typename Visit>
@@ -95,7 +110,9 @@ class HierWorld final : private JobListener {
   const JobLayout layout_;
   const std::string address_;
   const std::shared_ptr<JobStore> job_;
+  Deadline start_up_deadline_ = Deadline::never();
   std::atomic<bool> ended_in_order_{false};
+  std::atomic<bool> behind_{false};            // a group has failed, and catch_up() was not called since
   std::atomic<int64_t> announces_from_ns_{0};  // later than now if the store has just not answered
   mutable Mutex mutex_;
   Condition visited_;

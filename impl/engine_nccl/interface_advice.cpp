@@ -11,6 +11,7 @@
 
 #include "base/fd.hpp"
 #include "base/guard.hpp"
+#include "base/joined.hpp"
 #include "store/address.hpp"
 
 namespace dsc {
@@ -63,11 +64,9 @@ std::string interface_towards(const std::string& address, Deadline deadline) {
 std::string interface_advice(const Launch& launch, const Environment& environment,
                              const std::vector<std::string>& interfaces, const std::string& towards) {
   if (!may_matter(launch, environment) || interfaces.size() < 2) return "";
-  std::string list;
-  for (const std::string& name : interfaces) list += (list.empty() ? "" : ", ") + name;
   const std::string choice = towards.empty() ? ", an interface that the other hosts can reach"
                                              : "=" + towards + ", which leads to " + launch.master_addr;
-  return "this host has several network interfaces (" + list + ") and " + kVariable +
+  return "this host has several network interfaces (" + joined(interfaces, ", ") + ") and " + kVariable +
          " is not set, so NCCL may choose one that other hosts cannot reach; recommended: " + kVariable +
          choice;
 }

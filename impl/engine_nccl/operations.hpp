@@ -31,7 +31,6 @@ class NcclOperations {
   void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& limits);
 
   NcclCommunicator& communicator() const noexcept { return *communicator_; }
-  const std::shared_ptr<NcclCommunicator>& shared_communicator() const noexcept { return communicator_; }
 
  private:
   void put_group(NcclComm* comm, std::span<const Call> calls, CudaStream* stream);

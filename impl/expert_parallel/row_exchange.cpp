@@ -40,8 +40,9 @@ RowExchange::RowExchange(std::vector<size_t> sent, std::vector<size_t> received,
 
 void RowExchange::expect_idle() const {
   const auto latest = latest_.lock();
-  const auto operation = operation_.lock();
-  if ((latest && !latest->done()) || (operation && !operation->done()))
+  if (const auto operation = operation_.lock(); operation && !latest)
+    wait_ignoring_failure(*operation, Deadline::never());
+  if (latest && !latest->done())
     fail(DSC_ERR_STATE,
          "the work of the call before on this plan is not complete; expected a wait for it, or a plan for "
          "each call in progress");

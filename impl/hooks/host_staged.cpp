@@ -153,7 +153,8 @@ class HostStagedHook final : public BucketHook {
   void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override {
     if (!is_on_device_) return inner_->load(state, buckets);
     std::vector<HookBucket> on_host;
-    for (const HookBucket& bucket : buckets) on_host.push_back(dense(bucket, host(bucket), bucket.buffer, slots_));
+    for (const HookBucket& bucket : buckets)
+      on_host.push_back(dense(bucket, host(bucket), bucket.buffer, slots_));
     inner_->load(state, on_host);
   }
   void abort() noexcept override { inner_->abort(); }

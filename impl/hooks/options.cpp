@@ -8,6 +8,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/joined.hpp"
 
 namespace dsc {
 namespace {
@@ -15,9 +16,7 @@ namespace {
 constexpr size_t kNear = 3;  // letters
 
 std::string keys_of(std::span<const HookOption> list) {
-  std::string text;
-  for (const HookOption& option : list) text += (text.empty() ? "" : ", ") + std::string(option.key);
-  return text.empty() ? "none" : text;
+  return list.empty() ? "none" : joined(list, ", ", &HookOption::key);
 }
 
 const HookOption* find(std::span<const HookOption> list, const std::string& key) {

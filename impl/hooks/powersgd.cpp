@@ -73,6 +73,7 @@ class PowerSgdHook final : public BucketHook {
 
  private:
   struct Bucket {
+    uint64_t layout = 0;      // layout_of() the bucket
     bool compressed = false;  // this iteration
     std::vector<Matrix> matrices;
     std::vector<Rest> rests;
@@ -115,12 +116,12 @@ class PowerSgdHook final : public BucketHook {
 std::shared_ptr<Work> PowerSgdHook::step(const HookBucket& bucket, int step) {
   if (buckets_.size() <= bucket.index) buckets_.resize(bucket.index + 1);
   Bucket& own = buckets_[bucket.index];
+  if (own.layout == 0) own.layout = layout_of(bucket);
   if (step == 0) {
     own.compressed = iteration_ >= start_iteration_;
     if (own.compressed) return multiply_by_q(bucket, own);
-    own.sum.start(
-        {bucket.group, bucket.space, bucket.stream, bucket.elements(), wire_dtype_, bucket.divisor},
-        "powersgd");
+    own.sum.start({bucket.group, bucket.space, bucket.stream, bucket.elements(), wire_dtype_, bucket.divisor},
+                  "powersgd");
     return own.sum.work();
   }
   own.sum.finish();
@@ -187,8 +188,12 @@ std::shared_ptr<Work> PowerSgdHook::send(Bucket& own, const HookBucket& bucket, 
                                          const char* what) const {
   char note[40];
   std::snprintf(note, sizeof note, "bucket %zu, powersgd %s", bucket.index, what);
-  own.sum.start({bucket.group, bucket.space, bucket.stream, {values.data(), values.size(), DSC_DTYPE_F32},
-                 wire_dtype_, 1},
+  own.sum.start({bucket.group,
+                 bucket.space,
+                 bucket.stream,
+                 {values.data(), values.size(), DSC_DTYPE_F32},
+                 wire_dtype_,
+                 1},
                 note);
   return own.sum.work();
 }
@@ -260,6 +265,7 @@ std::string PowerSgdHook::save() const {
   writer.number(iteration_);
   writer.number(buckets_.size());
   for (const Bucket& bucket : buckets_) {
+    writer.number(bucket.layout);
     writer.floats(bucket.error);
     writer.floats(bucket.q);
   }
@@ -271,11 +277,13 @@ void PowerSgdHook::load(std::span<const std::byte> state, std::span<const HookBu
   const uint64_t iteration = reader.number();
   std::vector<Bucket> loaded(reader.items());
   for (Bucket& bucket : loaded) {
+    bucket.layout = reader.number();
     bucket.error = reader.floats();
     bucket.q = reader.floats();
   }
   reader.end();
   expect_buckets(name_, loaded.size(), buckets.size());
+  for (size_t b = 0; b < loaded.size(); ++b) expect_layout(name_, loaded[b].layout, buckets[b]);
   for (size_t b = 0; b < loaded.size(); ++b)
     if (!loaded[b].error.empty() || !loaded[b].q.empty()) set_up(buckets[b], loaded[b]);
   iteration_ = iteration;

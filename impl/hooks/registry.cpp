@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "hooks/builtin.hpp"
 #include "hooks/spec.hpp"
 
@@ -57,10 +58,8 @@ const Entry& find(const std::string& name) {
     if (name == entry.name) return entry;
     names.emplace_back(entry.name);
   }
-  std::string all;
-  for (const std::string& each : names) all += (all.empty() ? "" : ", ") + each;
   fail(DSC_ERR_INVALID_ARG, "there is no hook %s%s; hooks are: %s", name.c_str(),
-       did_you_mean(name, names).c_str(), all.c_str());
+       did_you_mean(name, names).c_str(), joined(names, ", ").c_str());
 }
 
 std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {

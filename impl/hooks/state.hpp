@@ -2,6 +2,7 @@
 // and a checksum of all that, because a flipped byte of an error or a factor would spoil the training unseen.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
@@ -9,11 +10,12 @@
 
 #include "base/error.hpp"
 #include "base/hash.hpp"
+#include "reducer/hook.hpp"
 
 namespace dsc {
 
 inline constexpr uint64_t kStateMark = 0x006b6f6f48637364;  // "dscHook" in the low bytes; the highest is 0
-inline constexpr uint64_t kStateFormat = 1;
+inline constexpr uint64_t kStateFormat = 2;
 
 class StateWriter {
  public:
@@ -126,6 +128,27 @@ inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets
   if (saved > buckets)
     fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected %zu", hook.c_str(), saved,
          buckets);
+}
+
+// A number of the parameters of a bucket and their sizes; errors of other parameters may be as many, or as
+// many after padding. Never 0.
+inline uint64_t layout_of(const HookBucket& bucket) {
+  uint64_t hash = kFnvStart;
+  for (const size_t param : bucket.params) {
+    const std::array<uint64_t, 2> one{param, bucket.tensors[param].count};
+    hash = fnv1a({reinterpret_cast<const char*>(one.data()), sizeof one}, hash);
+  }
+  return hash | 1;
+}
+
+// Throws INVALID_ARG if what was saved for a bucket belongs to other parameters; 0: nothing was saved for it.
+inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
+  if (saved != 0 && saved != layout_of(bucket))
+    fail(
+        DSC_ERR_INVALID_ARG,
+        "the state of hook %s is of other parameters or other buckets: bucket %zu had not the %zu parameters "
+        "with %zu elements that it has here",
+        hook.c_str(), bucket.index, bucket.params.size(), bucket.count);
 }
 
 }  // namespace dsc

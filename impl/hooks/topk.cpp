@@ -39,6 +39,7 @@ class TopKHook final : public BucketHook {
     if (buckets_.size() <= bucket.index) buckets_.resize(bucket.index + 1);
     Bucket& own = buckets_[bucket.index];
     if (bucket.count == 0) return nullptr;
+    if (own.layout == 0) own.layout = layout_of(bucket);
     if (step == 0) return send(bucket, own);
     receive(bucket, own);
     return nullptr;
@@ -47,16 +48,23 @@ class TopKHook final : public BucketHook {
   std::string save() const override {
     StateWriter writer(name_);
     writer.number(buckets_.size());
-    for (const Bucket& bucket : buckets_) writer.floats(bucket.error);
+    for (const Bucket& bucket : buckets_) {
+      writer.number(bucket.layout);
+      writer.floats(bucket.error);
+    }
     return writer.take();
   }
 
   void load(std::span<const std::byte> state, std::span<const HookBucket> buckets) override {
     StateReader reader(state, name_);
     std::vector<Bucket> loaded(reader.items());
-    for (Bucket& bucket : loaded) bucket.error = reader.floats();
+    for (Bucket& bucket : loaded) {
+      bucket.layout = reader.number();
+      bucket.error = reader.floats();
+    }
     reader.end();
     expect_buckets(name_, loaded.size(), buckets.size());
+    for (size_t b = 0; b < loaded.size(); ++b) expect_layout(name_, loaded[b].layout, buckets[b]);
     for (size_t b = 0; b < loaded.size(); ++b)
       if (!loaded[b].error.empty()) expect_errors(loaded[b], buckets[b]);
     buckets_ = std::move(loaded);
@@ -64,6 +72,7 @@ class TopKHook final : public BucketHook {
 
  private:
   struct Bucket {
+    uint64_t layout = 0;  // layout_of() the bucket
     std::vector<float> error;
     std::vector<uint32_t> indices;
     std::vector<std::byte> sent;

@@ -25,6 +25,7 @@ class TwoPhaseHook final : public BucketHook {
   std::shared_ptr<Work> step(const HookBucket& bucket, int step) override {
     if (buckets_.size() <= bucket.index) buckets_.resize(bucket.index + 1);
     Bucket& own = buckets_[bucket.index];
+    if (own.layout == 0) own.layout = layout_of(bucket);
     if (step == 0) return scatter(bucket, own);
     if (step == 1) return gather(bucket, own);
     receive(bucket, own);
@@ -36,6 +37,7 @@ class TwoPhaseHook final : public BucketHook {
 
  private:
   struct Bucket {
+    uint64_t layout = 0;              // layout_of() the bucket
     size_t chunk = 0;                 // elements
     std::vector<float> values;        // the gradients, padded with zeros
     std::vector<float> sum;           // of this rank's chunk
@@ -120,6 +122,7 @@ std::string TwoPhaseHook::save() const {
   StateWriter writer(name_);
   writer.number(buckets_.size());
   for (const Bucket& bucket : buckets_) {
+    writer.number(bucket.layout);
     writer.floats(bucket.worker_error);
     writer.floats(bucket.server_error);
   }
@@ -130,11 +133,13 @@ void TwoPhaseHook::load(std::span<const std::byte> state, std::span<const HookBu
   StateReader reader(state, name_);
   std::vector<Bucket> loaded(reader.items());
   for (Bucket& bucket : loaded) {
+    bucket.layout = reader.number();
     bucket.worker_error = reader.floats();
     bucket.server_error = reader.floats();
   }
   reader.end();
   expect_buckets(name_, loaded.size(), buckets.size());
+  for (size_t b = 0; b < loaded.size(); ++b) expect_layout(name_, loaded[b].layout, buckets[b]);
   for (size_t b = 0; b < loaded.size(); ++b)
     if (!loaded[b].worker_error.empty()) set_up(buckets[b], loaded[b]);
   buckets_ = std::move(loaded);

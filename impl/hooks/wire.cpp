@@ -43,8 +43,8 @@ void widen(int32_t wire_dtype, float* values, size_t count) {
   cast(DSC_DTYPE_F32, values, wire_dtype, first.bytes, n);
 }
 
-// The array itself, in host memory: what is sent lies in its first half, so that an array in memory which the ranks
-// share is summed there without a copy.
+// The array itself, in host memory: what is sent lies in its first half, so that an array in memory which the
+// ranks share is summed there without a copy.
 void narrow_in_place(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   if (array.wire_dtype != dtype)
@@ -53,7 +53,8 @@ void narrow_in_place(const WireArray& array) {
     divide(dtype, values, values, count, array.divisor);
 }
 
-// On a device, in memory of its own. The elements are converted first and then divided in the type that is sent.
+// On a device, in memory of its own. The elements are converted first and then divided in the type that is
+// sent.
 Memory narrowed(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   Memory narrow = array.space.take(count * dtype_bytes(array.wire_dtype), array.stream);

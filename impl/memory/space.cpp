@@ -29,10 +29,6 @@ void Space::check_stream(const void* stream) const {
     fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the parameters are in host memory");
 }
 
-void Space::check_gradient(const void* gradient, const std::string& who) const {
-  expect_gradient_on(group_, device_, gradient, who);
-}
-
 void Space::check_reductions(Call call, std::span<const int32_t> dtypes) const {
   if (!in_stream_order()) return;
   for (const int32_t dtype : dtypes) {
@@ -90,8 +86,8 @@ void Space::scale(const Elements& elements, double factor, void* stream) {
        stream);
 }
 
-// Waits for the stream before the copy too, with a deadline: a copy to memory that a driver does not know may wait for
-// the stream itself, without one.
+// Waits for the stream before the copy too, with a deadline: a copy to memory that a driver does not know may
+// wait for the stream itself, without one.
 void Space::read(void* to, const void* from, size_t bytes, void* stream, const char* what) {
   await_stream(stream, what);
   copy({.to = to, .to_dtype = DSC_DTYPE_U8, .from = from, .from_dtype = DSC_DTYPE_U8, .count = bytes},
@@ -123,8 +119,7 @@ Norm Space::norm(std::span<const Elements> parts, void* stream, const char* what
     const Elements& first = *std::ranges::min_element(launch, {}, start_of);
     std::vector<TensorPart> places;
     for (const Elements& part : launch)
-      places.push_back(
-          {part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
+      places.push_back({part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
     gather({.parts = places,
             .tensor_dtype = first.dtype,
             .block = first.data,

@@ -1,5 +1,5 @@
-// A kind of memory, and what the floors above do with it: memory of the host, or of the device to which a group
-// is bound. They are written once, for a Space.
+// A kind of memory, and what the floors above do with it: memory of the host, or of the device to which a
+// group is bound. They are written once, for a Space.
 //
 // In host memory a function has done its work when it returns, and streams and marks are null. On a device a
 // function puts its work on the stream that it is given, behind the work that is there, and returns.
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "comm/comm.hpp"
+#include "comm/tensor.hpp"
 
 namespace dsc {
 
@@ -93,14 +94,16 @@ class Space {
   // Throws UNSUPPORTED for a stream, which host memory does not have.
   void check_stream(const void* stream) const;
   // Throws INVALID_ARG for a gradient, which may be null, in other memory.
-  void check_gradient(const void* gradient, const std::string& who) const;
-  // Throws UNSUPPORTED where the library has no arithmetic for this memory. Not while a stream is captured, unless
-  // it was called before.
+  void check_gradient(const void* gradient, const std::string& who) const {
+    if (knows_devices_) expect_gradient_on(group_, device_, gradient, who);
+  }
+  // Throws UNSUPPORTED where the library has no arithmetic for this memory. Not while a stream is captured,
+  // unless it was called before.
   virtual void prepare() const = 0;
   virtual bool is_prepared() const = 0;
 
-  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types here, or this memory has no
-  // arithmetic: what is refused would otherwise be refused in the middle of an iteration.
+  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types here, or this memory
+  // has no arithmetic: what is refused would otherwise be refused in the middle of an iteration.
   void check_reductions(Call call, std::span<const int32_t> dtypes) const;
   // Whether a stream handle means a different stream in every thread.
   virtual bool is_of_thread(void* stream) const noexcept = 0;
@@ -128,12 +131,13 @@ class Space {
   // Work that is put on `later` from now on waits for that on `stream`.
   void order(void* stream, void* later);
   bool wait_idle(void* stream, Deadline deadline) noexcept;
-  // Waits for the mark too, but throws the failure of the group as soon as there is one, and TIMEOUT after the group's
-  // time-out, with a text that says that `what` of this rank were not there.
+  // Waits for the mark too, but throws the failure of the group as soon as there is one, and TIMEOUT after
+  // the group's time-out, with a text that says that `what` of this rank were not there.
   bool await(const Mark& mark, const char* what, Deadline deadline = Deadline::never()) const;
   void await_stream(void* stream, const char* what);
-  // What is put on the stream from now on waits for the operation; in host memory this waits for it. Returns how it has
-  // ended: on a device one that still runs counts as a success, because what fails later fails the group.
+  // What is put on the stream from now on waits for the operation; in host memory this waits for it. Returns
+  // how it has ended: on a device one that still runs counts as a success, because what fails later fails the
+  // group.
   Failure await_work(Work& work, void* stream) const;
 
   // --- Elements. The types are floating ones, except in plain copies.
@@ -159,11 +163,13 @@ class Space {
   Norm norm(std::span<const Elements> parts, void* stream, const char* what);
 
  protected:
-  Space(Comm& group, int device) noexcept : group_(group), device_(device) {}
+  Space(Comm& group, int device) noexcept
+      : group_(group), device_(device), knows_devices_(group.device() >= 0) {}
 
  private:
   Comm& group_;
-  const int device_;  // -1: the host
+  const int device_;          // -1: the host
+  const bool knows_devices_;  // the group is bound to one
 };
 
 }  // namespace dsc

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/joined.hpp"
 #include "base/log.hpp"
 #include "base/log_rank.hpp"
 
@@ -41,13 +42,10 @@ constexpr std::array<Row, 5> kMethods{{
 }};
 
 const Row& find_method(std::string_view name) {
-  std::string known;
-  for (const Row& row : kMethods) {
-    if (row.name == name) return row;
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
+  const auto found = std::ranges::find(kMethods, name, &Row::name);
+  if (found != kMethods.end()) return *found;
   fail(DSC_ERR_INVALID_ARG, "there is no method '%.*s'; expected one of %s", static_cast<int>(name.size()),
-       name.data(), known.c_str());
+       name.data(), joined(kMethods, ", ", &Row::name).c_str());
 }
 
 void check_weights(std::span<const double> weights) {

@@ -7,6 +7,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "pipeline/best_plan.hpp"
 #include "pipeline/closed_form.hpp"
 #include "pipeline/imported.hpp"
@@ -77,6 +78,7 @@ struct Entry {
   bool is_listed = false;            // its order takes memory for each operation
 };
 
+constexpr std::string_view kAuto = "auto";  // an order that is looked for
 constexpr int32_t kAny = INT32_MAX;
 constexpr std::array kEntries{
     Entry{"deepspeed_train", 1, 1, 1, PlacementShape::kLoop, one_f_one_b, deepspeed_train},
@@ -103,13 +105,12 @@ constexpr int64_t kMostListed = int64_t{1} << 21;
   if (name == "custom")
     fail(DSC_ERR_INVALID_ARG,
          "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
-  auto known = kEntries;
-  std::ranges::stable_sort(known, {}, [&](const Entry& entry) { return edit_distance(shown, entry.name); });
-  std::string list;
-  for (const Entry& entry : known) list.append(list.empty() ? "" : ", ").append(entry.name);
+  std::vector<std::string_view> known{kAuto};
+  for (const Entry& entry : kEntries) known.push_back(entry.name);
+  std::ranges::stable_sort(known, {}, [&](std::string_view one) { return edit_distance(shown, one); });
   fail(DSC_ERR_INVALID_ARG, "unknown schedule \"%.*s\"; did you mean \"%.*s\"? Expected one of: %s",
-       static_cast<int>(shown.size()), shown.data(), static_cast<int>(known[0].name.size()),
-       known[0].name.data(), list.c_str());
+       static_cast<int>(shown.size()), shown.data(), static_cast<int>(known[0].size()), known[0].data(),
+       joined(known, ", ").c_str());
 }
 
 const Entry& entry_of(std::string_view name) {
@@ -205,7 +206,7 @@ int32_t default_group(const ScheduleSpec& spec) {
 }  // namespace
 
 std::shared_ptr<const PipelinePlan> make_plan(ScheduleSpec spec) {
-  if (spec.name == "auto") return find_best_plan(std::move(spec), {}, {}).plan;
+  if (spec.name == kAuto) return find_best_plan(std::move(spec), {}, {}).plan;
   const Entry& entry = entry_of(spec.name);
   check_numbers(spec);
   if (spec.chunks == 0) spec.chunks = entry.default_chunks;

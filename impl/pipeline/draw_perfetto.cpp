@@ -9,54 +9,37 @@ namespace {
 // Begins an event of the kind `phase`; the caller adds to it and ends it.
 void begin_event(JsonWriter& json, const char* phase) {
   json.begin_object();
-  json.key("ph");
-  json.text(phase);
-  json.key("pid");
-  json.integer(0);
+  json.field("ph", phase);
+  json.field("pid", 0);
 }
 
 void write_name(JsonWriter& json, const char* what, const std::string& name) {
-  json.key("name");
-  json.text(what);
-  json.key("args");
-  json.begin_object();
-  json.key("name");
-  json.text(name);
+  json.field("name", what);
+  json.begin_object("args");
+  json.field("name", name);
   json.end_object();
 }
 
 void write_count(JsonWriter& json, const std::string& stage, double time, int64_t held) {
   begin_event(json, "C");
-  json.key("name");
-  json.text("activations of " + stage);
-  json.key("ts");
-  json.number(time);
-  json.key("args");
-  json.begin_object();
-  json.key("held");
-  json.integer(held);
+  json.field("name", "activations of " + stage);
+  json.field("ts", time);
+  json.begin_object("args");
+  json.field("held", held);
   json.end_object();
   json.end_object();
 }
 
 void write_span(JsonWriter& json, const PipelinePlan& plan, const PipelineSpan& span, size_t stage) {
   begin_event(json, "X");
-  json.key("tid");
-  json.integer(static_cast<int64_t>(stage));
-  json.key("name");
-  json.text(label_of(plan, span.op));
-  json.key("cat");
-  json.text(pipe_op_name(span.op.op));
-  json.key("ts");
-  json.number(span.start);
-  json.key("dur");
-  json.number(span.end - span.start);
-  json.key("args");
-  json.begin_object();
-  json.key("micro_batch");
-  json.integer(span.op.micro_batch);
-  json.key("chunk");
-  json.integer(span.op.chunk);
+  json.field("tid", stage);
+  json.field("name", label_of(plan, span.op));
+  json.field("cat", pipe_op_name(span.op.op));
+  json.field("ts", span.start);
+  json.field("dur", span.end - span.start);
+  json.begin_object("args");
+  json.field("micro_batch", span.op.micro_batch);
+  json.field("chunk", span.op.chunk);
   json.end_object();
   json.end_object();
 }
@@ -64,8 +47,7 @@ void write_span(JsonWriter& json, const PipelinePlan& plan, const PipelineSpan& 
 void write_stage(JsonWriter& json, const PipelinePlan& plan, const PipelineReport& report, size_t stage) {
   const std::string name = "stage " + std::to_string(stage);
   begin_event(json, "M");
-  json.key("tid");
-  json.integer(static_cast<int64_t>(stage));
+  json.field("tid", stage);
   write_name(json, "thread_name", name);
   json.end_object();
   int64_t held = 0;
@@ -81,15 +63,13 @@ void write_stage(JsonWriter& json, const PipelinePlan& plan, const PipelineRepor
 std::string draw_perfetto(const PipelinePlan& plan, const PipelineReport& report) {
   JsonWriter json;
   json.begin_object();
-  json.key("traceEvents");
-  json.begin_array();
+  json.begin_array("traceEvents");
   begin_event(json, "M");
   write_name(json, "process_name", title_of(plan));
   json.end_object();
   for (size_t stage = 0; stage < report.stages.size(); ++stage) write_stage(json, plan, report, stage);
   json.end_array();
-  json.key("displayTimeUnit");
-  json.text("ms");
+  json.field("displayTimeUnit", "ms");
   json.end_object();
   return json.take() + "\n";
 }

@@ -32,8 +32,7 @@ void write_operation(JsonWriter& json, const Compute& op) {
 }
 
 void write_orders(JsonWriter& json, const PipelinePlan& plan) {
-  json.key("orders");
-  json.begin_array();
+  json.begin_array("orders");
   for (int32_t stage = 0; stage < plan.spec.stages; ++stage) {
     json.begin_array();
     for (int64_t k = 0; k < plan.order->size(stage); ++k) write_operation(json, plan.order->at(stage, k));
@@ -46,22 +45,17 @@ void write_event(JsonWriter& json, const Event& event) {
   json.begin_object();
   json.key("op");
   write_operation(json, event.op);
-  json.key("step");
-  json.integer(event.step);
-  json.key("buffer");
-  json.integer(event.buffer);
+  json.field("step", event.step);
+  json.field("buffer", event.buffer);
   json.end_object();
 }
 
 void write_programs(JsonWriter& json, const Program& program) {
-  json.key("programs");
-  json.begin_array();
+  json.begin_array("programs");
   for (const StageProgram& stage : program) {
     json.begin_object();
-    json.key("steps");
-    json.integer(stage.steps);
-    json.key("events");
-    json.begin_array();
+    json.field("steps", stage.steps);
+    json.begin_array("events");
     for (const Event& event : stage.events) write_event(json, event);
     json.end_array();
     json.end_object();
@@ -70,22 +64,14 @@ void write_programs(JsonWriter& json, const Program& program) {
 }
 
 void write_spec(JsonWriter& json, const PipelinePlan& plan) {
-  json.key("name");
-  json.text(plan.spec.name);
-  json.key("stages");
-  json.integer(plan.spec.stages);
-  json.key("chunks");
-  json.integer(plan.spec.chunks);
-  json.key("micro_batches");
-  json.integer(plan.spec.micro_batches);
-  json.key("micro_batch_group");
-  json.integer(plan.spec.micro_batch_group);
-  json.key("placement");
-  json.text(kShapes[static_cast<size_t>(plan.placement.shape())]);
-  json.key("forward_only");
-  json.boolean(plan.spec.forward_only);
-  json.key("messages");
-  json.text(plan.spec.messages == PipeMessages::kAtOnce ? "at_once" : "when_needed");
+  json.field("name", plan.spec.name);
+  json.field("stages", plan.spec.stages);
+  json.field("chunks", plan.spec.chunks);
+  json.field("micro_batches", plan.spec.micro_batches);
+  json.field("micro_batch_group", plan.spec.micro_batch_group);
+  json.field("placement", kShapes[static_cast<size_t>(plan.placement.shape())]);
+  json.field("forward_only", plan.spec.forward_only);
+  json.field("messages", plan.spec.messages == PipeMessages::kAtOnce ? "at_once" : "when_needed");
 }
 
 // ---- reading ----
@@ -248,10 +234,8 @@ std::string write_json(const PipelinePlan& plan) {
   plan.expect_order();
   JsonWriter json;
   json.begin_object();
-  json.key("format");
-  json.text(kFormat);
-  json.key("version");
-  json.integer(kVersion);
+  json.field("format", kFormat);
+  json.field("version", kVersion);
   write_spec(json, plan);
   if (plan.program || plan.closed_form)
     write_programs(json, program_of(plan));

@@ -24,7 +24,7 @@ struct Summary {
   uint64_t held_bytes;
   uint64_t channel;
   int32_t code;
-  int32_t reserved;
+  int32_t wants_loss;
 };
 
 // The texts, exchanged only to explain a mismatch.
@@ -88,7 +88,7 @@ PipeAgreement agree(Comm& comm, const PipeSignature& signature) {
                      .held_bytes = signature.held_bytes,
                      .channel = signature.channel,
                      .code = signature.code,
-                     .reserved = 0};
+                     .wants_loss = signature.wants_loss ? 1 : 0};
   const std::vector<Summary> all = gather(comm, mine);
   if (!fits(all, signature.edges)) {
     Words words{};
@@ -98,11 +98,12 @@ PipeAgreement agree(Comm& comm, const PipeSignature& signature) {
     copy_words(words.outputs, signature.outputs);
     explain(all, gather(comm, words), signature.edges);
   }
-  PipeAgreement agreement{0, false};
+  PipeAgreement agreement;
   for (const Summary& one : all) {
     agreement.bytes = std::max<size_t>(agreement.bytes, one.bytes);
     agreement.fresh =
         agreement.fresh || one.channel == 0 || one.channel != all[0].channel || one.bytes > one.held_bytes;
+    agreement.wants_loss = agreement.wants_loss || one.wants_loss != 0;
   }
   return agreement;
 }

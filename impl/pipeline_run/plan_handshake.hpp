@@ -22,12 +22,15 @@ struct PipeSignature {
   size_t bytes = 0;                        // memory for activations and gradients
   size_t held_bytes = 0;                   // the part of it that this rank has from an earlier run
   uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0 if it has none
+  bool wants_loss = false;
 };
 
 // The result of the comparison, which is equal on all ranks.
 struct PipeAgreement {
-  size_t bytes;  // the most that any rank needs
-  bool fresh;    // channels and memory must be made anew: a rank has none, or they come from different runs
+  size_t bytes = 0;  // the most that any rank needs
+  bool fresh =
+      false;  // channels and memory must be made anew: a rank has none, or they come from different runs
+  bool wants_loss = false;  // some rank does
 };
 
 // Collective. Throws the same error on all ranks.

@@ -168,6 +168,7 @@ PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeReque
     if (plan_.is_custom && !fingerprint_) fingerprint_ = fingerprint_of(plan_);
     signature.schedule = describe(plan_, fingerprint_);
     request = read();
+    signature.wants_loss = request.wants_loss;
     signature.schedule += describe_memory(request.shapes);
     signature.inputs = describe(request.shapes.inputs);
     signature.outputs = describe(request.shapes.outputs);
@@ -299,7 +300,7 @@ void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text)
   if (device_) device_->give_up();
 }
 
-double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
+double PipeRunner::carry_out(Comm& comm, PipeActions& actions, bool wants_loss) {
   for (const auto& channel : {activations_, gradients_}) channel->set_timeout_ms(comm.timeout_ms());
   Losses losses;
   Instruction instruction;
@@ -310,11 +311,12 @@ double PipeRunner::carry_out(Comm& comm, PipeActions& actions) {
     else if (actions.has(instruction.op))  // an overlap needs no action, because its two passes follow
       call_back(comm, actions, instruction, losses);
   }
-  if (!device_) return mean_of_all(comm, losses.sum, losses.count);
-  device_->end();
-  expect_alive();
-  const double mean = mean_of_all(comm, losses.sum, losses.count);
-  expect_alive();
+  if (device_) {
+    device_->end();
+    expect_alive();
+  }
+  const double mean = wants_loss ? mean_of_all(comm, losses.sum, losses.count) : 0;
+  if (device_) expect_alive();
   return mean;
 }
 
@@ -341,7 +343,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     checks_unwritten_ = checks_unwritten();
     shapes_sent_.assign(static_cast<size_t>(comm.size()), 0);
     shapes_received_ = shapes_sent_;
-    mean = carry_out(comm, *request.actions);
+    mean = carry_out(comm, *request.actions, agreement.wants_loss);
   };
   capture(body, [&](const Error& error) {
     cancelled.over = true;

@@ -21,6 +21,7 @@ namespace dsc {
 struct PipeRequest {
   std::unique_ptr<PipeActions> actions;
   PipeShapes shapes;
+  bool wants_loss = false;
 };
 
 // Runs one schedule repeatedly, and keeps channels and memory for the next run.
@@ -31,8 +32,8 @@ class PipeRunner {
   PipeRunner(const PipeRunner&) = delete;
   PipeRunner& operator=(const PipeRunner&) = delete;
 
-  // Collective. Returns the mean loss over all forward passes that computed one; 0 if none did. If `read`
-  // throws, all ranks get the error.
+  // Collective. Returns the mean loss over all forward passes that computed one, which takes an all-reduce at
+  // the end; 0 if none did, or if no rank wants it. If `read` throws, all ranks get the error.
   double run(Comm& comm, const std::function<PipeRequest()>& read);
   // Returns the size of memory that a caller has to pass for these shapes.
   size_t bytes_for(const PipeShapes& shapes);
@@ -49,7 +50,7 @@ class PipeRunner {
   PipeSignature signature_of(Comm& comm, const std::function<PipeRequest()>& read, PipeRequest& request,
                              StageLayout& layout);
   void provide(Comm& comm, size_t bytes, const PipeShapes& shapes);
-  double carry_out(Comm& comm, PipeActions& actions);
+  double carry_out(Comm& comm, PipeActions& actions, bool wants_loss);
   void exchange(const Instruction& instruction);
   void exchange(const Instruction& instruction, const PipeArea& area);
   void exchange_shapes(const Instruction& instruction);

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -77,9 +78,8 @@ void check_memory(const PipeShapes& shapes) {
 }  // namespace
 
 std::string describe(const std::vector<Tensor>& tensors) {
-  std::string text;
-  for (const Tensor& tensor : tensors) text += (text.empty() ? "" : ", ") + describe(tensor);
-  return text.empty() ? "nothing" : text;
+  if (tensors.empty()) return "nothing";
+  return joined(tensors, ", ", [](const Tensor& tensor) { return describe(tensor); });
 }
 
 StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeNeeds& needs,

@@ -16,8 +16,8 @@ BucketGather::BucketGather(Space& space, Comm& group, void* stream, std::byte* a
   }
 }
 
-// During a capture the order with the iteration before is left out, because captured work cannot wait for work outside
-// the graph.
+// During a capture the order with the iteration before is left out, because captured work cannot wait for
+// work outside the graph.
 void BucketGather::begin(void* stream) {
   const bool captured = space_.is_captured(stream);
   bad_elements_.expect(captured);
@@ -42,8 +42,8 @@ void BucketGather::leave_latest(Bucket& bucket) {
   bucket.latest.reset();
 }
 
-// Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must wait for all
-// gradients before.
+// Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must wait
+// for all gradients before.
 void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
@@ -152,7 +152,8 @@ void BucketGather::fill(size_t b, const Filling& filling) {
   bucket.fill = Fill::kDone;
 }
 
-// A gradient whose memory was not changed is searched there; one that became narrower may be infinite since then.
+// A gradient whose memory was not changed is searched there; one that became narrower may be infinite since
+// then.
 BadElements::Input BucketGather::input_of(size_t b) {
   const Bucket& bucket = buckets_[b];
   BadElements::Input input;

@@ -1,5 +1,5 @@
-// Gradients that are gathered into their bucket when all of them are there, in one launch for each type. Until then
-// only their places are noted, and the streams on which they are made.
+// Gradients that are gathered into their bucket when all of them are there, in one launch for each type.
+// Until then only their places are noted, and the streams on which they are made.
 #pragma once
 
 #include <map>

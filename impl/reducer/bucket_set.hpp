@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/comm.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/bucket_layout.hpp"
-#include "reducer/param_list.hpp"
 #include "reducer/storage.hpp"
 
 namespace dsc {

@@ -5,7 +5,7 @@
 #include "base/error.hpp"
 #include "comm/verify.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 namespace dsc {
 namespace {

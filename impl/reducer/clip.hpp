@@ -7,8 +7,8 @@
 
 #include "comm/comm.hpp"
 #include "gradients/clip.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/bucket_set.hpp"
-#include "reducer/param_list.hpp"
 
 namespace dsc {
 

@@ -6,37 +6,12 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "comm/wait_ignoring_failure.hpp"
-#include "dtype/dtype.hpp"
+#include "gradients/abort_unless_done.hpp"
 #include "reducer/incomplete.hpp"
 #include "reducer/reducer.hpp"
 
 namespace dsc {
 namespace {
-
-// Aborts the group unless done() was called, because after an error the contents of the buckets are unknown
-// and no rank may use them.
-class AbortUnlessDone {
- public:
-  AbortUnlessDone(Comm& group, BucketHook* hook, std::atomic<bool>& told) noexcept
-      : group_(group), hook_(hook), reported_(told) {}
-  ~AbortUnlessDone() {
-    if (done_) return;
-    reported_.store(true);
-    group_.abort();
-    if (hook_) hook_->abort();
-  }
-  AbortUnlessDone(const AbortUnlessDone&) = delete;
-  AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
-
-  void done() noexcept { done_ = true; }
-
- private:
-  Comm& group_;
-  BucketHook* const hook_;
-  std::atomic<bool>& reported_;
-  bool done_ = false;
-};
 
 Failure await_launched(BucketRunner& runner, Comm& group, size_t launched) {
   for (size_t b = 0; b < launched; ++b)
@@ -48,85 +23,45 @@ Failure await_launched(BucketRunner& runner, Comm& group, size_t launched) {
 
 void Reducer::finish(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
-  stop_marking();
+  if (!gradients_.is_open()) check_alive();
+  gradients_.stop(*group_);
   runner_.timeline->finishing();
-  if (intake_.is_local()) {  // it only added to what this rank collects
+  if (gradients_.is_local()) {  // it only added to what this rank collects
     intake_.take_deferred();
     storage().end(stream);
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     runner_.timeline->finished();
-    return intake_.marks.end();
+    return gradients_.end();
   }
-  AbortUnlessDone guard(*group_, runner_.hook().get(), reported_);
+  AbortUnlessDone guard([this] {
+    reported_.store(true);
+    abort();
+  });
   intake_.take_deferred();
   intake_.take_frozen_unused();
   if (options_.find_unused == 1 && options_.static_graph == 0) intake_.take_missing();
-  if (const auto absent = intake_.missing(); !absent.empty()) {
+  if (const auto absent = gradients_.missing(); !absent.empty()) {
     launch_unless_revoked();
     const size_t launched = runner_.launched();
     Failure failure = await_launched(runner_, *group_, launched);
     if (failure.code == DSC_OK)
-      failure = end_alike(*group_, launched, label(intake_.first_missing(launched)));
+      failure =
+          end_alike(*group_, launched, label(gradients_.first_missing(set().layout.plan.bucket(launched))));
     if (failure.code == DSC_OK) {
       end_iteration(false);
       guard.done();
     }
-    fail_incomplete(params_, group_->rank(), absent, runner_.hook() ? 0 : launched, failure);
+    fail_incomplete(params_, group_->rank(), absent,
+                    failure.code == DSC_OK ? reduced_text(runner_.hook() ? 0 : launched)
+                                           : "the reducer is revoked: " + failure.text.str(),
+                    failure);
   }
-  const Failure nonfinite = end_complete(stream);
+  const Failure nonfinite = intake_.finish(params_, stream, [this] { launch_ready(false); });
   if (sparse_.any()) sparse_.reduce(*group_, divisor_);
   agree_after();
   end_iteration(nonfinite.code == DSC_OK);
   guard.done();
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
-}
-
-// Refuses further marks and waits for those that are running.
-void Reducer::stop_marking() {
-  {
-    const MutexLock lock(intake_.mutex);
-    if (!intake_.marks.is_open()) check_alive();
-    intake_.marks.close();
-  }
-  if (marking_.wait_until_none(Deadline::after_ms(group_->timeout_ms()))) return;
-  const MutexLock lock(intake_.mutex);
-  intake_.marks.reopen();
-  fail(DSC_ERR_TIMEOUT, "another thread of rank %d is still marking a parameter after %d ms", group_->rank(),
-       group_->timeout_ms());
-}
-
-// Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
-// gradient that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
-Failure Reducer::end_complete(void* stream) {
-  // Running buckets come first, because their failures say more than the refusal to start another one.
-  const size_t running = runner_.launched();
-  std::optional<BadBucket> bad;
-  const auto wait = [&](size_t b) {
-    Failure failure = runner_.await(b);
-    if (failure.code == DSC_OK) return;
-    if (failure.code != DSC_ERR_NONFINITE) throw Error(failure);
-    if (!bad) bad = {b, failure};
-  };
-  for (size_t b = 0; b < running; ++b) wait(b);
-  launch_ready(false);
-  if (const size_t launched = runner_.launched(); launched != set().size())
-    fail(DSC_ERR_INTERNAL, "only %zu of %zu buckets were launched", launched, set().size());
-  runner_.complete_hooks();
-  for (size_t b = running; b < set().size(); ++b) wait(b);
-  if (!bad) bad = storage().find_nonfinite();
-  storage().begin_delivery(stream);
-  for (size_t b = 0; b < set().size(); ++b) deliver(b, !bad);
-  storage().end(stream);
-  if (!bad) return {};
-  locate_nonfinite(set(), params_, bad->bucket, bad->failure);
-  return bad->failure;
-}
-
-// Waits for a bucket's results, and writes them to the callers' gradients if `writes` is set.
-void Reducer::deliver(size_t bucket, bool writes) {
-  deliveries_.clear();
-  if (writes) intake_.add_deliveries(bucket, deliveries_);
-  storage().deliver(runner_.work(bucket), deliveries_);
 }
 
 // Does nothing if the group is revoked: finish() reports that, with the missing gradients.
@@ -146,34 +81,34 @@ void Reducer::agree_after() {
   std::vector<int32_t> used;
   std::vector<size_t> order;
   {
-    const MutexLock lock(intake_.mutex);
-    Usage& usage = intake_.marks.usage();
+    const MutexLock lock(gradients_.mutex);
+    const Usage& usage = gradients_.marks().usage();
     was_counting = usage.is_counting();
-    usage.end();
+    gradients_.end_usage();
     pinned = sets_.pinned();
     used = usage.used();
     order = usage.ready_order();
   }
   if (was_counting || (options_.find_unused == 1 && options_.static_graph == 0)) {
     std::vector<size_t> unused = find_unused(*group_, std::move(used));
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     unused_ = std::move(unused);
   }
   if (was_counting) return;
   auto proposed = sets_.propose(*group_, params_, order, pinned);
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   sets_.set_next(std::move(proposed));
 }
 
 // Times are converted in the iterations that are sampled; others are when somebody asks.
 void Reducer::end_iteration(bool good) {
   runner_.end();
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   runner_.timeline->finished();
   if (PhaseSampler::is_sampled(iterations_)) phases_.add(runner_.timeline->read());
   ++iterations_;
   has_results_ = good;
-  intake_.marks.end();
+  gradients_.end();
 }
 
 }  // namespace dsc

@@ -1,6 +1,6 @@
 #include "reducer/incomplete.hpp"
 
-#include <cstdio>
+#include <string>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
@@ -8,7 +8,6 @@
 #include "dtype/dtype.hpp"
 
 namespace dsc {
-namespace {
 
 std::string reduced_text(size_t launched) {
   if (launched == 0) return "no bucket was reduced";
@@ -16,13 +15,8 @@ std::string reduced_text(size_t launched) {
   return "the views of buckets 0 to " + std::to_string(launched - 1) + " hold results";
 }
 
-}  // namespace
-
 Failure end_alike(Comm& group, size_t launched, const std::string& first_missing) {
-  Call call;
-  call.kind = OpKind::kReducerFinish;
-  call.tag = launched;
-  std::snprintf(call.note, sizeof call.note, "no gradient: %s", first_missing.c_str());
+  const Call call = incomplete_call(launched, first_missing);
   Failure failure;
   capture(
       [&] {
@@ -33,18 +27,6 @@ Failure end_alike(Comm& group, size_t launched, const std::string& first_missing
       // On devices calls are compared before they start.
       [&](const Error& error) { failure = error.failure(); });
   return failure;
-}
-
-void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> absent, size_t launched,
-                     const Failure& failure) {
-  const bool own_fault = failure.code == DSC_OK || failure.code == DSC_ERR_MISMATCH;
-  const std::string outcome =
-      failure.code == DSC_OK ? reduced_text(launched) : "the reducer is revoked: " + failure.text.str();
-  fail_because_of(
-      own_fault ? Failure{} : failure, own_fault ? DSC_ERR_STATE : failure.code,
-      "expected to have finished reduction, but %zu of %zu parameters did not receive a gradient on rank "
-      "%d: %s; %s",
-      absent.size(), params.size(), rank, params.name_list(absent).c_str(), outcome.c_str());
 }
 
 void locate_nonfinite(const BucketSet& set, const ParamList& params, size_t bucket, Failure& failure) {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "comm/comm.hpp"
+#include "gradients/incomplete.hpp"
 #include "reducer/bucket_set.hpp"
-#include "reducer/param_list.hpp"
 
 namespace dsc {
 
@@ -15,10 +15,8 @@ namespace dsc {
 // everywhere.
 Failure end_alike(Comm& group, size_t launched, const std::string& first_missing);
 
-// Reports the missing gradients first, as this rank's own fault, unless the failure is worse than a
-// difference between ranks.
-[[noreturn]] void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> absent,
-                                  size_t launched, const Failure& failure);
+// Says which buckets hold results when only the first ones were reduced.
+std::string reduced_text(size_t launched);
 
 // Translates the index of an element of a bucket to the parameter and the index in its gradient.
 void locate_nonfinite(const BucketSet& set, const ParamList& params, size_t bucket, Failure& failure);

@@ -8,25 +8,25 @@
 namespace dsc {
 
 void Reducer::expect_no_join() const {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   if (!join_.expired()) fail(DSC_ERR_STATE, "the reducer is under a join that was not finished");
 }
 
 void Reducer::set_join(std::weak_ptr<JoinGate> join) {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   join_ = std::move(join);
 }
 
 bool Reducer::counts_marks() const {
-  const MutexLock lock(intake_.mutex);
-  return intake_.marks.usage().is_counting();
+  const MutexLock lock(gradients_.mutex);
+  return gradients_.marks().usage().is_counting();
 }
 
 // Iterations that are not reduced concern no other rank.
 std::optional<Turn> Reducer::announce(JoinStep step) {
   std::shared_ptr<JoinGate> gate;
   {
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     if (step == JoinStep::kIteration && !sync_) return std::nullopt;
     gate = join_.lock();
   }
@@ -36,21 +36,16 @@ std::optional<Turn> Reducer::announce(JoinStep step) {
 // This rank contributes zeros to every bucket, and nothing is written to its gradients.
 void Reducer::shadow_iteration(const Turn& turn) {
   check_alive();
-  expect_finished();
+  gradients_.expect_finished(group_->rank());
   {
-    const MutexLock lock(intake_.mutex);
-    intake_.marks.forget_sums();
+    const MutexLock lock(gradients_.mutex);
+    gradients_.forget_sums();
   }
   begin_iteration(nullptr, turn.divisor, true);
-  std::vector<size_t> order;
-  {
-    const MutexLock lock(intake_.mutex);
-    if (!intake_.marks.is_deferred()) {
-      intake_.marks.take_missing();
-      order = set().layout.plan.indices;
-    }
+  if (!counts_marks()) {
+    gradients_.take_missing();
+    for (const size_t i : set().layout.plan.indices) intake_.take_without_gradient(i);
   }
-  for (const size_t i : order) intake_.take_without_gradient(i);
   // Gradients that are not finite fail the iteration of the others, and the reducer goes on.
   capture([&] { finish(nullptr); },
           [](const Error& error) {

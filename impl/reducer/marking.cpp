@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
+#include "base/overlap.hpp"
 #include "dtype/dtype.hpp"
 #include "reducer/reducer.hpp"
 
@@ -14,26 +15,16 @@ void Reducer::accumulate(size_t index, const void* gradient, void* stream) {
   sparse_.expect(index, false);
   bool has_sum = false;
   {
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     const GradientSlot& slot = this->slot(index);
     storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
     if (is_on_device() && !is_floating(slot.dtype))
       fail(DSC_ERR_UNSUPPORTED, "%s: gradients of %s cannot be accumulated on a device, only those of floats",
            label(index).c_str(), dtype_name(slot.dtype));
-    intake_.marks.begin_sum(index);
-    const bool is_null = !gradient && slot.bytes > 0;
-    if (is_null || overlap(gradient, slot.gradient_bytes(), storage().arena(), set().layout.bytes)) {
-      intake_.marks.cancel_sum(index);
-      fail(DSC_ERR_INVALID_ARG, "%s: gradient %s", label(index).c_str(),
-           is_null ? "is NULL" : "lies in the reducer's buckets");
-    }
-    has_sum = intake_.marks.has_sum(index);
-    marking_.enter();
+    has_sum = gradients_.accept_sum(index, gradient, slot.gradient_bytes());
   }
-  const MarkScope scope(marking_);
-  intake_.add(index, [&] { storage().accumulate(slot(index), gradient, has_sum, stream); });
-  const MutexLock lock(intake_.mutex);
-  intake_.marks.end_sum(index);
+  const MarkScope scope = gradients_.scope();
+  gradients_.add(index, [&] { storage().accumulate(slot(index), gradient, has_sum, stream); });
 }
 
 void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
@@ -42,20 +33,21 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
   if (gradient) sparse_.expect(index, false);
   std::optional<GradientIntake::Complete> complete;
   {
-    const MutexLock lock(intake_.mutex);
-    if (gradient == slot(index).view) gradient = nullptr;
-    if (!gradient && sets_.is_replaced(index) && !intake_.marks.has_sum(index))
+    const MutexLock lock(gradients_.mutex);
+    const GradientSlot& slot = this->slot(index);
+    if (gradient == slot.view) gradient = nullptr;
+    if (!gradient && sets_.is_replaced(index) && !gradients_.marks().has_sum(index))
       fail(
           DSC_ERR_STATE,
           "%s: the view that was given is of buckets that were replaced since; ask for the view again before "
           "the gradient is written there",
           label(index).c_str());
-    storage().check(slot(index).bytes > 0 ? gradient : nullptr, stream, label(index));
-    if (intake_.marks.mark(set(), index, gradient, stream)) complete = intake_.complete(index);
-    marking_.enter();
+    storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
+    if (gradients_.accept(index, {gradient, slot.gradient_bytes(), stream}))
+      complete = gradients_.complete(index);
   }
-  const MarkScope scope(marking_);
-  if (!complete) return intake_.run(index, [&] { storage().follow(slot(index), stream); });
+  const MarkScope scope = gradients_.scope();
+  if (!complete) return gradients_.run(index, [&] { storage().follow(slot(index), stream); });
   intake_.take(index, gradient, stream, *complete);
 }
 
@@ -66,16 +58,15 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   sparse_.expect(index, true);
   bool is_complete = false;
   {
-    const MutexLock lock(intake_.mutex);
-    is_complete = intake_.marks.mark(set(), index, nullptr, nullptr);
-    marking_.enter();
+    const MutexLock lock(gradients_.mutex);
+    is_complete = gradients_.accept(index, {});
   }
-  const MarkScope scope(marking_);
-  intake_.run(index, [&] { sparse_.add(index, indices, values); });
+  const MarkScope scope = gradients_.scope();
+  gradients_.run(index, [&] { sparse_.add(index, indices, values); });
   if (!is_complete) return;
   const auto complete = [&] {  // only now, for rows that are refused take their mark back
-    const MutexLock lock(intake_.mutex);
-    return intake_.complete(index);
+    const MutexLock lock(gradients_.mutex);
+    return gradients_.complete(index);
   }();
   intake_.take(index, nullptr, nullptr, complete);
 }
@@ -84,11 +75,10 @@ void Reducer::mark_unused(size_t index) {
   check_alive();
   check_index(index);
   {
-    const MutexLock lock(intake_.mutex);
-    if (!intake_.marks.mark_unused(index)) return;
-    marking_.enter();
+    const MutexLock lock(gradients_.mutex);
+    if (!gradients_.accept_unused(index)) return;
   }
-  const MarkScope scope(marking_);
+  const MarkScope scope = gradients_.scope();
   intake_.take_without_gradient(index);
 }
 

@@ -4,22 +4,17 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "base/log.hpp"
 #include "comm/verify.hpp"
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 namespace dsc {
 namespace {
 
 constexpr int kWaitIdleMs = 2000;
-
-std::string listed(std::span<const size_t> indices) {
-  std::string text;
-  for (const size_t index : indices) text += (text.empty() ? "" : " ") + std::to_string(index);
-  return text;
-}
 
 bool on_device(std::span<const Tensor> params) { return !params.empty() && params[0].device >= 0; }
 
@@ -43,8 +38,8 @@ std::vector<Setting> settings(const ReducerOptions& options, std::span<const Ten
                             {"n_buckets", std::to_string(buckets)}};
   for (size_t b = 0; b < buckets; ++b) {
     const size_t start = options.bucket_starts[b];
-    list.push_back({"bucket " + std::to_string(b),
-                    listed({options.bucket_indices + start, options.bucket_starts[b + 1] - start})});
+    const std::span params_of(options.bucket_indices + start, options.bucket_starts[b + 1] - start);
+    list.push_back({"bucket " + std::to_string(b), joined(params_of, " ")});
   }
   return list;
 }
@@ -159,9 +154,10 @@ Reducer::Reducer(std::shared_ptr<Comm> group, std::span<const Tensor> params, co
             rebuilder(options)),
       runner_(*group_, params_),
       sparse_(params_, options.average, options.keep_sparse_rows == 0),
-      intake_(params_, options.static_graph == 1, runner_, [this] { launch_ready(true); }) {
-  const MutexLock lock(intake_.mutex);
-  intake_.use(*sets_.current());
+      gradients_(params_, options.static_graph == 1),
+      intake_(gradients_, runner_, [this] { launch_ready(true); }) {
+  const MutexLock lock(gradients_.mutex);
+  use_current_buckets();
 }
 
 Reducer::~Reducer() {
@@ -179,30 +175,30 @@ Reducer::~Reducer() {
 
 void Reducer::expect_idle() const {
   check_alive();
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
 }
 
 // A reducer that has failed inside an iteration never leaves it, and says why.
 void Reducer::require_idle() const {
-  if (!intake_.marks.is_idle()) check_alive();
-  intake_.marks.require_idle();
+  if (!gradients_.marks().is_idle()) check_alive();
+  gradients_.marks().require_idle();
 }
 
 void Reducer::set_sync(bool sync) {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   sync_ = sync;
 }
 
 void Reducer::set_hook(std::shared_ptr<BucketHook> hook) {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   runner_.set_hook(std::move(hook));
 }
 
 BucketHook& Reducer::hook() {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   if (!runner_.hook()) fail(DSC_ERR_STATE, "the reducer has no hook");
   return *runner_.hook();
@@ -211,15 +207,10 @@ BucketHook& Reducer::hook() {
 void Reducer::begin(void* stream) {
   check_alive();
   current_set()->storage->check(nullptr, stream, {});
-  expect_finished();
+  gradients_.expect_finished(group_->rank());
   runner_.expect_capturable(current_set()->storage->space(), stream);
   const auto turn = announce(JoinStep::kIteration);
   begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
-}
-
-void Reducer::expect_finished() const {
-  const MutexLock lock(intake_.mutex);
-  intake_.marks.expect_finished(group_->rank());
 }
 
 // Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so
@@ -233,16 +224,22 @@ void Reducer::await_replaced_buckets() const {
        group_->rank(), group_->timeout_ms());
 }
 
+void Reducer::use_current_buckets() {
+  BucketSet& set = *sets_.current();
+  intake_.use(set);
+  gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
+}
+
 // One that shadows others is reduced whatever set_sync() said.
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
-  const MutexLock lock(intake_.mutex);
-  intake_.marks.require_idle();
+  const MutexLock lock(gradients_.mutex);
+  gradients_.marks().require_idle();
   sets_.advance();
-  intake_.use(*sets_.current());
+  use_current_buckets();
   storage().begin(stream);  // first, because it may refuse
-  intake_.begin(!sync_ && !shadows);
-  if (!intake_.marks.carries()) sparse_.clear();
+  gradients_.begin(!sync_ && !shadows);
+  if (!gradients_.marks().carries()) sparse_.clear();
   divisor_ = divisor;
   has_results_ = false;
   runner_.begin(set(), divisor);
@@ -257,21 +254,21 @@ bool Reducer::synchronize(Deadline deadline) {
 }
 
 std::shared_ptr<BucketSet> Reducer::current_set() const {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   return sets_.current();
 }
 
 void* Reducer::grad_view(size_t index) {
   check_index(index);
   sparse_.expect(index, false);
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   return sets_.view(index);
 }
 
 BucketPlan Reducer::plan() const { return current_set()->layout.plan; }
 
 std::vector<size_t> Reducer::unused() const {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   return unused_;
 }
 
@@ -281,9 +278,9 @@ void Reducer::close() noexcept {
   bool finishing = false;
   std::shared_ptr<JoinGate> gate;
   {
-    const MutexLock lock(intake_.mutex);
-    idle = intake_.marks.is_idle();
-    finishing = intake_.marks.is_finishing();
+    const MutexLock lock(gradients_.mutex);
+    idle = gradients_.marks().is_idle();
+    finishing = gradients_.marks().is_finishing();
     gate = join_.lock();
   }
   if (gate) gate->interrupt();
@@ -307,7 +304,7 @@ void Reducer::close() noexcept {
 void Reducer::abort() noexcept {
   group_->abort();
   const auto hook = [&] {
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     return runner_.hook();
   }();
   if (hook) hook->abort();
@@ -316,7 +313,7 @@ void Reducer::abort() noexcept {
 void Reducer::load_hook(std::span<const std::byte> state) {
   hook();
   BucketSet& next = [&]() -> BucketSet& {
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     return sets_.next();
   }();
   runner_.load_hook(next, state);

@@ -12,14 +12,14 @@
 #include "base/mutex.hpp"
 #include "comm/comm.hpp"
 #include "comm/tensor.hpp"
+#include "gradients/intake.hpp"
+#include "gradients/param_list.hpp"
+#include "reducer/bucket_intake.hpp"
 #include "reducer/bucket_runner.hpp"
 #include "reducer/bucket_sets.hpp"
 #include "reducer/buffers.hpp"
 #include "reducer/clip.hpp"
-#include "reducer/intake.hpp"
 #include "reducer/join_gate.hpp"
-#include "reducer/marking_count.hpp"
-#include "reducer/param_list.hpp"
 #include "reducer/report.hpp"
 #include "reducer/sparse.hpp"
 
@@ -97,7 +97,7 @@ class Reducer {
   size_t size() const noexcept { return params_.size(); }
   int32_t average() const noexcept { return options_.average; }
   // Whether the iteration is reduced at its end; false if it only adds to what this rank collects.
-  bool reduces() const noexcept { return !intake_.is_local(); }
+  bool reduces() const noexcept { return !gradients_.is_local(); }
   void refuse_inside_hook() const { runner_.refuse_inside_hook(); }
   void load_hook(std::span<const std::byte> state);
   BucketPlan plan() const;
@@ -120,42 +120,39 @@ class Reducer {
   const GradientSlot& slot(size_t index) const { return set().slots[index]; }
   std::shared_ptr<BucketSet> current_set() const;
   const std::string& label(size_t index) const { return params_.labels[index]; }
-  void expect_finished() const;
-  void require_idle() const DSC_REQUIRES(intake_.mutex);
+  void require_idle() const DSC_REQUIRES(gradients_.mutex);
   void await_replaced_buckets() const;
+  void use_current_buckets() DSC_REQUIRES(gradients_.mutex);
   void begin_iteration(void* stream, int divisor, bool shadows);
-  ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(intake_.mutex);
+  ReducerReport report(const BucketLayout& layout) const DSC_REQUIRES(gradients_.mutex);
 
   // marking.cpp
   void launch_ready(bool marking);
 
   // finish.cpp
-  void stop_marking();
   void launch_unless_revoked();
-  Failure end_complete(void* stream);
-  void deliver(size_t bucket, bool writes);
   void agree_after();
   void end_iteration(bool good);
 
   const std::shared_ptr<Comm> group_;
   const ParamList params_;
-  const ReducerOptions options_;  // without the caller's buckets
-  MarkingCount marking_;
+  const ReducerOptions options_;               // without the caller's buckets
   mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
 
   BucketSets sets_;  // begin() replaces the current set under the lock
   BucketRunner runner_;
-  std::vector<Delivery> deliveries_;                // scratch for one bucket
-  SparseGradients sparse_;                          // used by one thread at a time for each parameter
-  mutable GradientIntake intake_;                   // has the lock
-  int divisor_ = 1;                                 // of this iteration; begin() sets it
-  bool sync_ DSC_GUARDED_BY(intake_.mutex) = true;  // of the next iteration
-  std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(intake_.mutex);
+  std::vector<Delivery> deliveries_;  // scratch for one bucket
+  SparseGradients sparse_;            // used by one thread at a time for each parameter
+  GradientIntake gradients_;          // has the lock
+  BucketIntake intake_;
+  int divisor_ = 1;                                    // of this iteration; begin() sets it
+  bool sync_ DSC_GUARDED_BY(gradients_.mutex) = true;  // of the next iteration
+  std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(gradients_.mutex);
 
-  std::vector<size_t> unused_ DSC_GUARDED_BY(intake_.mutex);
-  bool has_results_ DSC_GUARDED_BY(intake_.mutex) = false;  // the latest iteration ended well
-  uint64_t iterations_ DSC_GUARDED_BY(intake_.mutex) = 0;   // that were reduced
-  PhaseSampler phases_ DSC_GUARDED_BY(intake_.mutex);
+  std::vector<size_t> unused_ DSC_GUARDED_BY(gradients_.mutex);
+  bool has_results_ DSC_GUARDED_BY(gradients_.mutex) = false;  // the latest iteration ended well
+  uint64_t iterations_ DSC_GUARDED_BY(gradients_.mutex) = 0;   // that were reduced
+  PhaseSampler phases_ DSC_GUARDED_BY(gradients_.mutex);
   std::atomic<bool> closed_{false};
 };
 

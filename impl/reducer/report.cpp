@@ -4,40 +4,29 @@
 #include <numeric>
 #include <set>
 
+#include "base/joined.hpp"
 #include "base/json.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
 namespace {
 
-template <typename Items, typename Text>
-std::string joined(const Items& items, const char* separator, Text text) {
-  std::string all;
-  for (const auto& item : items) all += (all.empty() ? "" : separator) + text(item);
-  return all;
-}
-
-std::string numbers(std::span<const size_t> items, const char* separator) {
-  return joined(items, separator, [](size_t item) { return std::to_string(item); });
-}
-
 std::string bucket_sizes(const BucketLayout& layout) {
-  return joined(layout.buckets, ", ", [](const BucketLayout::Bucket& bucket) {
-    return std::to_string(bucket.count * dtype_bytes(bucket.dtype));
-  });
+  return joined(layout.buckets, ", ",
+                [](const BucketLayout::Bucket& bucket) { return bucket.count * dtype_bytes(bucket.dtype); });
 }
 
 std::string bucket_params(const BucketLayout& layout) {
   std::string all;
   for (size_t b = 0; b < layout.plan.buckets(); ++b)
-    all += (b == 0 ? "" : ", ") + numbers(layout.plan.bucket(b), " ");
+    all += (b == 0 ? "" : ", ") + joined(layout.plan.bucket(b), " ");
   return all;
 }
 
 std::string dtypes(const ParamList& params) {
   std::set<std::string> names;
   for (const Tensor& param : params.tensors) names.insert(dtype_name(param.dtype));
-  return joined(names, ", ", [](const std::string& name) { return name; });
+  return joined(names, ", ");
 }
 
 // A parameter with sparse gradients has no elements in buckets, and its size is that of its shape.
@@ -57,68 +46,58 @@ int64_t sparse_among(const ParamList& params) {
   return std::ranges::count_if(params.tensors, [](const Tensor& param) { return param.expect_sparse == 1; });
 }
 
-void integer(JsonWriter& json, const char* key, int64_t value) {
-  json.key(key);
-  json.integer(value);
-}
-
-void text(JsonWriter& json, const char* key, const std::string& value) {
-  json.key(key);
-  json.text(value);
-}
-
 void write_model(JsonWriter& json, const ReducerReport& report) {
   std::vector<size_t> all(report.params->size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-  integer(json, "world_size", report.group->size());
-  integer(json, "rank", report.group->rank());
-  integer(json, "iteration", static_cast<int64_t>(report.iterations));
-  integer(json, "num_parameter_tensors", static_cast<int64_t>(all.size()));
-  integer(json, "num_sparse_parameter_tensors", sparse_among(*report.params));
-  integer(json, "total_parameter_size_bytes", static_cast<int64_t>(bytes_of(*report.params, all)));
-  integer(json, "output_device", report.params->tensors[0].device);
-  integer(json, "broadcast_buffers", report.has_buffers ? 1 : 0);
-  integer(json, "bucket_cap_bytes", static_cast<int64_t>(report.bucket_bytes));
-  integer(json, "first_bucket_bytes", static_cast<int64_t>(report.first_bucket_bytes));
-  integer(json, "find_unused_parameters", report.find_unused ? 1 : 0);
-  integer(json, "static_graph", report.static_graph ? 1 : 0);
-  integer(json, "join_uneven_inputs", report.joined ? 1 : 0);
-  text(json, "dtypes", dtypes(*report.params));
-  text(json, "backend_name", report.params->tensors[0].device >= 0 ? "device" : "host");
-  text(json, "comm_hook", report.hook);
-  text(json, "error", report.failure);
+  json.field("world_size", report.group->size());
+  json.field("rank", report.group->rank());
+  json.field("iteration", report.iterations);
+  json.field("num_parameter_tensors", all.size());
+  json.field("num_sparse_parameter_tensors", sparse_among(*report.params));
+  json.field("total_parameter_size_bytes", bytes_of(*report.params, all));
+  json.field("output_device", report.params->tensors[0].device);
+  json.field("broadcast_buffers", report.has_buffers ? 1 : 0);
+  json.field("bucket_cap_bytes", report.bucket_bytes);
+  json.field("first_bucket_bytes", report.first_bucket_bytes);
+  json.field("find_unused_parameters", report.find_unused ? 1 : 0);
+  json.field("static_graph", report.static_graph ? 1 : 0);
+  json.field("join_uneven_inputs", report.joined ? 1 : 0);
+  json.field("dtypes", dtypes(*report.params));
+  json.field("backend_name", report.params->tensors[0].device >= 0 ? "device" : "host");
+  json.field("comm_hook", report.hook);
+  json.field("error", report.failure);
 }
 
 void write_buckets(JsonWriter& json, const ReducerReport& report) {
   const bool rebuilt = report.rebuilds > 0;
-  text(json, "bucket_sizes", bucket_sizes(*report.first_layout));
-  integer(json, "has_rebuilt_buckets", rebuilt ? 1 : 0);
-  integer(json, "rebuilds", static_cast<int64_t>(report.rebuilds));
-  text(json, "rebuilt_bucket_sizes", rebuilt ? bucket_sizes(*report.layout) : "");
-  text(json, "rebuilt_per_bucket_param_indices", rebuilt ? bucket_params(*report.layout) : "");
-  text(json, "prev_iteration_grad_ready_order_indices", numbers(report.ready_order, ", "));
-  integer(json, "unused_parameter_size", static_cast<int64_t>(bytes_of(*report.params, report.unused)));
-  text(json, "unused_on_all_ranks", numbers(report.unused_everywhere, ", "));
+  json.field("bucket_sizes", bucket_sizes(*report.first_layout));
+  json.field("has_rebuilt_buckets", rebuilt ? 1 : 0);
+  json.field("rebuilds", report.rebuilds);
+  json.field("rebuilt_bucket_sizes", rebuilt ? bucket_sizes(*report.layout) : "");
+  json.field("rebuilt_per_bucket_param_indices", rebuilt ? bucket_params(*report.layout) : "");
+  json.field("prev_iteration_grad_ready_order_indices", joined(report.ready_order, ", "));
+  json.field("unused_parameter_size", bytes_of(*report.params, report.unused));
+  json.field("unused_on_all_ranks", joined(report.unused_everywhere, ", "));
 }
 
 void write_times(JsonWriter& json, const ReducerReport& report) {
   const PhaseTimes& latest = report.phases.latest();
   const MeanPhaseTimes mean = report.phases.mean();
-  integer(json, "forward_compute_time", latest.forward_compute());
-  integer(json, "backward_compute_time", latest.backward_compute());
-  integer(json, "backward_comm_time", latest.backward_comm());
-  integer(json, "backward_compute_comm_overlap_time", latest.overlap());
-  integer(json, "exposed_comm_time", latest.exposed());
-  integer(json, "avg_forward_compute_time", mean.forward_compute);
-  integer(json, "avg_backward_compute_time", mean.backward_compute);
-  integer(json, "avg_backward_comm_time", mean.backward_comm);
-  integer(json, "avg_backward_compute_comm_overlap_time", mean.overlap);
-  integer(json, "avg_exposed_comm_time", mean.exposed);
-  integer(json, "forward_compute_time_start", latest.forward_compute_start);
-  integer(json, "backward_compute_time_start", latest.backward_compute_start);
-  integer(json, "backward_compute_time_end", latest.backward_compute_end);
-  integer(json, "backward_comm_time_start", latest.backward_comm_start);
-  integer(json, "backward_comm_time_end", latest.backward_comm_end);
+  json.field("forward_compute_time", latest.forward_compute());
+  json.field("backward_compute_time", latest.backward_compute());
+  json.field("backward_comm_time", latest.backward_comm());
+  json.field("backward_compute_comm_overlap_time", latest.overlap());
+  json.field("exposed_comm_time", latest.exposed());
+  json.field("avg_forward_compute_time", mean.forward_compute);
+  json.field("avg_backward_compute_time", mean.backward_compute);
+  json.field("avg_backward_comm_time", mean.backward_comm);
+  json.field("avg_backward_compute_comm_overlap_time", mean.overlap);
+  json.field("avg_exposed_comm_time", mean.exposed);
+  json.field("forward_compute_time_start", latest.forward_compute_start);
+  json.field("backward_compute_time_start", latest.backward_compute_start);
+  json.field("backward_compute_time_end", latest.backward_compute_end);
+  json.field("backward_comm_time_start", latest.backward_comm_start);
+  json.field("backward_comm_time_end", latest.backward_comm_end);
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "comm/comm.hpp"
+#include "gradients/param_list.hpp"
 #include "reducer/bucket_layout.hpp"
-#include "reducer/param_list.hpp"
 #include "reducer/phase_times.hpp"
 #include "reducer/timeline.hpp"
 

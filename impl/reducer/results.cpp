@@ -13,13 +13,13 @@ double Reducer::clip(const ClipRequest& request) {
   std::vector<void*> copies;
   bool alone = false;  // under a join some ranks may have run out of batches, and would not come
   {
-    const MutexLock lock(intake_.mutex);
+    const MutexLock lock(gradients_.mutex);
     require_idle();
     if (!has_results_)
       fail(DSC_ERR_STATE,
            "there are no gradients to clip: expected an iteration that was finished and reduced");
     alone = !join_.expired() || (runner_.hook() && !runner_.hook()->makes_equal());
-    for (size_t i = 0; i < params_.size(); ++i) copies.push_back(intake_.marks.gradient(i));
+    for (size_t i = 0; i < params_.size(); ++i) copies.push_back(gradients_.marks().gradient(i).data);
   }
   return clip_gradients(alone ? nullptr : group_.get(), set(), copies, request);
 }
@@ -28,7 +28,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
   check_index(index);
   if (is_on_device()) fail(DSC_ERR_UNSUPPORTED, "gradients are on a device, expected them in host memory");
   check_alive();
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   const GradientSlot& slot = this->slot(index);
   if (!gradient && slot.bytes > 0)
@@ -39,7 +39,7 @@ void Reducer::read_gradient(size_t index, void* gradient) const {
 const SparseRows& Reducer::sparse_rows(size_t index) const {
   check_index(index);
   sparse_.expect(index, true);
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   return sparse_.result(index);
 }
@@ -59,7 +59,7 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
   report.iterations = iterations_;
   report.rebuilds = sets_.rebuilds();
   if (runner_.hook()) report.hook = runner_.hook()->name();
-  const Usage& usage = intake_.marks.usage();
+  const Usage& usage = gradients_.marks().usage();
   report.ready_order.assign(usage.order().begin(), usage.order().end());
   for (size_t i = 0; i < params_.size(); ++i)
     if (iterations_ > 0 && usage.used()[i] == 0) report.unused.push_back(i);
@@ -71,13 +71,13 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
 }
 
 std::string Reducer::report_json() const {
-  const MutexLock lock(intake_.mutex);
-  if (!group_->revoked()) intake_.marks.require_idle();  // one that has failed tells why
+  const MutexLock lock(gradients_.mutex);
+  if (!group_->revoked()) gradients_.marks().require_idle();  // one that has failed tells why
   return to_json(report(sets_.next_layout()));
 }
 
 std::string Reducer::picture() const {
-  const MutexLock lock(intake_.mutex);
+  const MutexLock lock(gradients_.mutex);
   require_idle();
   return to_svg(report(sets_.current()->layout));
 }

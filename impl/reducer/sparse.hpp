@@ -9,7 +9,7 @@
 
 #include "base/mutex.hpp"
 #include "comm/comm.hpp"
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 
 namespace dsc {
 

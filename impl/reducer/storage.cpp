@@ -35,8 +35,7 @@ GradientStorage::GradientStorage(Comm& group, bool on_device, const StorageOptio
       stream_(space_->make_stream()),
       arena_(space_->allocate(options.bytes + (on_device ? BucketLayout::kAlignment : 0))) {
   if (on_device)
-    gather_ =
-        std::make_unique<BucketGather>(*space_, group, stream_.get(), arena_.get(), options.buckets);
+    gather_ = std::make_unique<BucketGather>(*space_, group, stream_.get(), arena_.get(), options.buckets);
 }
 
 void GradientStorage::check(const void* gradient, const void* stream, const std::string& who) const {
@@ -86,11 +85,12 @@ void GradientStorage::follow(const GradientSlot& slot, void* stream) {
 }
 
 void GradientStorage::gather(size_t bucket) {
-  if (gather_) gather_->fill(bucket, {.scale = divides() ? 1.0 / divisor_ : 1, .divisor = divides() ? divisor_ : 1});
+  if (gather_)
+    gather_->fill(bucket, {.scale = divides() ? 1.0 / divisor_ : 1, .divisor = divides() ? divisor_ : 1});
 }
 
-// The engine of a device scales its inputs, except for types that it cannot scale, which are scaled when they are
-// gathered. What it must find equal on all ranks is in the tag.
+// The engine of a device scales its inputs, except for types that it cannot scale, which are scaled when they
+// are gathered. What it must find equal on all ranks is in the tag.
 std::shared_ptr<Work> GradientStorage::start(size_t b, const Call& call) {
   Call launched = call;
   if (!gather_) {
@@ -127,8 +127,8 @@ void GradientStorage::deliver(Work* work, std::span<const Delivery> deliveries) 
   copy_slots(deliveries);
 }
 
-// In stream order there is one launch for each pair of types. Views of each type lie at multiples of its size from the
-// start of the arena.
+// In stream order there is one launch for each pair of types. Views of each type lie at multiples of its size
+// from the start of the arena.
 void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
   if (!gather_) {
     for (const auto& [slot, to] : deliveries)
@@ -140,11 +140,9 @@ void GradientStorage::copy_slots(std::span<const Delivery> deliveries) {
     launches[{slot->gradient_dtype, slot->dtype}].push_back(
         {to, slot->count, static_cast<size_t>(slot->view - arena_.get()) / dtype_bytes(slot->dtype)});
   for (const auto& [types, parts] : launches)
-    space_->scatter({.parts = parts,
-                     .tensor_dtype = types.first,
-                     .block = arena_.get(),
-                     .block_dtype = types.second},
-                    stream_.get());
+    space_->scatter(
+        {.parts = parts, .tensor_dtype = types.first, .block = arena_.get(), .block_dtype = types.second},
+        stream_.get());
 }
 
 void GradientStorage::end(void* stream) {
@@ -183,12 +181,9 @@ void GradientStorage::scale(std::span<const GradientSlot> slots, std::span<void*
     if (copies[i]) deliveries.push_back({&slot, copies[i]});
   }
   for (const auto& [dtype, parts] : launches)
-    space_->gather({.parts = parts,
-                    .tensor_dtype = dtype,
-                    .block = arena_.get(),
-                    .block_dtype = dtype,
-                    .scale = factor},
-                   stream_.get());
+    space_->gather(
+        {.parts = parts, .tensor_dtype = dtype, .block = arena_.get(), .block_dtype = dtype, .scale = factor},
+        stream_.get());
   copy_slots(deliveries);
   space_->order(stream_.get(), end_stream_);
 }

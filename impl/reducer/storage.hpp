@@ -1,5 +1,5 @@
-// The memory of gradients and buckets, and the copies between the two. In host memory the marking thread moves a
-// gradient at once; on a device it is noted, and moved with all others of its bucket.
+// The memory of gradients and buckets, and the copies between the two. In host memory the marking thread
+// moves a gradient at once; on a device it is noted, and moved with all others of its bucket.
 #pragma once
 
 #include <memory>
@@ -37,8 +37,8 @@ class GradientStorage {
   // The stream of the reductions; null in host memory.
   void* stream() const noexcept { return stream_.get(); }
 
-  // Throws INVALID_ARG if the gradient is in other memory, and UNSUPPORTED for a stream with host memory. Both may be
-  // null. Called before anything is changed.
+  // Throws INVALID_ARG if the gradient is in other memory, and UNSUPPORTED for a stream with host memory.
+  // Both may be null. Called before anything is changed.
   void check(const void* gradient, const void* stream, const std::string& who) const;
 
   // Begins after the iteration before, and after the work that is on the stream now.
@@ -49,23 +49,25 @@ class GradientStorage {
 
   // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
-  // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was accumulated.
+  // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was
+  // accumulated.
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   void take_zeros(const GradientSlot& slot);
   // Notes a stream that works on the gradient of a slot that is not taken yet: its bucket, and the end of the
   // iteration, come behind the work that is there now.
   void follow(const GradientSlot& slot, void* stream);
 
-  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at a time.
+  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at a
+  // time.
   void gather(size_t bucket);
-  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of the buckets.
-  // After an error it may be called again.
+  // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of the
+  // buckets. After an error it may be called again.
   std::shared_ptr<Work> start(size_t bucket, const Call& call);
 
   // Returns how an operation of start() has ended, as far as that is known before its results are delivered.
   Failure outcome(Work& work) const;
-  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these are a failure
-  // that the reductions do not report themselves.
+  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these are
+  // a failure that the reductions do not report themselves.
   std::optional<BadBucket> find_nonfinite();
   // Orders deliver() after the work that is on `stream` now, which may still read the memory written there.
   void begin_delivery(void* stream) { space_->order(stream, stream_.get()); }
@@ -74,9 +76,9 @@ class GradientStorage {
   // Ends the iteration: all its work is complete before work that is put on `stream` later.
   void end(void* stream);
 
-  // After the iteration, behind the work that is on the stream of end() now. norm() returns when it has the number; what
-  // comes on that stream after scale() sees the scaled gradients. `copies` has an entry for each slot: memory that
-  // receives the scaled gradient as well, or null.
+  // After the iteration, behind the work that is on the stream of end() now. norm() returns when it has the
+  // number; what comes on that stream after scale() sees the scaled gradients. `copies` has an entry for each
+  // slot: memory that receives the scaled gradient as well, or null.
   Norm norm(std::span<const Elements> parts);
   void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor);
 

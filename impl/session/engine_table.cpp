@@ -28,12 +28,14 @@ std::shared_ptr<GroupEngine> open_hier(JoinedWorld joined) {
   const std::string address = joined.job->own_address(joined.deadline);
   auto hosts = std::make_shared<HierWorld>(std::move(joined.job), world.layout(), address);
   const int rank = world.global_rank(world.rank());
-  hosts->begin_control(rank, joined.stall_timeout_ms, joined.deadline);
+  hosts->begin_control(joined.world, joined.stall_timeout_ms, joined.deadline);
   std::vector<int32_t> everybody(hosts->layout().host_of_rank.size());
   std::iota(everybody.begin(), everybody.end(), 0);
   HierLayout layout(std::move(everybody), hosts->layout(), rank);
-  return HierEngine::create(std::move(hosts), std::move(joined.local), std::move(layout), kWorldId, "world",
-                            timeout_ms, joined.deadline);
+  auto engine = HierEngine::create(hosts, std::move(joined.local), std::move(layout), kWorldId, "world",
+                                   timeout_ms, joined.deadline);
+  hosts->end_start_up();
+  return engine;
 }
 
 bool serves_all(const JoinedWorld&) { return true; }

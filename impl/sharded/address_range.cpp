@@ -11,7 +11,8 @@
 namespace dsc {
 namespace {
 
-constexpr int kZeroPages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // without memory until they are written
+constexpr int kZeroPages =
+    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;  // without memory until they are written
 
 }  // namespace
 
@@ -20,7 +21,8 @@ size_t AddressRange::page_bytes() noexcept {
   return bytes;
 }
 
-AddressRange::AddressRange(size_t bytes, bool faults) : bytes_(std::max(bytes, page_bytes())), faults_(faults) {
+AddressRange::AddressRange(size_t bytes, bool faults)
+    : bytes_(std::max(bytes, page_bytes())), faults_(faults) {
   void* const data = mmap(nullptr, bytes_, faults ? PROT_NONE : PROT_READ | PROT_WRITE, kZeroPages, -1, 0);
   if (data == MAP_FAILED) fail(DSC_ERR_NOMEM, "no addresses for %zu bytes of flat buffers", bytes_);
   begin_ = static_cast<std::byte*>(data);

@@ -8,8 +8,9 @@ namespace dsc {
 // One thread at a time.
 class AddressRange {
  public:
-  // Parts without memory hold zeros and take writes, which get pages from the system. With `faults` any access to them
-  // ends in SIGSEGV instead, so that the use of an address that is no longer valid is found where it happens.
+  // Parts without memory hold zeros and take writes, which get pages from the system. With `faults` any
+  // access to them ends in SIGSEGV instead, so that the use of an address that is no longer valid is found
+  // where it happens.
   AddressRange(size_t bytes, bool faults);
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;

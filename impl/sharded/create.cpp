@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "comm/verify.hpp"
 #include "dtype/dtype.hpp"
 #include "sharded/sharded.hpp"
@@ -12,9 +13,7 @@ namespace {
 
 template <typename List>
 std::string listed(const List& numbers) {
-  std::string text;
-  for (const auto number : numbers) text += (text.empty() ? "" : " ") + std::to_string(number);
-  return text.empty() ? "none" : text;
+  return numbers.empty() ? "none" : joined(numbers, " ");
 }
 
 // Returns the settings that must be equal on all ranks, in the order in which differences are reported.

@@ -11,19 +11,6 @@ namespace {
 
 constexpr int kPoolWaitMs = 20;
 
-// Counts a call that has passed its checks and may still move memory or start reductions; finish() waits for
-// it.
-class MarkScope {
- public:
-  explicit MarkScope(std::atomic<int>& marking) noexcept : marking_(marking) {}
-  ~MarkScope() { marking_.fetch_sub(1, std::memory_order_release); }
-  MarkScope(const MarkScope&) = delete;
-  MarkScope& operator=(const MarkScope&) = delete;
-
- private:
-  std::atomic<int>& marking_;
-};
-
 [[noreturn]] void fail_dtype(const std::string& who, int32_t dtype, int32_t own, int32_t of_param) {
   const std::string other =
       own == of_param ? "" : std::string(", or the parameter's ") + dtype_name(of_param);
@@ -36,12 +23,17 @@ class MarkScope {
 void GradientShards::accumulate(size_t index, const void* gradient, int32_t dtype, void* stream) {
   memory_.check_stream(stream);
   check_mark(index, gradient);
-  if (!gradient && params_[index].count > 0) fail(DSC_ERR_INVALID_ARG, "gradient is NULL");
   const int32_t type = type_of(index, gradient, dtype);
-  const bool adds = start_mark(index, Mark::kAccumulating);
-  const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { put(index, gradient, type, adds, stream); });
-  end_mark(index, Mark::kNone, true);
+  bool adds = false;
+  {
+    const MutexLock lock(intake_.mutex);
+    adds = intake_.accept_sum(index, gradient, params_[index].count * dtype_bytes(type));
+  }
+  const MarkScope scope = intake_.scope();
+  intake_.add(index, [&] {
+    hold(params_[index].unit);
+    put(index, gradient, type, adds, stream);
+  });
 }
 
 void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtype, void* stream) {
@@ -49,9 +41,15 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   if (index < params_.size() && gradient == params_[index].view) gradient = nullptr;
   check_mark(index, gradient);
   const int32_t type = type_of(index, gradient, dtype);
-  const bool adds = start_mark(index, Mark::kReady);
-  const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] {
+  bool adds = false;
+  {
+    const MutexLock lock(intake_.mutex);
+    intake_.accept(index, {});
+    adds = intake_.marks().has_sum(index);
+  }
+  const MarkScope scope = intake_.scope();
+  intake_.run(index, [&] {
+    hold(params_[index].unit);
     if (gradient) return put(index, gradient, type, adds, stream);
     memory_.follow(stream);
     if (!adds) zero_unviewed(index);
@@ -69,16 +67,16 @@ void GradientShards::zero_unviewed(size_t index) {
 
 void GradientShards::mark_unused(size_t index) {
   check_mark(index, nullptr);
-  const Param& param = params_[index];
-  if (start_mark(index, Mark::kReady)) {
-    end_mark(index, Mark::kNone, true);
-    const MarkScope scope(marking_);
-    fail(DSC_ERR_STATE,
-         "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
-         labels_[index].c_str());
+  {
+    const MutexLock lock(intake_.mutex);
+    intake_.accept_unused(index);
   }
-  const MarkScope scope(marking_);
-  take(index, Mark::kNone, [&] { memory_.zero(place_of(param), param.bytes); });
+  const MarkScope scope = intake_.scope();
+  const Param& param = params_[index];
+  intake_.run(index, [&] {
+    hold(param.unit);
+    memory_.zero(place_of(param), param.bytes);
+  });
   become_ready(index);
 }
 
@@ -87,44 +85,13 @@ void GradientShards::check_mark(size_t index, const void* gradient) const {
   if (index >= params_.size())
     fail(DSC_ERR_INVALID_ARG, "out of range parameter index %zu, expected 0 to %zu", index,
          params_.size() - 1);
-  memory_.check_gradient(gradient, labels_[index]);
-}
-
-void GradientShards::require_open() const {
-  if (phase_ == Phase::kIdle) fail(DSC_ERR_STATE, "no iteration runs, call begin first");
-  if (phase_ == Phase::kFinishing) fail(DSC_ERR_STATE, "finish is running in another thread");
-}
-
-void GradientShards::expect_unmarked(size_t index) const {
-  require_open();
-  const Param& param = params_[index];
-  if (param.mark == Mark::kReady)
-    fail(DSC_ERR_STATE,
-         "expected to mark a variable ready only once; %s has been marked as ready twice in this iteration",
-         labels_[index].c_str());
-  if (param.mark == Mark::kAccumulating)
-    fail(DSC_ERR_STATE, "%s is being accumulated by another thread", labels_[index].c_str());
-}
-
-// Returns true if the view holds a sum already.
-bool GradientShards::start_mark(size_t index, Mark mark) {
-  const MutexLock lock(mutex_);
-  expect_unmarked(index);
-  params_[index].mark = mark;
-  marking_.fetch_add(1, std::memory_order_relaxed);
-  return params_[index].accumulated;
-}
-
-void GradientShards::end_mark(size_t index, Mark mark, bool accumulated) {
-  const MutexLock lock(mutex_);
-  params_[index].mark = mark;
-  params_[index].accumulated = accumulated;
+  memory_.check_gradient(gradient, list_.labels[index]);
 }
 
 int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtype) const {
-  const Param& param = params_[index];
-  if (!gradient || dtype == 0 || dtype == param.dtype) return param.dtype;
-  if (dtype != param.param_dtype) fail_dtype(labels_[index], dtype, param.dtype, param.param_dtype);
+  const int32_t own = dtype_of(index), of_param = list_.gradient_dtypes[index];
+  if (!gradient || dtype == 0 || dtype == own) return own;
+  if (dtype != of_param) fail_dtype(list_.labels[index], dtype, own, of_param);
   return dtype;
 }
 
@@ -133,23 +100,8 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
   memory_.follow(stream);
-  memory_.put({place_of(param), param.dtype, gradient, dtype, param.count}, adds);
+  memory_.put({place_of(param), dtype_of(index), gradient, dtype, param.count}, adds);
   memory_.lead(stream);
-}
-
-// Runs a step that takes a gradient. If it throws, the parameter's mark becomes `mark` again.
-template <typename Step>
-void GradientShards::take(size_t index, Mark mark, const Step& step) {
-  capture(
-      [&] {
-        hold(params_[index].unit);
-        step();
-      },
-      [&](const Error& error) {
-        const MutexLock lock(mutex_);
-        params_[index].mark = mark;
-        throw Error(error);
-      });
 }
 
 // Gives a unit memory for its full gradients. Where that would take more than is allowed, reductions that
@@ -159,21 +111,22 @@ void GradientShards::take(size_t index, Mark mark, const Step& step) {
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);
-  Unit& unit = units_[number];
-  if (unit.live) return;
+  UnitMemory& memory = memory_.units();
+  if (memory.is_open(number)) return;
+  const Unit& unit = units_[number];
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] { return may_pool ? memory_.units().growth(number) : full_places_.units[number].bytes; };
-  advance(0);
+  const auto growth = [&] { return may_pool ? memory.growth(number) : full_places_.units[number].bytes; };
+  reductions_.advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
-  while (may_pool && growth() > 0 && collected_ < launched_ && !deadline.passed()) wait_for_oldest(deadline);
-  while (options_.max_live_bytes > 0 && memory_.units().held() + growth() > options_.max_live_bytes &&
-         collected_ < launched_)
-    advance(collected_ + 1);
-  memory_.units().open(number, may_pool);
-  if (memory_.units().is_dirty(number))
-    for (const auto& [begin, bytes] : unit.gaps) memory_.zero(memory_.units().buffer(number) + begin, bytes);
-  unit.live = true;
-  peak_full_ = std::max(peak_full_, memory_.units().held());
+  while (may_pool && growth() > 0 && reductions_.has_pending() && !deadline.passed())
+    reductions_.wait_for_oldest(deadline);
+  while (options_.max_live_bytes > 0 && memory.held() + growth() > options_.max_live_bytes &&
+         reductions_.has_pending())
+    reductions_.wait_for_oldest();
+  memory.open(number, may_pool);
+  if (memory.is_dirty(number))
+    for (const auto& [begin, bytes] : unit.gaps) memory_.zero(memory.buffer(number) + begin, bytes);
+  peak_full_ = std::max(peak_full_, memory.held());
 }
 
 void GradientShards::become_ready(size_t index) {
@@ -185,13 +138,12 @@ void GradientShards::become_ready(size_t index) {
 // even if the groups have failed meanwhile.
 void GradientShards::launch_ready() {
   const MutexLock lock(launch_mutex_);
-  while (launched_ < units_.size() &&
-         units_[unit_at(launched_)].pending.load(std::memory_order_acquire) == 0) {
+  for (auto unit = reductions_.next(); unit && units_[*unit].pending.load(std::memory_order_acquire) == 0;
+       unit = reductions_.next()) {
     groups_.check_alive();
-    launch(unit_at(launched_));
-    ++launched_;
+    reductions_.launch_next();
   }
-  advance(0);
+  reductions_.advance(0);
 }
 
 }  // namespace dsc

@@ -12,14 +12,17 @@
 #include "base/mutex.hpp"
 #include "bucket_plan/shard_layout.hpp"
 #include "comm/tensor.hpp"
+#include "gradients/intake.hpp"
 #include "sharded/flat_offsets.hpp"
 #include "sharded/shard_groups.hpp"
 #include "sharded/shard_memory.hpp"
+#include "sharded/unit_reductions.hpp"
 
 namespace dsc {
 
 struct GradientOptions {
   int32_t average = DSC_AVERAGE_PRE;
+  int32_t grad_dtype = 0;  // 0: that of each parameter
   bool on_device = false;
   bool keeps_full = false;    // stage 1: full gradients have memory for ever
   size_t max_live_bytes = 0;  // of full gradients; 0: no limit
@@ -44,7 +47,7 @@ class GradientShards {
   // cannot reduce together.
   void begin(bool adds, uint64_t step_tag, void* stream);
   void finish(void* stream);  // collective
-  bool is_open() const;
+  bool is_open() const { return !intake_.is_idle(); }
 
   // Any thread, several at once. `dtype` is that of the gradient: 0, the view's or the parameter's.
   void accumulate(size_t index, const void* gradient, int32_t dtype, void* stream);
@@ -53,7 +56,7 @@ class GradientShards {
 
   // Any thread.
   void* view(size_t index);
-  Elements shard(size_t bucket) const;
+  Elements shard(size_t bucket) const { return reductions_.shard(bucket); }
   HeldBytes held() const;
   ShardMemory& memory() noexcept { return memory_; }
   // True while a thread is inside a call that other ranks may have to answer.
@@ -63,95 +66,57 @@ class GradientShards {
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
-  enum class Phase : uint8_t { kIdle, kOpen, kFinishing };
-  enum class Mark : uint8_t { kNone, kAccumulating, kReady };
-
   struct Param {
     std::byte* view = nullptr;  // the address that the caller sees; null if it has none that lasts
     size_t place = 0;           // bytes from the start of its unit
     size_t count = 0;
     size_t bytes = 0;
     size_t unit = 0;
-    int32_t dtype = 0;  // of the view
-    int32_t param_dtype = 0;
-    Mark mark = Mark::kNone;
-    bool accumulated = false;  // the view holds a sum
   };
   struct Unit {
     size_t params = 0;
     std::atomic<size_t> pending{0};
-    bool live = false;    // launch_mutex_ guards this and what follows
-    bool viewed = false;  // the caller may write gradients to their views before they are named in a call
+    // The caller may write gradients to their views before they are named in a call. launch_mutex_ guards
+    // this.
+    bool viewed = false;
     // Between parameters: bytes from the start of the unit, and length. They are summed, too, so they must be
     // zero.
     std::vector<std::pair<size_t, size_t>> gaps;
-    std::vector<std::shared_ptr<Work>> works;
   };
 
   void prepare_params(std::span<const Tensor> params, const ShardLayout& layout);
 
   // gradient_marks.cpp
   void check_mark(size_t index, const void* gradient) const;
-  void require_open() const DSC_REQUIRES(mutex_);
-  void expect_unmarked(size_t index) const DSC_REQUIRES(mutex_);
-  bool start_mark(size_t index, Mark mark);
-  void end_mark(size_t index, Mark mark, bool accumulated);
   std::byte* place_of(const Param& param) const { return memory_.units().buffer(param.unit) + param.place; }
+  int32_t dtype_of(size_t index) const { return list_.tensors[index].dtype; }  // of the view
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
   void zero_unviewed(size_t index);
-  template <typename Step>
-  void take(size_t index, Mark mark, const Step& step);
   void hold(size_t unit);
   void become_ready(size_t index);
   void launch_ready();
 
-  // Reductions. The unit at position p of the launch order is number units - 1 - p.
-  Call bucket_call(size_t bucket) const;
-  void launch(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void replicate(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void await(Unit& unit, Comm& group, ShardMemory::Queue queue) DSC_REQUIRES(launch_mutex_);
-  void collect(size_t unit) DSC_REQUIRES(launch_mutex_);
-  void wait_for_oldest(Deadline deadline) DSC_REQUIRES(launch_mutex_);
-  void advance(size_t wanted) DSC_REQUIRES(launch_mutex_);
-  size_t unit_at(size_t position) const { return units_.size() - 1 - position; }
-
   // gradient_finish.cpp
-  void stop_marking();
-  std::vector<size_t> missing() const DSC_REQUIRES(mutex_);
   Failure end_incomplete(size_t launched);
-  [[noreturn]] void fail_incomplete(std::span<const size_t> absent, size_t launched, const Failure& failure);
   Failure nonfinite_cause();
   void end_iteration(bool has_sums);
 
   ShardGroups& groups_;
-  const ShardLayout& layout_;
-  const std::vector<int32_t> dtypes_;  // of the buckets
   const GradientOptions options_;
-  const int ranks_;
-  std::vector<std::string> labels_;
+  const ParamList list_;
   FlatOffsets full_places_;
   FlatOffsets shard_places_;
   ShardMemory memory_;  // launch_mutex_ guards what units have
-  std::vector<std::string> unit_labels_;
 
-  mutable Mutex mutex_;
-  Phase phase_ DSC_GUARDED_BY(mutex_) = Phase::kIdle;
-  bool has_sums_ DSC_GUARDED_BY(mutex_) = false;
-  bool adds_ = false;            // changed by begin() only
-  uint64_t step_tag_ = 0;        // likewise
-  std::vector<Param> params_;    // mutex_ guards mark and accumulated
-  std::atomic<int> marking_{0};  // calls that have passed their checks
+  GradientIntake intake_;
+  bool has_sums_ DSC_GUARDED_BY(intake_.mutex) = false;
+  std::vector<Param> params_;
 
   mutable Mutex launch_mutex_;
   std::vector<Unit> units_;
-  size_t launched_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  size_t replicated_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  size_t collected_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  std::optional<Failure> nonfinite_ DSC_GUARDED_BY(launch_mutex_);
-  std::optional<size_t> nonfinite_unit_ DSC_GUARDED_BY(launch_mutex_);
+  UnitReductions reductions_;  // launch_mutex_ guards what is launched and collected
   size_t peak_full_ DSC_GUARDED_BY(launch_mutex_) = 0;
-  std::atomic<int> blocked_{0};  // threads in operations of the groups
 };
 
 }  // namespace dsc

@@ -32,7 +32,8 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
+      full_places_(
+          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
       shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
       memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_places_,
               options.keeps_full ? 0 : shard_places_.bytes, unit_options(full_places_, options)),
@@ -57,8 +58,9 @@ ParameterShards::~ParameterShards() {
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
-  return options_.keeps_full ? memory_.units().views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-                             : memory_.shards() + shard_places_.buckets[bucket];
+  return options_.keeps_full
+             ? memory_.units().views() + full_places_.buckets[bucket] + groups_.shard() * bytes
+             : memory_.shards() + shard_places_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -247,7 +249,8 @@ void* ParameterShards::view(size_t index) const {
   const auto [unit, place] = params_[index];
   const MutexLock lock(mutex_);
   if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
-    return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset : memory_.units().buffer(unit)) +
+    return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset
+                                    : memory_.units().buffer(unit)) +
            place;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");

@@ -24,7 +24,6 @@ class ShardGroups {
   Comm& params() const noexcept { return *params_; }           // the same ranks: gathers of parameters
   Comm* replicas() const noexcept { return replicas_.get(); }  // null if there is one copy
   size_t shard() const noexcept { return static_cast<size_t>(shards_->rank()); }
-  size_t shard_count() const noexcept { return static_cast<size_t>(shards_->size()); }
 
   // --- Any thread.
   // Throws if a group has failed: the first time its cause, then REVOKED.

@@ -1,7 +1,8 @@
 // The memory of full buffers and shards, with the streams on which work on them is put.
 //
-// On a device all work is put on one stream, so that memory which is given back may be used again at once: what uses it
-// next comes later on that stream. Only wait() and square_sum() wait for it. No function waits without a deadline.
+// On a device all work is put on one stream, so that memory which is given back may be used again at once:
+// what uses it next comes later on that stream. Only wait() and square_sum() wait for it. No function waits
+// without a deadline.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@ namespace dsc {
 
 class ShardMemory {
  public:
-  // Operations that come behind other operations, and before anything else needs these, have a stream of their own,
-  // where no gradient waits for them.
+  // Operations that come behind other operations, and before anything else needs these, have a stream of
+  // their own, where no gradient waits for them.
   enum class Queue : uint8_t { kMain, kBetweenOperations };
 
   // Collective in `group`. Without bytes of their own, shards are parts of the full buffers.
@@ -45,7 +46,8 @@ class ShardMemory {
   // What comes here later waits for what is on the caller's stream now, or the other way round. Any thread.
   void follow(void* stream) { space_->order(stream, stream_.get()); }
   void lead(void* stream) { space_->order(stream_.get(), stream); }
-  // What comes here later, in this queue, comes behind an operation. Returns how it has ended, as far as that is known.
+  // What comes here later, in this queue, comes behind an operation. Returns how it has ended, as far as that
+  // is known.
   Failure await(Work& work, Queue queue = Queue::kMain) { return space_->await_work(work, stream(queue)); }
   // Waits until all is done.
   void wait() { space_->await_stream(stream(), "the shards"); }

@@ -20,7 +20,8 @@ std::vector<int32_t> bucket_dtypes(const ShardLayout& layout) {
 Sharded::Sharded(Comm& comm, std::span<const Tensor> params, ShardedPlan plan, const ShardedOptions& options)
     : plan_(std::move(plan)), groups_(comm, static_cast<int>(plan_.layout.shards)) {
   const bool on_device = params[0].device >= 0;
-  const GradientOptions gradients{options.average, on_device, options.stage == 1, options.max_live_bytes};
+  const GradientOptions gradients{options.average, options.grad_dtype, on_device, options.stage == 1,
+                                  options.max_live_bytes};
   const ParameterOptions parameters{on_device, options.stage < 3, options.max_live_bytes, options.prefetch};
   gradients_ = std::make_unique<GradientShards>(groups_, plan_.layout, params, plan_.grad_dtypes, gradients);
   params_ = std::make_unique<ParameterShards>(groups_, plan_.layout, params, bucket_dtypes(plan_.layout),

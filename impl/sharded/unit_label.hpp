@@ -1,4 +1,4 @@
-// What messages call units, and lists of parameters.
+// What messages call units.
 #pragma once
 
 #include <span>
@@ -19,19 +19,6 @@ inline std::vector<std::string> unit_labels(const ShardLayout& layout, std::span
     if (params[i].name) labels[unit] += " (" + clipped(params[i].name, 100) + ")";
   }
   return labels;
-}
-
-// Returns the labels of some parameters, cut to about 200 bytes.
-inline std::string listed_labels(std::span<const std::string> labels, std::span<const size_t> indices) {
-  constexpr size_t kMostBytes = 200;
-  std::string text;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const std::string& label = labels[indices[i]];
-    if (i > 0 && text.size() + label.size() > kMostBytes)
-      return text + " and " + std::to_string(indices.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + label;
-  }
-  return text;
 }
 
 }  // namespace dsc

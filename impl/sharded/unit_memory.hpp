@@ -1,10 +1,10 @@
 // Memory of full buffers, unit by unit, which have it for ever or only while they are open.
 //
-// Memory that comes and goes is taken from a pool, because new memory from the system or the driver costs more than the
-// operations. In host memory the ranks of each host share the pool, where operations move data fastest, and a unit has
-// one address for ever at which the caller sees it: a second mapping of its part of the pool. Operations use the pool's
-// own addresses, by which the engine knows the memory. On a device a unit has an address only while it is open. What
-// does not fit into the pool gets memory of its own.
+// Memory that comes and goes is taken from a pool, because new memory from the system or the driver costs
+// more than the operations. In host memory the ranks of each host share the pool, where operations move data
+// fastest, and a unit has one address for ever at which the caller sees it: a second mapping of its part of
+// the pool. Operations use the pool's own addresses, by which the engine knows the memory. On a device a unit
+// has an address only while it is open. What does not fit into the pool gets memory of its own.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +34,8 @@ class UnitMemory {
   std::byte* views() const noexcept { return is_kept_ || range_ ? base_ : nullptr; }
   // Returns where operations find a unit that is open.
   std::byte* buffer(size_t unit) const noexcept;
+  // Units that have memory for ever are never open.
+  bool is_open(size_t unit) const noexcept { return states_[unit].open; }
   // Returns whether a unit that was opened may hold anything, and not zeros.
   bool is_dirty(size_t unit) const noexcept { return states_[unit].slot || states_[unit].own; }
   // Bytes that this rank holds, the pool included, and by how much open() would add to them.

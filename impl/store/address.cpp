@@ -102,6 +102,16 @@ bool is_loopback(const SocketAddress& address) noexcept {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
 }
 
+std::string loopback_address() {
+  bool has_six = false;
+  for (const SocketAddress& address : interface_addresses("", 0)) {
+    if (!is_loopback(address)) continue;
+    if (address.storage.ss_family == AF_INET) return "127.0.0.1";
+    has_six = true;
+  }
+  return has_six ? "::1" : "127.0.0.1";
+}
+
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline) {
   if (::strcasecmp(name.c_str(), own_host_name().c_str()) != 0)
@@ -114,7 +124,7 @@ std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const
   if (!found.empty()) return found;
   for (const SocketAddress& address : interface_addresses("", port))
     if (reaches_further(address)) found.push_back(address);
-  return found.empty() ? resolve_name("127.0.0.1", port, what, deadline) : found;
+  return found.empty() ? resolve_name(loopback_address(), port, what, deadline) : found;
 }
 
 std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,

@@ -26,6 +26,8 @@ std::string to_text(const SocketAddress& address);
 std::string host_and_port(const std::string& host, uint16_t port);
 
 bool is_loopback(const SocketAddress& address) noexcept;
+// What "localhost" means: 127.0.0.1, or ::1 on a host that has no other.
+std::string loopback_address();
 bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // compares the port as well
 
 // Returns the addresses of one interface or, if the name is empty, of all that are up.

@@ -12,6 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/thread.hpp"
+#include "store/address.hpp"
 
 namespace dsc {
 namespace {
@@ -48,7 +49,7 @@ Resolved resolve_until(const std::string& name, const std::string& what, Deadlin
 Addresses resolve_host(const std::string& host, const std::string& what, Deadline deadline) {
   // A container may have neither /etc/hosts nor a resolver that knows "localhost".
   const bool is_local = ::strcasecmp(host.c_str(), "localhost") == 0;
-  Resolved resolved = resolve(is_local ? "127.0.0.1" : host, AI_NUMERICHOST);
+  Resolved resolved = resolve(is_local ? loopback_address() : host, AI_NUMERICHOST);
   if (resolved.error == EAI_NONAME) resolved = resolve_until(host, what, deadline);
   if (resolved.error != 0)
     fail(

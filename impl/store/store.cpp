@@ -1,6 +1,7 @@
 #include "store/store.hpp"
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "store/key_table.hpp"
 
 namespace dsc {
@@ -83,11 +84,8 @@ void Store::put(std::string_view key, std::string_view value, Deadline deadline)
 std::string Store::get(std::string_view key, int32_t, Deadline deadline) { return get(key, deadline); }
 
 void fail_missing(const std::vector<std::string>& missing) {
-  constexpr size_t kNamed = 8;
-  std::string names;
-  for (size_t i = 0; i < missing.size() && i < kNamed; ++i) names += (i == 0 ? "" : ", ") + shown(missing[i]);
-  if (missing.size() > kNamed) names += " and " + std::to_string(missing.size() - kNamed) + " more";
-  fail(DSC_ERR_TIMEOUT, "nobody has set %s in time", names.c_str());
+  const auto name = [](const std::string& key) { return shown(key); };
+  fail(DSC_ERR_TIMEOUT, "nobody has set %s in time", first_joined(missing, 8, name).c_str());
 }
 
 }  // namespace dsc

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 #include "base/process_guard.hpp"
 #include "store/key_table.hpp"
 
@@ -27,12 +28,6 @@ void pause_about(double ms, Deadline deadline) {
   nanosleep(&time, nullptr);
 }
 
-std::string list_of(const std::vector<SocketAddress>& addresses) {
-  std::string text;
-  for (const SocketAddress& address : addresses) text += (text.empty() ? "" : ", ") + to_text(address);
-  return text;
-}
-
 }  // namespace
 
 TcpStore::TcpStore(StoreTarget target, Deadline deadline) : target_(std::move(target)) {
@@ -49,8 +44,8 @@ std::unique_ptr<Channel> TcpStore::connect(Deadline deadline) const {
     pause_about(pause_ms, deadline);
     if (deadline.passed())
       fail(DSC_ERR_TIMEOUT, "no store at %s within %lld ms (tried %s): %s", target_.text().c_str(),
-           static_cast<long long>((now_ns() - start) / kNsPerMs), list_of(target_.addresses).c_str(),
-           failure.reason.c_str());
+           static_cast<long long>((now_ns() - start) / kNsPerMs),
+           joined(target_.addresses, ", ", to_text).c_str(), failure.reason.c_str());
   }
 }
 

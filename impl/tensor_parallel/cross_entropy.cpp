@@ -66,7 +66,7 @@ void* row_of(const CrossEntropy& problem, void* logits, size_t token) {
 }
 
 bool is_ignored(const CrossEntropy& problem, size_t token) {
-  return problem.targets[token] == problem.ignore_index;
+  return problem.ignore_index != INT64_MIN && problem.targets[token] == problem.ignore_index;
 }
 
 // Returns whether this rank holds the logit of a token's target, which is then number `index` of its row.

@@ -16,7 +16,7 @@ struct CrossEntropy {
   size_t vocab = 0;                    // on all ranks together
   Range own{};                         // part of the vocabulary that this rank holds
   std::span<const int64_t> targets{};  // one for each token
-  int64_t ignore_index = INT64_MIN;    // target of tokens that have no loss
+  int64_t ignore_index = INT64_MIN;    // target of tokens that have no loss; INT64_MIN: none
   double label_smoothing = 0;          // probability that goes to other words than the target
   double z_loss = 0;                   // factor of the square of log(sum(exp(logits)))
 };

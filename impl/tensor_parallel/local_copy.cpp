@@ -28,26 +28,24 @@ struct RowCopy {
 
 }  // namespace
 
-bool copy_locally(Comm& comm, const TensorMap& map, const void* in, void* out, int32_t dtype, void* stream,
-                  bool waits) {
-  const RowCopy copy(map, in, dtype_bytes(dtype));
-  Call buffers = call_of_bytes(OpKind::kAllGather, -1, in, out, copy.row_bytes);
-  buffers.stream = stream;
-  const bool on_device = comm.is_on_device(buffers);
+bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
+  call.kind = OpKind::kAllGather;  // named in a failure of the device
+  const RowCopy copy(map, call.send, dtype_bytes(call.dtype));
+  const bool on_device = comm.is_on_device(call);
   if (on_device && waits) return false;
-  if (copy.from == out || copy.rows == 0 || copy.row_bytes == 0) return true;
+  if (copy.from == call.recv || copy.rows == 0 || copy.row_bytes == 0) return true;
   const auto space = Space::of(comm, on_device);
-  if (copy.rows > 1 && !space->is_prepared() && space->is_captured(stream))
+  if (copy.rows > 1 && !space->is_prepared() && space->is_captured(call.stream))
     fail(DSC_ERR_STATE,
          "a slice of columns: the kernels are not loaded, and a stream capture does not allow that; expected "
          "one such call before the capture");
-  space->copy_rows({.to = out,
+  space->copy_rows({.to = call.recv,
                     .from = copy.from,
                     .rows = copy.rows,
                     .row_bytes = copy.row_bytes,
                     .to_stride = copy.row_bytes,
                     .from_stride = copy.from_row},
-                   stream);
+                   call.stream);
   return true;
 }
 

@@ -61,8 +61,46 @@ size_t TensorMap::out_count() const noexcept {
   }
 }
 
+void TensorMap::take_chunk(size_t number, size_t of, size_t element_bytes, MapBuffers& buffers) {
+  chunk = {number, of, outer.total()};
+  const MapBuffers moved =
+      outer.total() == 1 ? take_elements(element_bytes, buffers) : take_rows(element_bytes, buffers);
+  // An empty chunk keeps the addresses, because what lies behind the end of a buffer may be memory of another
+  // kind.
+  const bool is_empty = chunk.elements ? chunk.elements->count * inner == 0 : in_count() + out_count() == 0;
+  if (!is_empty) buffers = moved;
+}
+
+// Rows of `outer` are contiguous in both buffers.
+MapBuffers TensorMap::take_rows(size_t element_bytes, const MapBuffers& whole) {
+  const Range rows = split_range(outer.total(), chunk.of, chunk.number);
+  outer = Division(1, 1);
+  const size_t sent = rows.begin * in_count(), received = rows.begin * out_count();
+  outer = Division(rows.count, 1);
+  return {whole.send + sent * element_bytes, whole.recv + received * element_bytes};
+}
+
+// Elements of every rank's part, or of the whole if the step does not divide it or there is one rank.
+MapBuffers TensorMap::take_elements(size_t element_bytes, const MapBuffers& whole) {
+  const bool divides = !keeps_size() && size > 1, gathers = step == MapStep::kAllGather;
+  const Range range = split_range(divides ? dim.part(rank) : dim.total(), chunk.of, chunk.number);
+  const size_t row = inner * element_bytes, offset = range.begin * row;
+  if (divides && step != MapStep::kSlice) {
+    chunk.elements = range;
+    return {whole.send + (gathers ? offset : 0), whole.recv + (gathers ? 0 : offset)};
+  }
+  size_t sent = offset;
+  if (step == MapStep::kSlice) {
+    sent += dim.start(rank) * row;
+    step = MapStep::kIdentity;
+  }
+  dim = Division(range.count, 1);
+  return {whole.send + sent, whole.recv + offset};
+}
+
 void TensorMap::set_call(Call& call) const {
   set_shape(call);
+  if (chunk.elements) return set_elements(call, *chunk.elements);
   switch (step) {
     case MapStep::kAllGather:
       return set_gather(call);
@@ -94,14 +132,14 @@ void TensorMap::set_reduce_scatter(Call& call) const {
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
 
-void TensorMap::set_chunk(Call& call, size_t begin, size_t length) const {
-  set_shape(call);
+// This rank's part starts at the buffer that holds it; the other buffer is that of the whole.
+void TensorMap::set_elements(Call& call, const Range& elements) const {
   const bool gathers = step == MapStep::kAllGather;
   call.kind = gathers ? OpKind::kAllGatherV : OpKind::kReduceScatterV;
-  const auto blocks = list_of(size, [&](int) { return length * inner; });
+  const auto blocks = list_of(size, [&](int) { return elements.count * inner; });
   std::vector<size_t> starts;
   starts.reserve(static_cast<size_t>(size) + 1);
-  for (int r = 0; r < size; ++r) starts.push_back((dim.start(r) + begin) * inner);
+  for (int r = 0; r < size; ++r) starts.push_back((dim.start(r) + elements.begin) * inner);
   starts.push_back(dim.total() * inner);
   (gathers ? call.recv_blocks : call.send_blocks) = blocks;
   const Columns pieces{0, std::make_shared<const BlockList>(blocks->lengths, std::move(starts))};

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/split_range.hpp"
 #include "comm/division.hpp"
 #include "control/call.hpp"
 
@@ -27,6 +28,20 @@ enum class MapStep : uint8_t {
 // The arguments are valid values of dsc_tensor_mapping_t and dsc_map_direction_t.
 MapStep map_step(int32_t mapping, int32_t direction) noexcept;
 
+// Returns whether `outer` and `dim` change places as the divided dimension.
+constexpr bool exchanges_dimensions(MapStep step) noexcept {
+  return step == MapStep::kSequenceToHidden || step == MapStep::kHiddenToSequence;
+}
+
+// The buffers of a mapping on one rank.
+struct MapBuffers {
+  MapBuffers(const void* sent, void* received) noexcept
+      : send(static_cast<const std::byte*>(sent)), recv(static_cast<std::byte*>(received)) {}
+
+  const std::byte* send;
+  std::byte* recv;
+};
+
 // A mapping of the tensor [outer, dim, inner] on one rank. In an all-to-all of unequal parts, `outer` is not
 // divided, `dim` says what this rank sends to each rank, and `received` what it receives from each.
 struct TensorMap {
@@ -35,9 +50,11 @@ struct TensorMap {
   Division outer, dim;
   size_t inner;
   std::optional<Division> received = std::nullopt;
-  // The chunk that the call is about; `of` is 0 if it is about the whole. `outer` is the tensor's.
+  // The chunk that the call is about; `of` is 0 if it is about the whole. `outer` is the tensor's. `elements`
+  // are those of every rank's part, where the chunk is not a mapping of whole parts.
   struct Chunk {
     size_t number = 0, of = 0, outer = 0;
+    std::optional<Range> elements = std::nullopt;
   };
   Chunk chunk = {};
 
@@ -45,20 +62,20 @@ struct TensorMap {
   size_t in_count() const noexcept;
   size_t out_count() const noexcept;
   bool is_local() const noexcept { return step == MapStep::kIdentity || step == MapStep::kSlice; }
+  bool keeps_size() const noexcept { return step == MapStep::kIdentity || step == MapStep::kAllReduce; }
   // Returns whether the mapping can be taken in chunks: it does not exchange parts pairwise.
-  bool has_chunks() const noexcept {
-    return step != MapStep::kAllToAll && step != MapStep::kSequenceToHidden &&
-           step != MapStep::kHiddenToSequence;
-  }
+  bool has_chunks() const noexcept { return step != MapStep::kAllToAll && !exchanges_dimensions(step); }
+  // Narrows a mapping with equal parts, and its buffers, to a chunk: some of the rows of `outer` or, if there
+  // is one row, some elements of each part.
+  void take_chunk(size_t number, size_t of, size_t element_bytes, MapBuffers& buffers);
   // Fills in kind, count, blocks and columns, and what ranks compare besides: the tensor's shape. Must not be
   // called if the step is local.
   void set_call(Call& call) const;
-  // The same for elements `begin` to `begin + length` - 1 of every rank's part, of an all-gather or a
-  // reduce-scatter with equal parts and `outer` 1. This rank's part starts at the buffer of the call that
-  // holds it; the other buffer is that of the whole.
-  void set_chunk(Call& call, size_t begin, size_t length) const;
 
  private:
+  MapBuffers take_rows(size_t element_bytes, const MapBuffers& whole);
+  MapBuffers take_elements(size_t element_bytes, const MapBuffers& whole);
+  void set_elements(Call& call, const Range& elements) const;
   void set_gather(Call& call) const;
   void set_reduce_scatter(Call& call) const;
   void set_all_to_all(Call& call) const;

@@ -128,13 +128,12 @@ RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   const int64_t dp = dense.size() / (pairs * pp);
   MeshSettings settings;
   settings.first_rank = dense.first_rank();
-  std::string order;
   for (const size_t index : dense.order()) {
     const std::string& name = dense.axes()[index].name;
     const int64_t size = name == "tp" ? tp : name == "ep" ? ep : name == "pp" ? pp : name == "dp" ? dp : 1;
     settings.axes.push_back({name, static_cast<int32_t>(size)});
-    (order += order.empty() ? "" : "-") += name;
   }
+  const std::string order = dense.order_text();
   settings.order = order.c_str();
   settings.world_size = dense.size();
   RankMesh experts(settings);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "topology/names.hpp"
 
 namespace dsc {
@@ -19,10 +20,7 @@ std::vector<std::string> names_of(const std::vector<MeshAxis>& axes) {
 }
 
 std::string sizes_text(const std::vector<MeshAxis>& axes) {
-  std::string text;
-  for (const MeshAxis& axis : axes)
-    text += (text.empty() ? "" : " ") + axis.name + "=" + std::to_string(axis.size);
-  return text;
+  return joined(axes, " ", [](const MeshAxis& axis) { return axis.name + "=" + std::to_string(axis.size); });
 }
 
 void check_axes(const std::vector<MeshAxis>& axes) {
@@ -169,17 +167,16 @@ void RankMesh::append_rest(const std::vector<std::string>& known) {
   }
 }
 
-std::string RankMesh::order_text() const {
+std::string RankMesh::text_of(const std::vector<size_t>& axes) const {
   std::string text;
-  for (const size_t axis : order_) (text += text.empty() ? "" : "-") += axes_[axis].name;
+  for (const size_t axis : order_)
+    if (std::ranges::find(axes, axis) != axes.end()) (text += text.empty() ? "" : "-") += axes_[axis].name;
   return text;
 }
 
 std::string RankMesh::describe() const {
-  std::string text;
-  for (const size_t axis : order_)
-    text += (text.empty() ? "" : "-") + axes_[axis].name + "=" + std::to_string(axes_[axis].size);
-  return text + " from rank " + std::to_string(first_rank_);
+  const auto sized = [&](size_t axis) { return axes_[axis].name + "=" + std::to_string(axes_[axis].size); };
+  return joined(order_, "-", sized) + " from rank " + std::to_string(first_rank_);
 }
 
 const MeshAxis* RankMesh::find(std::string_view name) const noexcept {
@@ -224,6 +221,12 @@ int32_t RankMesh::rank(std::span<const int32_t> coordinates) const {
 
 int32_t RankMesh::replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept {
   return rank + (coordinate - this->coordinate(rank, axis)) * strides_[axis];
+}
+
+int32_t RankMesh::neighbor(int32_t rank, size_t axis, int32_t steps) const noexcept {
+  const int64_t size = axes_[axis].size;
+  const int64_t to = (coordinate(rank, axis) + steps % size + size) % size;
+  return replaced(rank, axis, static_cast<int32_t>(to));
 }
 
 MeshGroups RankMesh::groups(const std::vector<size_t>& axes) const {

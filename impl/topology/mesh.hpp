@@ -70,8 +70,9 @@ class RankMesh {
   const std::vector<MeshAxis>& axes() const noexcept { return axes_; }
   const std::vector<size_t>& order() const noexcept { return order_; }  // fastest first
   bool has_order() const noexcept { return ordered_; }                  // whether an order was given
-  std::string order_text() const;  // such as "tp-cp-ep-dp-pp", fastest first
-  std::string describe() const;    // equal for equal meshes, except for the order in which axes were named
+  std::string order_text() const { return text_of(order_); }
+  std::string text_of(const std::vector<size_t>& axes) const;  // such as "tp-cp-ep-dp-pp", fastest first
+  std::string describe() const;  // equal for equal meshes, except for the order in which axes were named
 
   // Each function throws INVALID_ARG for arguments that do not belong to this mesh.
   size_t axis(std::string_view name) const;
@@ -84,6 +85,8 @@ class RankMesh {
   int32_t coordinate(int32_t rank, size_t axis) const noexcept;
   int32_t rank(std::span<const int32_t> coordinates) const;
   int32_t replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept;
+  // Returns the rank so many steps along an axis, which is a ring.
+  int32_t neighbor(int32_t rank, size_t axis, int32_t steps) const noexcept;
   // Takes a text such as "tp-dp".
   MeshGroups groups(std::string_view names) const { return groups(axis_set(names)); }
   // Without axes every rank is a group of its own.

@@ -5,6 +5,7 @@
 
 #include "base/edit_distance.hpp"
 #include "base/error.hpp"
+#include "base/joined.hpp"
 
 namespace dsc {
 namespace {
@@ -54,14 +55,12 @@ std::string shown_words(std::string_view text) {
 }
 
 std::string known_names(std::string_view word, std::span<const std::string> names) {
-  std::string list;
   const std::string* nearest = nullptr;
-  for (const std::string& name : names) {
-    (list += list.empty() ? "" : ", ") += name;
+  for (const std::string& name : names)
     if (is_near(word, name) && (!nearest || edit_distance(word, name) < edit_distance(word, *nearest)))
       nearest = &name;
-  }
-  return (nearest ? "; did you mean \"" + *nearest + "\"?" : std::string()) + " (known: " + list + ")";
+  return (nearest ? "; did you mean \"" + *nearest + "\"?" : std::string()) +
+         " (known: " + joined(names, ", ") + ")";
 }
 
 }  // namespace dsc

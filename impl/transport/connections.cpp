@@ -119,42 +119,47 @@ void Connections::refuse(Exchange& exchange, std::string_view prefix, int32_t ra
   call_out([&] { exchange.put(key_of(prefix, rank), encode_refusal(why), Deadline::after_ms(kRefusalMs)); });
 }
 
-// Returns nullopt if the hello has not arrived by the deadline.
-std::optional<std::string> Connections::ask(Exchange& exchange, std::string_view prefix, int32_t peer,
-                                            Deadline deadline) {
+// Makes a request of the exchange in slices, so that an abort ends it. Returns TIMEOUT if there is no answer
+// by the deadline.
+std::optional<Error> Connections::repeat(Deadline deadline, const std::vector<bool>& awaited,
+                                         const std::function<void(Deadline slice)>& request) {
   for (;;) {
     std::optional<Error> error;
-    std::string text;
     const Deadline slice = sooner(deadline, Deadline::after_ms(kAskMs));
-    if (capture(
-            [&] { text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], slice); },
-            [&](const Error& caught) { error = caught; }))
-      return text;
+    if (capture([&] { request(slice); }, [&](const Error& caught) { error = caught; })) return std::nullopt;
     if (error->code() != DSC_ERR_TIMEOUT) throw *error;
     if (revoked_) fail(DSC_ERR_REVOKED, "%s was aborted", doing_);
-    if (check_) {
-      std::vector<bool> awaited(members_.size());
-      awaited[static_cast<size_t>(peer)] = true;
-      check_(awaited);
-    }
-    if (deadline.passed()) return std::nullopt;
+    if (check_) check_(awaited);
+    if (deadline.passed()) return error;
   }
 }
 
 // All peers are asked even after the deadline, so that the error names every missing one.
 void Connections::exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline) {
-  capture([&] { exchange.put(key_of(prefix, rank_), hello(), deadline); },
-          [&](const Error& error) {
-            refuse(exchange, prefix, rank_, error);
-            throw error;
-          });
+  const std::vector<bool> nobody(members_.size());
+  capture(
+      [&] {
+        const std::string own = hello();
+        const auto put = [&](Deadline slice) { exchange.put(key_of(prefix, rank_), own, slice); };
+        if (const auto error = repeat(deadline, nobody, put)) throw Error(*error);
+      },
+      [&](const Error& error) {
+        refuse(exchange, prefix, rank_, error);
+        throw error;
+      });
   std::vector<bool> late(members_.size());
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank_) continue;
-    if (const auto text = ask(exchange, prefix, peer, deadline))
-      read_hello(peer, *text);
-    else
+    std::vector<bool> awaited = nobody;
+    awaited[static_cast<size_t>(peer)] = true;
+    std::string text;
+    const auto get = [&](Deadline slice) {
+      text = exchange.get(key_of(prefix, peer), members_[static_cast<size_t>(peer)], slice);
+    };
+    if (repeat(deadline, awaited, get))
       late[static_cast<size_t>(peer)] = true;
+    else
+      read_hello(peer, text);
   }
   if (std::find(late.begin(), late.end(), true) != late.end()) fail_late(late);
 }

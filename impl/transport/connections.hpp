@@ -78,8 +78,8 @@ class Connections {
  private:
   std::string hello() const;
   void read_hello(int32_t peer, std::string_view text);
-  std::optional<std::string> ask(Exchange& exchange, std::string_view prefix, int32_t peer,
-                                 Deadline deadline);
+  std::optional<Error> repeat(Deadline deadline, const std::vector<bool>& awaited,
+                              const std::function<void(Deadline slice)>& request);
   void exchange_hellos(Exchange& exchange, std::string_view prefix, Deadline deadline);
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);

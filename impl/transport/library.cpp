@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/joined.hpp"
 
 namespace dsc {
 namespace {
@@ -31,9 +32,8 @@ const Module& chosen(const Environment& environment) {
   if (!name) return kModules.front();
   const auto found = std::ranges::find(kModules, *name, &Module::name);
   if (found != kModules.end()) return *found;
-  std::string known;
-  for (const Module& module : kModules) known += (known.empty() ? "" : ", ") + std::string(module.name);
-  fail(DSC_ERR_CONFIG, "DSC_TRANSPORT is \"%.32s\", expected one of: %s", name->c_str(), known.c_str());
+  fail(DSC_ERR_CONFIG, "DSC_TRANSPORT is \"%.32s\", expected one of: %s", name->c_str(),
+       joined(kModules, ", ", &Module::name).c_str());
 }
 
 // Returns the folder with its trailing slash, or an empty text if it is unknown.

@@ -20,10 +20,9 @@ bool travels_whole(const Connections& connections, size_t bytes) {
   return bytes * static_cast<size_t>(connections.size() - 1) <= kWholeBytes;
 }
 
-// Returns the shares of a rooted reduction. With two hosts the root gets everything, since sharing would save
-// nothing.
+// Returns the shares of a reduction. With two hosts a root gets everything, since sharing would save nothing.
 Shares shares_for(const Connections& connections, size_t count, size_t element_bytes, int32_t root) {
-  if (connections.size() > 2) return Shares(connections.size(), count, element_bytes);
+  if (connections.size() > 2 || root == kEverybody) return Shares(connections.size(), count, element_bytes);
   std::vector<size_t> counts(static_cast<size_t>(connections.size()));
   counts[static_cast<size_t>(root)] = count;
   return Shares(counts, element_bytes);
@@ -132,21 +131,16 @@ void TransportGroup::barrier(Deadline deadline) {
 
 void TransportGroup::all_reduce(const void* in, void* out, size_t count, const ReduceSpec& spec,
                                 Deadline deadline, OverlapHook overlap) {
-  const auto operation = [&] {
-    const CombineMemory memory = memory_of(in, out);
-    const size_t element_bytes = dtype_bytes(spec.dtype);
-    if (size() == 1 || count == 0)
-      reduce_alone(memory, count, spec);
-    else if (travels_whole(connections_, count * element_bytes))
-      combine_whole(connections_, memory, count, spec, kEverybody, deadline);
-    else
-      combine_shares(connections_, memory, Shares(size(), count, element_bytes), spec, kEverybody, deadline);
-  };
-  connections_.perform("all_reduce", operation, std::move(overlap));
+  reduce_to("all_reduce", in, out, count, spec, kEverybody, deadline, std::move(overlap));
 }
 
 void TransportGroup::reduce(const void* in, void* out, size_t count, const ReduceSpec& spec, int32_t root,
                             Deadline deadline, OverlapHook overlap) {
+  reduce_to("reduce", in, out, count, spec, root, deadline, std::move(overlap));
+}
+
+void TransportGroup::reduce_to(const char* name, const void* in, void* out, size_t count,
+                               const ReduceSpec& spec, int32_t root, Deadline deadline, OverlapHook overlap) {
   const auto operation = [&] {
     const CombineMemory memory = memory_of(in, out);
     const size_t element_bytes = dtype_bytes(spec.dtype);
@@ -158,7 +152,7 @@ void TransportGroup::reduce(const void* in, void* out, size_t count, const Reduc
       combine_shares(connections_, memory, shares_for(connections_, count, element_bytes, root), spec, root,
                      deadline);
   };
-  connections_.perform("reduce", operation, std::move(overlap));
+  connections_.perform(name, operation, std::move(overlap));
 }
 
 void TransportGroup::reduce_scatter(const void* in, void* out, std::span<const size_t> counts,

@@ -105,6 +105,8 @@ class TransportGroup {
   static Failure aborted_there() noexcept {
     return Error(DSC_ERR_REVOKED, "the operation was aborted there").failure();
   }
+  void reduce_to(const char* name, const void* in, void* out, size_t count, const ReduceSpec& spec,
+                 int32_t root, Deadline deadline, OverlapHook overlap);  // kEverybody: an all-reduce
   void collect_headers(std::vector<Header>& headers, Deadline deadline);
 
   Connections connections_;

@@ -116,6 +116,7 @@ def refuses(world):
     refused(ValueError, "logits has no dimension", start, np.zeros(()), np.array(1))
     refused(dsc.UnsupportedError, "dtype is i32, expected f32, f64, bf16 or f16", start, logits.view(np.int32), targets)
     refused(dsc.InvalidArgError, r"targets\[2\] is 8, expected 0 to 7", start, logits, np.array([0, 1, 8]))
+    refused(dsc.InvalidArgError, r"targets\[2\] is -9223372036854775808, expected 0 to 7", start, logits, np.array([0, 1, -(2**63)]))
     refused(dsc.InvalidArgError, "label_smoothing is 1,", start, logits, targets, label_smoothing=1)
     refused(TypeError, "z_loss is 'much'; expected a number", start, logits, targets, z_loss="much")
     refused(ValueError, "vocab_size is 0", start, logits, targets, 0)

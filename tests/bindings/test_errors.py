@@ -125,3 +125,23 @@ def test_messages_say_the_names_of_python(world):
     ):
         with pytest.raises(dsc.Error, match=said):
             call()
+
+
+def test_a_thread_without_memory_is_no_wait_without_end():
+    """A thread that cannot begin, as where RLIMIT_DATA is reached, does nothing; who waits for it is told."""
+    script = """
+import _thread, threading
+import libdsc as dsc
+from libdsc import _interrupt
+world = dsc.init_distributed(rank=0, world_size=1)
+_interrupt.STARTING_S = 0.5
+_thread.start_new_thread = threading._start_new_thread = lambda *arguments: 0
+for _ in range(2):
+    try:
+        _interrupt.call(world.abort, lambda: 0)
+    except MemoryError as error:
+        print(error)
+"""
+    said = "the thread that keeps Ctrl-C working did not start within 0.5 s; expected memory for it"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert result.stdout.splitlines() == [said] * 2, result.stderr

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -124,5 +125,30 @@ def later_operations_of_a_communicator(world):
     assert (told.value.rank, told.value.ranks, told.value.group, told.value.sequence) == (None, (), "world", None)
 
 
+def a_reducer_that_failed_meanwhile(world):
+    """The next call that needs the others tells the cause with its rank; leaving no_sync() needs nobody."""
+    if world.size == 1:
+        return
+    reducer = dsc.BucketReducer(world, [ones()])
+    world.barrier()
+    if world.rank == LATER:  # ends its part inside finish()
+        reducer.begin()
+        reducer.mark_ready(0, ones())
+        closing = threading.Timer(0.2, reducer.close)
+        closing.start()
+        with pytest.raises(dsc.DscError):
+            reducer.finish()
+        closing.join()
+    world.barrier()
+    if world.rank != LATER:
+        with reducer.no_sync():
+            pass
+        with pytest.raises((dsc.RevokedError, dsc.PeerLeftError)) as told:
+            reducer.begin()
+        assert (told.value.rank, told.value.ranks) == (LATER, (LATER,)), str(told.value)
+    world.barrier()
+
+
+test_a_reducer_that_failed_meanwhile = everywhere(a_reducer_that_failed_meanwhile)
 test_objects_of_a_world_that_failed = everywhere(objects_of_a_world_that_failed)
 test_later_operations_of_a_communicator = everywhere(later_operations_of_a_communicator)

@@ -2,6 +2,8 @@
 
 import os
 
+import time
+
 import numpy as np
 import pytest
 
@@ -164,9 +166,9 @@ def states_of_hooks_go_on(world):
             for at in range(16, len(state), 7):
                 with pytest.raises(dsc.InvalidArgError, match=f"state of hook .* is damaged: its checksum is wrong"):
                     reducer.load_hook(state[:at] + bytes([state[at] ^ 1]) + state[at + 1 :])
-            with pytest.raises(dsc.InvalidArgError, match="has format 2, expected 1"):
-                reducer.load_hook(state[:8] + b"\2" + state[9:])
-            with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 1: .* of an older version"):
+            with pytest.raises(dsc.InvalidArgError, match="has format 3, expected 2"):
+                reducer.load_hook(state[:8] + b"\3" + state[9:])
+            with pytest.raises(dsc.InvalidArgError, match="does not begin as one of format 2: .* of an older version"):
                 reducer.load_hook(state[16:-8])  # as drafts saved it
     with dsc.BucketReducer(world, params, hook="onebit") as reducer:
         with pytest.raises(dsc.InvalidArgError, match="expected one of onebit"):
@@ -234,6 +236,26 @@ def hooks_forget_what_is_not_finite(world):
                     assert all(np.isfinite(g).all() for g in grads), (name, step)
 
 
+def hooks_that_close_their_reducer_fail_at_once(world):
+    """The rank that tried it is named on all ranks, and nobody waits for the time-out."""
+    last = world.size - 1
+
+    def hook(bucket):
+        if world.rank == last:
+            reducer.close()
+        bucket.buffer /= bucket.divisor
+        return bucket.comm.all_reduce(bucket.buffer, async_op=True)
+
+    with reducer_of(world, hook=hook) as reducer:
+        begin = time.monotonic()
+        kind = dsc.ReentrantError if world.rank == last else dsc.CallbackError
+        with pytest.raises(kind, match="bucket_reducer_close: a hook of this reducer calls it") as told:
+            iterate(reducer, gradients(world.rank, 0))
+        assert world.rank == last or told.value.ranks == (last,), str(told.value)
+        assert time.monotonic() - begin < world.timeout / 2
+    world.barrier()
+
+
 def states_of_other_models_are_refused(world):
     small, large = [np.zeros((4, 5), np.float32)], [np.zeros((40, 50), np.float32)]
     for name in ("topk", "onebit", "powersgd(start_iteration=0)"):
@@ -246,11 +268,26 @@ def states_of_other_models_are_refused(world):
             iterate(reducer, [np.ones((40, 50), np.float32)])  # nothing has changed
 
 
+def states_of_other_sizes_are_refused_that_are_as_long(world):
+    """Padded to whole units, or in another order, the parameters have as many elements."""
+    of, others = [(20, 30), (50,)], ([(20, 30), (51,)], [(50,), (20, 30)])
+    for name in ("fp8(error_feedback=1)", "int8(error_feedback=1)", "int4(error_feedback=1)", "onebit", "topk", "powersgd(start_iteration=0)"):
+        with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in of], hook=name, rebuild="never") as reducer:
+            iterate(reducer, [np.ones(shape, np.float32) for shape in of])
+            state = reducer.save_hook()
+            reducer.load_hook(state)
+        for other in others:
+            with dsc.BucketReducer(world, [np.zeros(shape, np.float32) for shape in other], hook=name, rebuild="never") as reducer:
+                with pytest.raises(dsc.InvalidArgError, match="is of other parameters or other buckets: bucket 0 had not the"):
+                    reducer.load_hook(state)
+                iterate(reducer, [np.ones(shape, np.float32) for shape in other])
+
+
 def hooks_do_not_call_their_reducer(world):
     seen = []
 
     def hook(bucket):
-        for call in (reducer.finish, reducer.begin, lambda: reducer.mark_unused(0)):
+        for call in (reducer.finish, reducer.begin, lambda: reducer.mark_unused(0), reducer.close):
             with pytest.raises(dsc.ReentrantError):
                 call()
             seen.append(call)
@@ -288,6 +325,8 @@ test_hook_states = everywhere(states_of_hooks_go_on)
 test_hook_states_rebuilt = everywhere(states_go_on_in_rebuilt_buckets)
 test_hooks_that_have_waited = everywhere(hooks_that_have_waited_themselves)
 test_nonfinite = everywhere(hooks_forget_what_is_not_finite)
+test_hooks_that_close_their_reducer = everywhere(hooks_that_close_their_reducer_fail_at_once)
 test_states_of_others = everywhere(states_of_other_models_are_refused)
+test_states_of_other_sizes = everywhere(states_of_other_sizes_are_refused_that_are_as_long)
 test_reentrant = everywhere(hooks_do_not_call_their_reducer)
 test_failed_reducers = everywhere(failed_reducers_tell_why)

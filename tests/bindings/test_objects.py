@@ -140,6 +140,41 @@ def test_failures_are_the_same_on_all_ranks():
     assert "cannot be pickled" in found[0][0][0]
 
 
+def differs(world):
+    """Ranks that called different operations on objects are told at once, and the communicator goes on."""
+    calls = {
+        "all_gather_object()": lambda: world.all_gather_object(1),
+        "gather_object(root 0)": lambda: world.gather_object(1),
+        "gather_object(root 1)": lambda: world.gather_object(1, 1),
+        "all_reduce_object()": lambda: world.all_reduce_object(1),
+        "reduce_object(root 0)": lambda: world.reduce_object(1),
+    }
+    for usual in calls:
+        for other in calls:
+            if usual != other:
+                with pytest.raises(dsc.MismatchError, match="ranks called different operations: ") as told:
+                    calls[other if world.rank == 1 else usual]()
+                assert f"rank 0: {usual}; rank 1: {other}; rank 2: {usual}" in str(told.value)
+                assert told.value.ranks == (1,) and told.value.group == world.name
+    assert world.error() is None
+    return world.all_reduce_object(1)
+
+
+def test_other_operations():
+    assert ranks(3, differs) == [3] * 3
+
+
+def ends(world):
+    """Operations that begin in another way are told apart by the library, which ends the communicator."""
+    with pytest.raises(dsc.MismatchError) as told:
+        world.broadcast_object(1) if world.rank == 1 else world.all_gather_object(1)
+    return told.value.ranks
+
+
+def test_operations_that_begin_otherwise():
+    assert ranks(3, ends) == [(1,)] * 3
+
+
 def test_two_hosts():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -523,6 +523,12 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         ('[{"forward": 1}]', "layer 0: there is no column 'forward'"),
         ('[{"forward_us": 1, }]', "line 1, column 20: "),
         ("{}", "expected a list of layers"),
+        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0: tied is 'w', expected a name that two or more layers have"),
+        (
+            HEADER.replace("\n", ",tied\n") + "a,1,1,1,10,3,5,w\nb,1,1,1,11,3,5,w\n",
+            "layer 1: weight_bytes is 11, expected 10 as of layer 0, which is tied to it as 'w'; other weights can be a layer of their own",
+        ),
+        ('[{"tied": 1}]', "layer 0: tied is 1, expected a text"),
     ],
 )
 def test_a_wrong_file(tmp_path, text, words):

@@ -27,7 +27,7 @@ def test_a_readable_grid():
     lines = result.stdout.splitlines()
     assert lines[0] == "zb_v: 4 stages x 2 chunks, 8 micro-batches"
     assert lines[1].startswith("0 |F0 F1 F2 F3 F4 F5 F6 f0 i0 w0") and lines[4].startswith("3 |.........F0 f0 F1 f1")
-    assert "makespan 51, idle 5.9 %" in lines[5] and len(lines) == 6
+    assert "makespan 25.5, idle 5.9 %" in lines[5] and len(lines) == 6
 
 
 def test_costs():
@@ -66,15 +66,50 @@ def test_a_table_compares_several():
 
 
 def test_different_chunks_are_compared_by_whole_stages():
-    """So that all do the same work, as on the page: with a chunk of its own zb_v would take 51."""
+    """So that all do the same work, as on the page: with chunks of 1 zb_v would take 51."""
     result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
     *_, title, _, plain, v_shaped = result.stdout.splitlines()
     assert title == "costs and activations are those of a whole stage, which its chunks share evenly"
     assert plain.split() == ["1f1b", "33", "27.3", "%", "9", "4", "4", "MB"]
     assert v_shaped.split() == ["zb_v", "x", "2", "chunks", "25.5", "5.9", "%", "0", "4", "4", "MB"]
-    assert "makespan 51" in schedule("--kind", "zb_v").stdout
-    result = schedule("--kind", "1f1b", "--kind", "zb_v", "--forward", "1,2,3,4")
-    assert (result.returncode, result.stdout) == (2, "") and "--forward has 4 values, expected 1, of a whole stage" in result.stderr
+
+
+def makespans(kinds, *costs):
+    """Of each schedule alone, which are those of the table that compares them."""
+    alone = [float(re.search(r"makespan ([\d.]+)", schedule("--kind", kind, *costs).stdout)[1]) for kind in kinds]
+    together = schedule(*(word for kind in kinds for word in ("--kind", kind)), *costs)
+    assert together.returncode == 0, together.stderr
+    assert [float(line.split()[-7 if line.split()[-1].endswith("B") else -6]) for line in together.stdout.splitlines()[-len(kinds) :]] == alone
+    return alone
+
+
+def test_costs_are_those_of_a_stage_for_one_schedule_and_for_several():
+    kinds = ("1f1b", "zb_v", "interleaved_1f1b")
+    assert makespans(kinds) == [33, 25.5, 28.5]
+    assert makespans(kinds, "--forward", "2", "--backward-input", "2", "--backward-weight", "2") == [66, 51, 57]
+    each = [word for name in ("--forward", "--backward-input", "--backward-weight") for word in (name, "4x1")]
+    assert makespans(kinds, *each) == [33, 25.5, 28.5]
+
+
+def test_a_value_for_each_stage_goes_to_the_parts_of_the_stage():
+    """In a V stage 0 has the first and the last part, in a loop the first and the fifth."""
+    for kind, parts in (("zb_v", "1,2,3,4,4,3,2,1"), ("interleaved_1f1b", "1,2,3,4,1,2,3,4")):
+        of_stages, of_parts = (schedule("--kind", kind, "--forward", values).stdout for values in ("2,4,6,8", parts))
+        assert of_stages == of_parts and "makespan" in of_stages
+    result = schedule("--kind", "zb_v", "--forward", "1,2,3")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--forward has 3 values, expected 1, 4 (one for each stage) or 8: one for each part of the model" in result.stderr
+    result = schedule("--kind", "auto", "--chunks", "2", "--forward", "1,2,3,4")
+    assert result.returncode == 2 and "expected 1 value or 8: auto chooses which parts of the model a stage has" in result.stderr
+    result = schedule("--kind", "auto", "-s", "2", "--chunks", "2", "-m", "2")
+    assert result.returncode == 0 and "makespan 6" in result.stdout  # 2 x 3, as in two parts of half
+
+
+def test_a_file_without_end_is_refused(tmp_path):
+    for command in (["schedule", "--from"], ["plan", "--devices", "1", "--batch", "1", "--layers"], ["schedule", "--network"]):
+        result = dscctl(*command, "/dev/zero")
+        assert (result.returncode, result.stdout) == (1 if "--from" in command else 2, "")
+        assert "/dev/zero: has more than 256 MiB and is no regular file, expected less" in result.stderr
 
 
 def test_units_of_rates():
@@ -166,7 +201,7 @@ def test_files(tmp_path):
     assert result.returncode == 0 and result.stdout == ""
     assert result.stderr.splitlines() == [f"wrote {svg}", f"wrote {trace}"]
     texts = [it.text for it in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
-    assert {"forward", "backward", "backward, inputs", "backward, weights", "lighter: second chunk", "time", "50"} <= set(texts)
+    assert {"forward", "backward", "backward, inputs", "backward, weights", "lighter: second chunk", "time", "25"} <= set(texts)
     assert any(it["ph"] == "X" for it in json.loads(trace.read_text())["traceEvents"])
     result = schedule("--svg", str(tmp_path / "none" / "s.svg"))
     assert result.returncode == 1 and "cannot be written" in result.stderr
@@ -223,11 +258,12 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
     "args, code, words",
     [
         (["--kind", "zbv"], 1, 'did you mean "zb_v"'),
+        (["--kind", "autoo"], 1, 'did you mean "auto"? Expected one of: auto, '),
         (["--kid", "zb_v"], 2, "did you mean '--kind'"),
         (["--stages", "0"], 1, "stages is 0, expected 1 or more"),
         (["--kind", "zb_v", "--chunks", "3"], 1, "chunks is 3, expected 2"),
         (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected what can be cut into equal groups of 4 (stages) or a few more"),
-        (["--from", "/nowhere"], 1, "/nowhere: cannot be read"),
+        (["--from", "/nowhere"], 1, "/nowhere: cannot be opened"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),
         (["--stages", "1.5"], 2, "--stages: expected a whole number, got '1.5'"),

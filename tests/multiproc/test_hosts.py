@@ -437,6 +437,21 @@ except dsc.DscError as error:
 
 
 @needs_hosts
+def test_localhost_without_ipv4():
+    code = """
+import os
+os.environ.update(DSC_HOST_ID="host-" + os.environ["RANK"], LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+import libdsc as dsc
+world = dsc.init_distributed(init_timeout=20)
+print(world.master_addr, world.all_reduce_object(1))
+dsc.finalize()
+"""
+    with netns.Hosts(1) as hosts:
+        hosts.take_ipv4_loopback(0)
+        assert Job(code, [0, 0], hosts, MASTER_ADDR="localhost").finish() == ["::1 2", "::1 2"]
+
+
+@needs_hosts
 def test_the_report_recommends_an_interface_for_nccl():
     """The one that leads to rank 0, of a host that has a second one."""
     with netns.Hosts(2) as hosts:

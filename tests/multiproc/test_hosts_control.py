@@ -372,7 +372,7 @@ meet("through", n)
 if r == 3: os.kill(os.getpid(), signal.SIGSTOP)
 try:
     if r == 2:
-        while "it is stopped" not in str(world.error()): time.sleep(0.01)
+        while not any(text in str(world.error()) for text in ("it is stopped", "does not run")): time.sleep(0.01)
         world.close()
     else:
         world.barrier()

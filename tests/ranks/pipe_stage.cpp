@@ -144,7 +144,10 @@ int Stage::prepare() {
   return 0;
 }
 
-dsc_result_t Stage::run(double* mean) { return dsc_pipe_run(schedule, comm_, &callbacks, &options, mean); }
+dsc_result_t Stage::run(double* mean) {
+  double unread = 0;  // for all ranks to meet at the end, so that all of them learn of a failure
+  return dsc_pipe_run(schedule, comm_, &callbacks, &options, mean ? mean : &unread);
+}
 
 int Stage::load(const dsc_pipe_call_t& call) {
   ++calls_[call.instruction->op];

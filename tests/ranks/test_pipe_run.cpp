@@ -1,6 +1,7 @@
 // dsc_pipe_run: right results, and what is refused before anything happens.
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "pipe_stage.hpp"
@@ -74,6 +75,43 @@ void every_schedule_runs(void**) {
   for (int32_t stages = 1; stages <= most; ++stages)
     assert_int_equal(run_ranks(stages, run_body, nullptr), 0);
 }
+
+// The ranks meet in an all-reduce at the end if any of them asks for the mean loss, and only then.
+uint64_t all_reduces(dsc_comm_t* comm) {
+  dsc_op_stats_t stats[16]{};
+  stats[0].struct_size = sizeof stats[0];
+  size_t n = 0;
+  if (dsc_comm_stats(comm, stats, std::size(stats), &n) != DSC_OK) return UINT64_MAX;
+  uint64_t count = 0;
+  for (size_t i = 0; i < n; ++i)
+    if (std::strcmp(stats[i].operation, "all_reduce") == 0) count += stats[i].count;
+  return count;
+}
+
+int mean_body(rank_t* self) {
+  dsc_comm_t* comm = nullptr;
+  PASS_ON(split_off(self, &comm));
+  {
+    Stage stage(self, comm, {"1f1b", 4});
+    PASS_ON(stage.prepare());
+    uint64_t met = 0;
+    for (const unsigned asking : {0U, 1U, 0U, 2U, 4U, 7U, 0U}) {  // bit r: rank r
+      const bool asks = (asking >> self->rank & 1) != 0;
+      double mean = -1;
+      CHECK_OK(self,
+               dsc_pipe_run(stage.schedule, comm, &stage.callbacks, &stage.options, asks ? &mean : nullptr));
+      if (!stage.problem.empty()) FAIL(self, "%s", stage.problem.c_str());
+      CHECK(self, !asks || std::abs(mean - stage.expected_mean()) <= 1e-12 * std::abs(mean));
+      met += asking != 0 ? 1 : 0;
+      CHECK(self, all_reduces(comm) == met);
+    }
+    PASS_ON(stage.check_counts(7));
+  }
+  CHECK_OK(self, dsc_comm_destroy(comm));
+  return 0;
+}
+
+void ranks_meet_for_a_mean_loss(void**) { assert_int_equal(run_ranks(3, mean_body, nullptr), 0); }
 
 // ---- what goes wrong on one rank is told to all
 // ---------------------------------------------------------------
@@ -278,6 +316,7 @@ void a_schedule_may_be_destroyed_while_it_runs(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_schedule_runs),
+      cmocka_unit_test(ranks_meet_for_a_mean_loss),
       cmocka_unit_test(chunks_and_halves_run),
       cmocka_unit_test(refused_everywhere),
       cmocka_unit_test(stages_disagree),

@@ -116,6 +116,10 @@ class Hosts:
         """This host has IPv4 only from now on."""
         self._ip(host + 1, f"address del {self.address6(host)}/64 dev eth0")
 
+    def take_ipv4_loopback(self, host: int) -> None:
+        """This host has ::1 alone from now on."""
+        self._ip(host + 1, "address del 127.0.0.1/8 dev lo")
+
     def _build(self) -> None:
         own_user = ["--user", "--map-root-user"] if _own_user() else []
         self._namespaces.append(_Namespace([], [*own_user, "--net"]))

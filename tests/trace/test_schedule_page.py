@@ -319,10 +319,15 @@ def test_hover_shows_memory(browser, tmp_path):
 COLUMNS = "forward_us,backward_input_us,backward_weight_us,weight_bytes,activation_bytes,output_bytes"
 
 
-def test_the_best_plans_side_by_side(browser, tmp_path):
+@pytest.mark.parametrize("tied", [[], [0, 7]])
+def test_the_best_plans_side_by_side(browser, tmp_path, tied):
     """Each with its own costs, messages and reductions, and the times that the table has."""
     draw, layers = random.Random(3), tmp_path / "layers.csv"
-    layers.write_text("\n".join([COLUMNS, *(",".join(str(draw.randint(1, 40)) for _ in range(6)) for _ in range(8))]))
+    lines = [[str(draw.randint(1, 40)) for _ in range(6)] for _ in range(8)]
+    for i in tied:
+        lines[i][3] = "30"
+    named = (",".join([*line, "words" if i in tied else ""]) for i, line in enumerate(lines))
+    layers.write_text("\n".join([COLUMNS + ",tied", *named]))
     asked = ["--layers", str(layers), "--devices", "8", "--batch", "16", "--latency-us", "3", "--bandwidth", "8MB/s"]
     asked += ["--reduce-latency-us", "5", "--reduce-bandwidth", "4MB/s", "--bucket", "16", "--overhead-us", "1", "--stages", "2,4,8"]  # so that there are messages
     open_page(browser, tmp_path, *asked, command="plan")
@@ -330,6 +335,7 @@ def test_the_best_plans_side_by_side(browser, tmp_path):
     rows = json.loads(table.stdout)["rows"][:5]
     makespans = browser.execute_script("return schedulePage.views.map((view) => view.result.makespan)")
     assert makespans == pytest.approx([row["step_us"] for row in rows])
+    assert any(row["tied_us"] > 0 for row in rows) == bool(tied)
     assert len({row["replicas"] for row in rows}) > 1 or any(row["network_us"] > 0 for row in rows)
     titles = [it.text for it in browser.find_elements(By.TAG_NAME, "h2")]
     assert [title.split(" on ")[0] for title in titles] == [row["schedule"] for row in rows]

@@ -94,18 +94,22 @@ inline std::shared_ptr<JobStore> open_job(uint16_t port, bool serve) {
 
 // One rank of a job; rank 0 serves the store.
 struct JobRank {
-  JobRank(int32_t rank, int32_t world_size, uint16_t port, int64_t stall_timeout_ms = 0,
-          size_t log_bytes = kJobLogBytes)
+  JobRank(
+      int32_t rank, int32_t world_size, uint16_t port, int64_t stall_timeout_ms = 0,
+      size_t log_bytes = kJobLogBytes,
+      std::function<std::vector<RankGone>()> stalled_here = [] { return std::vector<RankGone>{}; },
+      const std::vector<std::vector<int32_t>>& hosts = {})
       : job(open_job(port, rank == 0)),
         control(std::make_unique<JobControl>(
-            JobControlSettings{job, rank, world_size, leaders_of(world_size), stall_timeout_ms, log_bytes},
+            JobControlSettings{job, rank, world_size, hosts.empty() ? hosts_of(world_size) : hosts,
+                               stall_timeout_ms, log_bytes, std::move(stalled_here)},
             listener, soon())) {}
 
   // Every rank is on a host of its own.
-  static std::vector<int32_t> leaders_of(int32_t world_size) {
-    std::vector<int32_t> leaders;
-    for (int32_t rank = 0; rank < world_size; ++rank) leaders.push_back(rank);
-    return leaders;
+  static std::vector<std::vector<int32_t>> hosts_of(int32_t world_size) {
+    std::vector<std::vector<int32_t>> hosts;
+    for (int32_t rank = 0; rank < world_size; ++rank) hosts.push_back({rank});
+    return hosts;
   }
 
   uint16_t port() const { return job->target().port; }

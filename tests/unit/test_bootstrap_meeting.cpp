@@ -1,6 +1,10 @@
 // The meeting of the ranks of one host: who comes together, and what everybody is told when it fails.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 
 #include "base/log_listeners.hpp"
 #include "bootstrap/meeting_wire.hpp"
@@ -472,6 +477,41 @@ void test_late_comer_is_told_who_holds_the_name(void**) {
   assert_true(reports[2].elapsed_ms < kAtOnceMs);
 }
 
+// They cannot know of each other; what each says of its user shows why.
+void test_ranks_of_different_users(void**) {
+  if (::geteuid() != 0) skip();  // only root can become another user
+  Reports reports;
+  const Change change = [](size_t i, MeetingSettings&) {
+    if (i == 1 && ::setuid(65534) != 0) ::_exit(1);
+  };
+  assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
+  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of other users than 0 do not meet"});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of other users than 65534 do not"});
+}
+
+// As a container's filter of system calls may.
+void refuse_accept4() {
+  sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_accept4, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(steps), steps};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+    ::_exit(1);
+}
+
+// Others come and are not missing: the host says what hinders it.
+void test_refused_accept_is_named(void**) {
+  Reports reports;
+  const Change change = [](size_t, MeetingSettings&) { refuse_accept4(); };
+  assert_int_equal(run_processes({"refused accept", 2, 2, 500, change}, reports), 0);
+  RankReport& host = reports[0].code == DSC_ERR_SYSTEM ? reports[0] : reports[1];
+  assert_error(
+      host, DSC_ERR_SYSTEM,
+      {"only 1 of 2 came", "others knock, but accepting them fails on rank ", "Operation not permitted"});
+}
+
 void test_early_comer_waits_while_the_old_world_ends(void**) {
   Reports reports;
   std::vector<MeetingResult> old(2), fresh(2);
@@ -541,6 +581,8 @@ int main() {
       cmocka_unit_test(test_follower_that_went_away_is_reported),
       cmocka_unit_test(test_stopped_host_is_named),
       cmocka_unit_test(test_late_comer_is_told_who_holds_the_name),
+      cmocka_unit_test(test_ranks_of_different_users),
+      cmocka_unit_test(test_refused_accept_is_named),
       cmocka_unit_test(test_early_comer_waits_while_the_old_world_ends),
       cmocka_unit_test(test_many_meetings_leave_nothing),
       cmocka_unit_test(test_log_names_who_is_missing),  // last: starts the log's thread

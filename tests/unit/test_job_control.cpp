@@ -141,6 +141,13 @@ void rank_0_does_not_wait_for_long(void**) {
   assert_true(waited_ms >= 2000 && waited_ms * kNsPerMs < kAtOnceNs);
 }
 
+void rank_0_does_not_wait_beyond_its_deadline(void**) {
+  const auto first = std::make_unique<JobRank>(0, 2, uint16_t{0});  // the other one never came
+  const int64_t start = now_ns();
+  first->control->leave(Deadline::after_ms(100));
+  assert_true(now_ns() - start < 2000 * kNsPerMs);
+}
+
 void without_a_store_causes_are_kept(void**) {
   auto ranks = make_job(2);
   ranks[0]->control->leave();
@@ -253,6 +260,63 @@ void after_leave_nothing_is_heard(void**) {
   assert_int_equal(ranks[1]->listener.calls(), 0);
 }
 
+constexpr RankGone kStopped{2, DSC_ERR_PEER_STALLED, 5, 3100};
+
+void who_is_stopped_is_told_by_the_ranks_of_its_host(void**) {
+  JobRank first(0, 3, 0);
+  JobRank second(1, 3, first.port(), 0, kJobLogBytes, [] { return std::vector<RankGone>{kStopped}; });
+  JobRank third(2, 3, first.port());
+  for (JobRank* rank : {&first, &second, &third}) {
+    const Outcome gone = rank->listener.await_gone(2);
+    assert_int_equal(gone.code, DSC_ERR_PEER_STALLED);
+    assert_string_equal(gone.text.c_str(), "rank 2 (pid 5) does not run: nothing was heard of it for 3.1 s");
+  }
+  sleep_until(Deadline::after_ms(1500));  // it is looked at again, and told once
+  assert_int_equal(first.listener.calls(), 1);
+}
+
+// Rank 1 leads a host with 2 and 3, and stands still after a heartbeat. Of the others rank 3 runs, which
+// calls nothing, and 2 does not. Rank 0 says so of both, though only the leader had to send heartbeats.
+void a_host_whose_ranks_are_stopped_is_told(void**) {
+  constexpr int64_t kLimitMs = 3000;
+  const std::vector<std::vector<int32_t>> hosts = {{0}, {1, 2, 3}};
+  const auto nobody = [] { return std::vector<RankGone>{}; };
+  JobRank first(0, 4, 0, kLimitMs, kJobLogBytes, nobody, hosts);
+  JobRank last(3, 4, first.port(), kLimitMs, kJobLogBytes, nobody, hosts);
+  first.job->store().add("control/beat/1", 1, soon());
+  const int64_t start = now_ns();
+  for (const int32_t rank : {1, 2})
+    assert_int_equal(last.listener.await_gone(rank).code, DSC_ERR_PEER_STALLED);
+  const int64_t told_ms = (now_ns() - start) / kNsPerMs;
+  assert_true(told_ms >= kLimitMs && told_ms < 2 * kLimitMs + kAtOnceNs / kNsPerMs);
+  sleep_until(Deadline::after_ms(kLimitMs + 1500));
+  assert_int_equal(first.listener.await_gone(3, 0).code, DSC_OK);
+}
+
+// So whoever leaves because of the failure knows which of its other groups fail, too.
+void a_failure_is_told_after_the_stopped_ranks_that_caused_it(void**) {
+  const int rounds = test_repetitions(50, 5);
+  for (int i = 0; i < rounds; ++i) {
+    auto ranks = make_job(3);
+    ranks[1]->control->publish(7, cause_of("stopped"), {kStopped});
+    ranks[0]->control->catch_up(soon());
+    assert_int_equal(ranks[0]->listener.await_gone(2, 0).code, DSC_ERR_PEER_STALLED);
+    assert_string_equal(ranks[0]->listener.await_failure(0, 0).c_str(), "stopped");
+  }
+}
+
+// An end is one in order then, and a rank that is stopped will not come.
+void whoever_ignores_ends_still_hears_who_is_stopped(void**) {
+  auto ranks = make_job(4);
+  ranks[0]->control->ignore_ends();
+  ranks[3].reset();
+  assert_int_equal(ranks[1]->listener.await_gone(3).code, DSC_ERR_PEER_DEAD);
+  ranks[1]->control->publish(7, cause_of("stopped"), {kStopped});
+  assert_string_equal(ranks[0]->listener.await_failure().c_str(), "stopped");
+  assert_int_equal(ranks[0]->listener.await_gone(2, 0).code, DSC_ERR_PEER_STALLED);
+  assert_int_equal(ranks[0]->listener.calls(), 2);
+}
+
 void ranks_say_what_they_did_last(void**) {
   auto ranks = make_job(4);
   ranks[3]->control->leave();
@@ -326,6 +390,11 @@ int main(int argc, char** argv) {
       cmocka_unit_test(who_leaves_a_group_says_so),
       cmocka_unit_test(rank_0_that_leaves_is_not_dead),
       cmocka_unit_test(rank_0_does_not_wait_for_long),
+      cmocka_unit_test(rank_0_does_not_wait_beyond_its_deadline),
+      cmocka_unit_test(who_is_stopped_is_told_by_the_ranks_of_its_host),
+      cmocka_unit_test(a_host_whose_ranks_are_stopped_is_told),
+      cmocka_unit_test(a_failure_is_told_after_the_stopped_ranks_that_caused_it),
+      cmocka_unit_test(whoever_ignores_ends_still_hears_who_is_stopped),
       cmocka_unit_test(without_a_store_causes_are_kept),
       cmocka_unit_test(a_cause_is_told_once_the_store_answers_again),
       cmocka_unit_test(a_death_at_the_change_of_keys_is_told),

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "comm/verify.hpp"
-#include "reducer/coalesced.hpp"
-#include "reducer/range_set.hpp"
+#include "gradients/range_set.hpp"
 #include "reducer_support.hpp"
 #include "repetitions.h"
+#include "tensor_list/coalesced.hpp"
 
 namespace {
 

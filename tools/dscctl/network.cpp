@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "common/text_file.hpp"
 #include "common/units.hpp"
 
 namespace dscctl {
@@ -144,11 +144,7 @@ void write_network(const NetworkFile& network, const std::string& path) {
 
 NetworkFile read_network(const std::string& path) {
   try {
-    std::ifstream file(path, std::ios::binary);
-    if (!file.is_open()) throw std::invalid_argument("cannot be opened");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file && !file.eof()) throw std::invalid_argument("cannot be read");
-    return network_in(text);
+    return network_in(tools::text_of_file(path));
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(path + ": " + error.what());
   }

@@ -19,9 +19,9 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"control"},
     {"comm", "transport"},
     {ENGINES, "gloo", "memory"},
-    {"engine_hier", "gradients"},
-    {"session", "reducer", "sharded", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
-    {"hooks"},
+    {"engine_hier", "gradients", "tensor_list"},
+    {"session", "reducer", "sharded", "tied", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
+    {"hooks", "join"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 for path in source.files("impl/engine_*/*.?pp"):

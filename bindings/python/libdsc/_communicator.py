@@ -243,7 +243,10 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return found
 
     def dump_trace(self, path: Optional[_trace.Path] = None) -> None:
-        """Writes the trace to a file, by default DSC_TRACE_DIR/dsc_trace_rank_R.json (R: this rank in the world)."""
+        """Writes the trace to a file, by default DSC_TRACE_DIR/dsc_trace_rank_R.json (R: this rank in the world).
+
+        The folder of the file is made if it is missing.
+        """
         _trace.dump_trace(self._handle, path)
 
     # ---- NaN and infinity --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from libdsc._raw import Dtype, MoeDrop, MoePayload, Result
 from libdsc._streams import place_of
 from libdsc._tensor_map import make_like, named
 from libdsc._types import Array
-from libdsc._work import Work
+from libdsc._work import Work, end_dropped
 
 DropName = Literal["latest", "lightest"]
 PayloadName = Literal["plain", "f8e4m3"]
@@ -59,12 +59,13 @@ class MoePlan(OnlyOne):
     """
 
     __slots__ = (
-        "_comm", "_handle", "_shape", "tokens", "top_k", "experts", "rows", "sent", "dropped", "expert_rows",
+        "_comm", "_handle", "_latest", "_shape", "tokens", "top_k", "experts", "rows", "sent", "dropped", "expert_rows",
         "__weakref__",
     )
 
     def __init__(self, comm: Calls, handle: int, shape: tuple[int, ...]) -> None:
         self._comm, self._handle, self._shape = comm, handle, shape
+        self._latest = 0  # the work of the call before
         info = _raw.MoePlanInfo(struct_size=ctypes.sizeof(_raw.MoePlanInfo))
         check(lib.dsc_moe_plan_info(handle, byref(info)))
         self.tokens, self.top_k, self.rows = int(info.tokens), int(info.top_k), int(info.rows)
@@ -260,8 +261,10 @@ class MoePlan(OnlyOne):
             self._refuse("the plan was closed", op)
         if self._comm._batch is not None:
             self._refuse("it is called inside batch(); expected it outside", op)
+        end_dropped(self._latest, self._comm)
         kept = [part.owner for part in owners if part is not None]
         work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, stream)
+        self._latest = 0 if work is None else work._handle
         return result if work is None else work
 
     def _refuse(self, text: str, op: str) -> NoReturn:

@@ -26,6 +26,7 @@ SLICE_MS = 100
 AFTER_ABORT_S = 5.0
 AFTER_PEERS_ABORT_S = 0.1
 
+STARTING_S = 10.0
 NUMBERS = 64  # of signals that are read at once
 
 _stop: Optional[Callable[[], None]] = None  # ends the call that the main thread is in
@@ -93,17 +94,28 @@ def settle() -> None:
 def _start() -> None:
     """Makes the pipe and its reader, in every process that needs them."""
     global _read_end, _write_end
-    _read_end, write_end = os.pipe()
-    for end in (_read_end, write_end):
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
         os.set_blocking(end, False)
-    # Thread.start() returns when the thread runs: one that only starts while the interpreter ends may crash it.
-    threading.Thread(target=_watch, args=(_read_end,), name="libdsc-interrupt", daemon=True).start()
-    _write_end = write_end
+    runs = _thread.allocate_lock()
+    runs.acquire()
+    try:
+        _thread.start_new_thread(_watch, (read_end, runs))
+    except BaseException:
+        os.close(read_end)
+        os.close(write_end)
+        raise
+    # threading.Thread would wait for ever for a thread that has no memory to begin. This one is waited for, because a
+    # thread that only starts while the interpreter ends may crash it. If it starts late it still has the pipe.
+    if not runs.acquire(timeout=STARTING_S):
+        raise MemoryError(f"the thread that keeps Ctrl-C working did not start within {STARTING_S:g} s; expected memory for it")
+    _read_end, _write_end = read_end, write_end
 
 
-def _watch(read_end: int) -> None:
+def _watch(read_end: int, runs: _thread.LockType) -> None:
     poll = select.poll()
     poll.register(read_end, select.POLLIN)
+    runs.release()
     while True:
         poll.poll()
         with _reading:

@@ -16,6 +16,9 @@ from libdsc._types import OpName
 
 PROTOCOL = 5  # of pickle, which every Python that is supported reads
 HEADER = 2  # numbers of a rank's header: whether its object was pickled, and the bytes that follow
+# Operations that begin alike, with the headers of all ranks, so that the library cannot tell them apart. A header then
+# says which it is, and its root.
+ALIKE = ("all_gather_object", "gather_object", "all_reduce_object", "reduce_object")
 
 
 class Objects(NamedArrays):
@@ -50,10 +53,12 @@ class Objects(NamedArrays):
 
         Runs pickle on what all ranks send: see the warning of Objects.
         """
-        name = "all_gather_object"
+        return self._all_gather_object("all_gather_object", obj)
+
+    def _all_gather_object(self, name: str, obj: Any) -> list[Any]:
         self._require_no_batch(name)
         header, data = _pack(obj)
-        headers = self._headers(header)
+        headers = self._headers(name, -1, header)
         sizes = [size for _, size in headers]
         parts = [data if rank == self._rank else bytearray(size) for rank, size in enumerate(sizes)]
         with self.batch():
@@ -68,10 +73,13 @@ class Objects(NamedArrays):
 
         Runs pickle on what all ranks send: see the warning of Objects.
         """
-        name, root = "gather_object", member("root", root, self._size)
+        return self._gather_object("gather_object", obj, root)
+
+    def _gather_object(self, name: str, obj: Any, root: int) -> Optional[list[Any]]:
+        root = member("root", root, self._size)
         self._require_no_batch(name)
         header, data = _pack(obj)
-        headers = self._headers(header)
+        headers = self._headers(name, root, header)
         failed = next((rank for rank, (is_pickled, _) in enumerate(headers) if not is_pickled), None)
         if failed is not None:  # all ranks know it, and all are told why
             text = data if self._rank == failed else bytearray(headers[failed][1])
@@ -156,7 +164,7 @@ class Objects(NamedArrays):
                 same on all ranks.
         """
         combine = combining("all_reduce_object", op)
-        return combine(self.all_gather_object((_spelled(op), obj)))
+        return combine(self._all_gather_object("all_reduce_object", (_spelled(op), obj)))
 
     def reduce_object(self, obj: Any, op: ObjectOp = "sum", root: int = 0) -> Any:
         """Returns the objects of all ranks combined on the root, and None elsewhere. Collective.
@@ -164,7 +172,7 @@ class Objects(NamedArrays):
         As all_reduce_object().
         """
         combine = combining("reduce_object", op)
-        objs = self.gather_object((_spelled(op), obj), root)
+        objs = self._gather_object("reduce_object", (_spelled(op), obj), root)
         return None if objs is None else combine(objs)
 
     def _pack_list(self, objs: Optional[Sequence[Any]]) -> list[tuple[array.array[int], bytearray]]:
@@ -179,11 +187,23 @@ class Objects(NamedArrays):
             return packed
         return [failed] + [(_header(False, 0), bytearray())] * (self._size - 1)
 
-    def _headers(self, header: array.array[int]) -> list[array.array[int]]:
-        """Whether each rank has pickled its object, and how many bytes follow."""
-        flat = array.array("q", [0] * HEADER * self._size)
-        self.all_gather(flat, header)
-        return [flat[HEADER * rank : HEADER * (rank + 1)] for rank in range(self._size)]
+    def _headers(self, name: str, root: int, header: array.array[int]) -> list[array.array[int]]:
+        """Whether each rank has pickled its object, and how many bytes follow. Raises where ranks called something else."""
+        width = HEADER + 2
+        flat = array.array("q", [0] * width * self._size)
+        self.all_gather(flat, header + array.array("q", [ALIKE.index(name), root]))
+        of_ranks = [flat[width * rank : width * (rank + 1)] for rank in range(self._size)]
+        self._require_same(name, [_call_text(number, of_root) for *_, number, of_root in of_ranks])
+        return [of_rank[:HEADER] for of_rank in of_ranks]
+
+    def _require_same(self, name: str, calls: Sequence[str]) -> None:
+        """Raises on all ranks if they called different operations. None waits for another then, so the communicator goes on."""
+        usual = max(calls, key=calls.count)
+        ranks = tuple(rank for rank, call in enumerate(calls) if call != usual)
+        if ranks:
+            told = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
+            text = f'{name} of group "{self._name}": ranks called different operations: {told}'
+            raise errors.MismatchError(text, rank=ranks[0], ranks=ranks, group=self._name, op=name)
 
     def _require_no_batch(self, name: str) -> None:
         if self._batch is not None:
@@ -240,6 +260,11 @@ def combining(name: str, op: Any) -> Callable[[Sequence[tuple[str, Any]]], Any]:
         return combined / len(given) if op == "avg" else combined
 
     return combine
+
+
+def _call_text(number: int, root: int) -> str:
+    """A call as errors name it."""
+    return f"{ALIKE[number]}({f'root {root}' if root >= 0 else ''})"
 
 
 def _header(is_pickled: bool, size: int) -> array.array[int]:

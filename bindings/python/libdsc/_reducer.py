@@ -413,8 +413,11 @@ class BucketReducer(ReducerFeatures):
         """Ends this rank's part; a reduction that runs is revoked on all ranks. Closing twice is fine.
 
         The others get PeerLeftError in the next call that needs this rank. Views that the program still has stay as they are.
+        A hook cannot close its own reducer: that raises ReentrantError.
         """
-        lib.dsc_bucket_reducer_close(self._handle)
+        code = lib.dsc_bucket_reducer_close(self._handle)
+        if code == _raw.Result.ERR_REENTRANT:
+            self._check(code, "close")
         self._views.clear()
         self._marks.clear()
         self._iteration = Iteration(0)

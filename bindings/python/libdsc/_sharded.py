@@ -359,8 +359,9 @@ class Sharded(OnlyOne):
     def save(self, folder: Any, state: Optional[Mapping[str, Sequence[Any]]] = None) -> None:
         """Writes this rank's shards into a folder: a small JSON header and the arrays, in the form of safetensors. Collective.
 
-        Ranks that hold the same shard as others (hybrid sharding) write nothing. Call a barrier before files are read. Files
-        replace those of an earlier save; load() refuses a mixture of both, so a folder for each save keeps the one before.
+        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, no rank
+        saves: it raises why, the others an InvalidArgError that names it, with .rank, and files of an earlier save stay.
+        Otherwise the files replace them, and can be read when save() returns. A folder for each save keeps the one before.
 
         Args:
             folder: of the checkpoint, which all ranks reach; made if it is not there.

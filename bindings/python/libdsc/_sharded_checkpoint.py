@@ -1,35 +1,26 @@
-"""Checkpoints of sharded parameters: one file per shard, a JSON header and raw arrays, in the form of safetensors."""
+"""Checkpoints of sharded parameters: one file per shard, which all ranks write, or none; any number of ranks reads them."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import pathlib
 import reprlib
 import secrets
-import struct
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
-from libdsc import _buffers, _dtypes, _raw, _streams, errors
+from libdsc import _buffers, _dtypes, _raw, _shard_files, _streams, errors
 from libdsc._buffers import DeviceMemory
 from libdsc._memory import DeviceArray, numpy_module
-from libdsc._shard_plan import ShardRules, shard_copies
+from libdsc._shard_files import ShardFiles
+from libdsc._shard_plan import plan_shards, shard_copies
 from libdsc._tensors import DATA_S
-
-_FORMAT = 1
-_NAMES = {"F64": "f8", "F32": "f4", "F16": "f2", "BF16": "u2", "I64": "i8", "I32": "i4", "U64": "u8", "U32": "u4", "U16": "u2",
-          "I16": "i2", "U8": "u1", "I8": "i1", "BOOL": "?", "F8_E4M3": "u1", "F8_E5M2": "u1"}  # fmt: skip
-_OWN_NAMES = {"F8E4M3": "F8_E4M3", "F8E5M2": "F8_E5M2"}
-
-
-def _file(folder: pathlib.Path, shard: int, shards: int) -> pathlib.Path:
-    return folder / f"shard-{shard:05}-of-{shards:05}.safetensors"
 
 
 def _layout(sharded: Any) -> dict[str, Any]:
     """What another number of ranks needs to find its elements."""
     return {
-        "format": _FORMAT,
+        "format": _shard_files.FORMAT,
         "shards": sharded.n_shards,
         "rules": {**sharded._rules._asdict(), "alone": list(sharded._rules.alone), "units": _plain(sharded._rules.units)},
         "names": sharded._paths,
@@ -43,27 +34,36 @@ def _plain(units: Any) -> Any:
 
 
 def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
-    """Writes the file of this rank's shard, unless a rank of another copy does."""
-    shards = sharded.shards
-    why: Optional[Exception] = None
+    """Writes the file of this rank's shard, unless a rank of another copy does; the files appear when all are written."""
+    same = {"state": sorted(map(str, state)) if isinstance(state, Mapping) else [], "names": sharded._paths}
+    number = _agree(sharded._world, "save", _failure(_check, folder, state, sharded.shards), same)
+    path = _shard_files.path_of(pathlib.Path(folder), sharded.shard, sharded.n_shards)
+    part, writes = path.with_suffix(".part"), sharded._world.rank < sharded.n_shards
     try:
-        _check_state(state, shards)
+        _agree(sharded._world, "save", _failure(_write, sharded, part, number, state, stream) if writes else None)
+        _agree(sharded._world, "save", _failure(os.replace, part, path) if writes else None)
+    finally:
+        if writes:
+            with contextlib.suppress(OSError):  # a file that was renamed or never made
+                part.unlink()
+
+
+def _failure(function: Callable[..., None], *arguments: Any) -> Optional[Exception]:
+    """Calls a function; returns its exception, which all ranks are told before one raises."""
+    try:
+        function(*arguments)
     except Exception as error:
-        why = error
-    number = _agree(sharded._world, "save", why, {"state": sorted(map(str, state)), "names": sharded._paths})
-    if sharded._world.rank >= sharded.n_shards:
-        return
-    bucket_types = _bucket_types(sharded)
+        return error
+    return None
+
+
+def _write(sharded: Any, path: pathlib.Path, number: str, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
+    shards, bucket_types = sharded.shards, _bucket_types(sharded)
     arrays = {f"params.{b}": (bucket_types[b], _on_host(shard.params, stream)[1]) for b, shard in enumerate(shards)}
     for name, of_name in state.items():
         for b, array in enumerate(of_name):
             arrays[f"{name}.{b}"] = _on_host(array, stream)
-    header: dict[str, Any] = {"__metadata__": {"libdsc": json.dumps({**_layout(sharded), "save": number})}}
-    at = 0
-    for name, (dtype, array) in arrays.items():
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
-    _write(_file(pathlib.Path(folder), sharded.shard, sharded.n_shards), header, [array for _, array in arrays.values()])
+    _shard_files.write(path, {**_layout(sharded), "shard": sharded.shard, "save": number}, arrays)
 
 
 def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
@@ -74,9 +74,9 @@ def _on_host(x: Any, stream: Optional[int]) -> tuple[str, Any]:
         if isinstance(owner, DeviceMemory):
             copied = numpy.empty(count, _dtypes.numpy_type(code))
             _streams.copy(copied.ctypes.data, address, copied.nbytes, stream, DATA_S)
-            return _name_of(code), copied
+            return _shard_files.name_of(code), copied
     array = numpy.ascontiguousarray(x)
-    return _type_name(array.dtype), array
+    return _shard_files.name_of_numpy(array.dtype), array
 
 
 def _count(x: Any) -> int:
@@ -85,7 +85,8 @@ def _count(x: Any) -> int:
     return -1 if shape is None else int(numpy_module().prod(shape))
 
 
-def _check_state(state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
+def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any]) -> None:
+    os.fspath(folder)
     if not isinstance(state, Mapping):
         raise TypeError(f"state is a {type(state).__name__}; expected lists of arrays by name")
     for name, arrays in state.items():
@@ -102,102 +103,15 @@ def _bucket_types(sharded: Any) -> list[str]:
     """Of parameters, whose arrays may stand for types that numpy does not know."""
     types = {}
     for one in sharded._bucket_codes():
-        types[one[0]] = _name_of(one[1])
+        types[one[0]] = _shard_files.name_of(one[1])
     return [types[b] for b in range(len(types))]
-
-
-def _name_of(code: int) -> str:
-    name = _raw.Dtype(code).name
-    return _OWN_NAMES.get(name, name)
-
-
-def _type_name(dtype: Any) -> str:
-    text = {"bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}.get(dtype.name)
-    if text is None:
-        spelled = "?" if dtype.kind == "b" else f"{dtype.kind}{dtype.itemsize}"
-        text = next((name for name, known in _NAMES.items() if known == spelled and not name.startswith(("BF", "F8_"))), None)
-    if text is None:
-        raise ValueError(f"state has an array of {dtype}; expected numbers")
-    return text
-
-
-def _write(path: pathlib.Path, header: Mapping[str, Any], arrays: Sequence[Any]) -> None:
-    """A file is there whole or not at all."""
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    with open(part, "wb") as file:
-        file.write(struct.pack("<Q", len(text)))
-        file.write(text)
-        for array in arrays:
-            file.write(memoryview(array.reshape(-1).view("u1")))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
-
-
-class _Shards:
-    """The files of a checkpoint, mapped and not read."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        paths = sorted(folder.glob("shard-*-of-*.safetensors"))
-        if not paths:
-            raise FileNotFoundError(f"{folder} has no file shard-*-of-*.safetensors")
-        self.headers: dict[int, Any] = {}
-        self.data: dict[int, Any] = {}
-        self.layout: Any = None
-        self.save: Any = None
-        self.folder = folder
-        for path in paths:
-            shard, header, data = self._open(path)
-            self.headers[shard], self.data[shard] = header, data
-        missing = [shard for shard in range(self.layout["shards"]) if shard not in self.headers]
-        if missing or len(self.headers) != self.layout["shards"]:
-            raise ValueError(f"{folder} has {len(self.headers)} shards; expected {self.layout['shards']} of one checkpoint")
-
-    def _open(self, path: pathlib.Path) -> tuple[int, Any, Any]:
-        data = numpy_module().memmap(path, "u1", "r")
-        try:
-            (size,) = struct.unpack("<Q", data[:8].tobytes())
-            header = json.loads(data[8 : 8 + size].tobytes())
-            layout = json.loads(header.pop("__metadata__")["libdsc"])
-            save = layout.pop("save")
-        except (KeyError, ValueError, struct.error) as error:
-            raise ValueError(f"{path} is no shard of libdsc: {error}") from None
-        if layout["format"] != _FORMAT:
-            raise ValueError(f"{path} has format {layout['format']}; expected {_FORMAT}")
-        if self.layout is not None and layout != self.layout:
-            raise ValueError(f"{path} has another layout than the files before; expected shards of one checkpoint")
-        if self.save not in (None, save):
-            raise ValueError(f"{path} was written by another save than the files before; a save may have ended before its last file")
-        held, expected = data.size - 8 - size, max((one["data_offsets"][1] for one in header.values()), default=0)
-        if held < expected:
-            raise ValueError(f"{path} holds arrays of {held} bytes; expected {expected}: it was cut")
-        self.layout, self.save = layout, save
-        return int(path.name.split("-")[1]), header, data[8 + size :]
-
-    def names(self) -> list[str]:
-        """Of what is saved for every bucket: "params", and the optimizer's."""
-        return sorted({name.rsplit(".", 1)[0] for name in self.headers[0]})
-
-    def array(self, shard: int, name: str, bucket: int) -> Any:
-        entry = self.headers[shard][f"{name}.{bucket}"]
-        begin, end = entry["data_offsets"]
-        return self.data[shard][begin:end].view(_NAMES[entry["dtype"]])
-
-    def kind(self, shard: int, name: str, bucket: int) -> Any:
-        """The type of the array that was saved, which is that of array() where numpy knows it."""
-        dtype = self.headers[shard][f"{name}.{bucket}"]["dtype"]
-        code = next((code for code in _raw.Dtype if _name_of(code) == dtype), None)
-        return numpy_module().dtype(_NAMES[dtype] if code is None else _dtypes.view_type(code))
 
 
 def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any]]:
     """Fills the parameter shards; returns the optimizer's arrays for them. Only what this rank needs is read."""
     why: Optional[Exception] = None
     try:
-        saved = _Shards(pathlib.Path(folder))
+        saved = ShardFiles(pathlib.Path(folder))
         state, arrays, copies = _prepare(sharded, saved)
     except Exception as error:
         why = error
@@ -210,7 +124,7 @@ def load(sharded: Any, folder: Any, stream: Optional[int]) -> dict[str, list[Any
     return state
 
 
-def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, Any]) -> str:
+def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, Any] = {}) -> str:
     """Raises on all ranks if one has a reason why it cannot go on, or something that must be the same is not.
 
     Returns a number that is rank 0's, and new.
@@ -230,7 +144,7 @@ def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, A
     return str(told[0][2])
 
 
-def _prepare(sharded: Any, saved: _Shards) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
+def _prepare(sharded: Any, saved: ShardFiles) -> tuple[dict[str, list[Any]], list[Any], list[tuple[Any, Any]]]:
     """The optimizer's arrays, still empty, those of the parameters, and what is copied to where; nothing is changed."""
     numpy = numpy_module()
     own = _layout(sharded)
@@ -242,10 +156,15 @@ def _prepare(sharded: Any, saved: _Shards) -> tuple[dict[str, list[Any]], list[A
             of = "" if key == "names" else f" of {own['names'][i]!r}"
             raise ValueError(f"the checkpoint has {key} {saved.layout[key][i]!r}{of}; expected {own[key][i]!r}")
     numels = [int(numpy.prod(shape)) for shape in own["shapes"]]
-    rules = ShardRules(**saved.layout["rules"])
+    rules = saved.layout["rules"]
+    try:
+        plan = plan_shards(numels, own["dtypes"], saved.shards, **rules)
+    except (TypeError, ValueError, errors.DscError) as error:
+        raise ValueError(f"{saved.folder} has rules {reprlib.repr(rules)}: {error}") from None
+    saved.require_arrays(plan)
 
     def parts_of(shard: int) -> Sequence[Any]:
-        return shard_copies(numels, own["dtypes"], saved.layout["shards"], rules, sharded.n_shards, sharded._rules, shard)
+        return shard_copies(numels, own["dtypes"], saved.shards, rules, sharded.n_shards, sharded._rules, shard)
 
     parts = parts_of(sharded.shard)
     state: dict[str, list[Any]] = {}
@@ -264,14 +183,11 @@ def _prepare(sharded: Any, saved: _Shards) -> tuple[dict[str, list[Any]], list[A
         for part in parts:
             source = saved.array(part.from_shard, name, part.from_bucket)[part.from_start : part.from_start + part.count]
             target = targets[part.to_bucket][part.to_start : part.to_start + part.count]
-            if source.nbytes != target.nbytes:
-                where = f"{name!r} of shard {part.from_shard}, bucket {part.from_bucket}"
-                raise ValueError(f"{saved.folder} is damaged: {where} has {source.nbytes} bytes of {target.nbytes}")
             copies.append((target, source))
     return state, filled, copies
 
 
-def _kinds(saved: _Shards, name: str, parts: Sequence[Any]) -> dict[int, Any]:
+def _kinds(saved: ShardFiles, name: str, parts: Sequence[Any]) -> dict[int, Any]:
     """The types of the optimizer's arrays by bucket, which are those of what goes into them."""
     kinds: dict[int, Any] = {}
     for part in parts:

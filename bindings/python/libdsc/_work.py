@@ -375,6 +375,13 @@ def reap(misses: int = MISSES) -> None:
             _warn_of(failure, comm)
 
 
+def end_dropped(handle: int, comm: Calls) -> None:
+    """Waits for an operation if its Work was dropped, where a call must not depend on how far that has come."""
+    if any(handle == dropped for dropped, _ in list(_dropped)):
+        _interrupt.call(comm._stop, lib.dsc_work_synchronize, handle, FOREVER_MS)
+        reap_all()
+
+
 def reap_all() -> None:
     """Looks at all dropped operations once, so that a failure does not go unnoticed because others still run."""
     reap(len(_dropped) + 1)

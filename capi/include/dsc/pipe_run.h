@@ -152,17 +152,22 @@ DSC_API dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc
  * comm keeps working. A failure after that (a callback, a message, memory, a rank that dies) revokes comm,
  * and every rank returns the first cause.
  *
+ * If any rank asks for the mean loss, all ranks meet at the end in an all-reduce. If all pass NULL there is
+ * none: each rank returns when it has done its own part, and a failure of another rank after that is returned
+ * by its next operation on comm.
+ *
  * @param[in] schedule the stage's schedule; its position becomes the end
  * @param[in] comm communicator of the pipeline's stages
  * @param[in] callbacks what to call; used during the call only
  * @param[in] options shapes; NULL for a pipeline of one stage
- * @param[out] mean_loss mean of what the last stage's forward passes wrote, on all ranks; may be NULL
+ * @param[out] mean_loss mean of what the last stage's forward passes wrote, the same on all ranks that ask
+ * for it; may be NULL, also on some ranks only
  *
- * Collective: yes. Blocking: until all stages have run, on devices until all is on their streams. Each
- * message has the communicator's time-out. Ownership: everything that is passed in must live until it
- * returns, options->memory on a device until the run has ended there (after
- * a run that failed: until the schedule is destroyed). Threads: one at a time per
- * communicator and schedule; dsc_comm_abort() from any thread ends it.
+ * Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for mean_loss; on
+ * devices until all is on their streams. Each message has the communicator's time-out. Ownership: everything
+ * that is passed in must live until it returns, options->memory on a device until the run has ended there
+ * (after a run that failed: until the schedule is destroyed). Threads: one at a time per communicator and
+ * schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
  * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also for an output larger than the

@@ -61,7 +61,7 @@ void PlanCommand::add_model() {
       .add_option("--layers", layers_,
                   "CSV with a header, or JSON; - is stdin. Columns, per sample: name, forward_us, "
                   "backward_input_us and backward_weight_us or backward_us, weight_bytes, activation_bytes, "
-                  "output_bytes")
+                  "output_bytes; and tied, a name that layers with the same weights have")
       ->required()
       ->type_name("FILE");
   app().add_option("--devices", devices_, "Stages times replicas")->required()->type_name("N");

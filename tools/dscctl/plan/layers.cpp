@@ -3,22 +3,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 
 #include "common/suggest.hpp"
+#include "common/text_file.hpp"
 #include "common/units.hpp"
 
 namespace dscctl::plan {
 namespace {
 
 constexpr const char* kBackward = "backward_us";
+constexpr const char* kTied = "tied";
 
 struct Column {
   const char* name;
@@ -36,6 +34,7 @@ std::vector<std::string> column_names() {
   std::vector<std::string> names{"name"};
   for (const Column& column : kColumns) names.emplace_back(column.name);
   names.insert(names.begin() + 2, kBackward);
+  names.emplace_back(kTied);
   return names;
 }
 
@@ -90,6 +89,7 @@ Layer layer_of(const Record& record, size_t number) {
   for (const Column& column : kColumns)
     if (const auto cell = record.find(column.name); cell != record.end())
       layer.*column.value = value_of(cell->second, column.name, column.is_bytes);
+  if (const auto cell = record.find(kTied); cell != record.end()) layer.tied = cell->second.text;
   if (const auto cell = record.find(kBackward); cell != record.end())
     layer.backward_input_us = layer.backward_weight_us = value_of(cell->second, kBackward, false) / 2;
   return layer;
@@ -201,6 +201,8 @@ std::vector<Record> json_records(const std::string& text) {
     for (const auto& [name, value] : object.items()) {
       check_name(name, place);
       names.push_back(name);
+      if (name == kTied && !value.is_string())
+        refuse_at(place, "tied is " + value.dump() + ", expected a text");
       record[name] = {value.is_string() ? value.get<std::string>() : value.dump(), place};
     }
     check_columns(names, place);
@@ -208,14 +210,24 @@ std::vector<Record> json_records(const std::string& text) {
   return records;
 }
 
-std::string all_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  if (std::filesystem::is_directory(path)) throw std::invalid_argument("is a folder, expected a file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) throw std::invalid_argument("cannot be opened");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file && !file.eof()) throw std::invalid_argument("cannot be read");
-  return text;
+// Layers with one name have the same weights, and so as many.
+void check_ties(const std::vector<Layer>& layers) {
+  std::map<std::string, std::pair<size_t, size_t>> ties;  // the first layer of a name, and how many have it
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].tied.empty()) continue;
+    const size_t first = ties.try_emplace(layers[i].tied, i, 0).first->second.first;
+    ++ties[layers[i].tied].second;
+    if (layers[i].weight_bytes != layers[first].weight_bytes)
+      refuse_at("layer " + std::to_string(i),
+                "weight_bytes is " + tools::exact_text(layers[i].weight_bytes) + ", expected " +
+                    tools::exact_text(layers[first].weight_bytes) + " as of layer " + std::to_string(first) +
+                    ", which is tied to it as '" + layers[i].tied +
+                    "'; other weights can be a layer of their own");
+  }
+  for (const auto& [name, tie] : ties)
+    if (tie.second == 1)
+      refuse_at("layer " + std::to_string(tie.first),
+                "tied is '" + name + "', expected a name that two or more layers have");
 }
 
 Layers layers_of(std::string text) {
@@ -229,6 +241,7 @@ Layers layers_of(std::string text) {
     layers.are_split = layers.are_split || record.count(kBackward) > 0;
   }
   if (layers.all.empty()) throw std::invalid_argument("has no layers, expected one or more");
+  check_ties(layers.all);
   return layers;
 }
 
@@ -236,7 +249,7 @@ Layers layers_of(std::string text) {
 
 Layers read_layers(const std::string& path) {
   try {
-    return layers_of(all_text(path));
+    return layers_of(tools::text_of_file(path));
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument((path == "-" ? "stdin" : path) + ": " + error.what());
   }

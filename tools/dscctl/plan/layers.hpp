@@ -15,6 +15,7 @@ struct Layer {
   double weight_bytes = 0;
   double activation_bytes = 0;  // held from the forward to the backward pass
   double output_bytes = 0;      // given to the next layer
+  std::string tied;             // the name of weights that several layers share; empty: its own
 };
 
 struct Layers {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -114,6 +116,43 @@ double sum_of(const Question& question, double Layer::*value, size_t first, size
   double sum = 0;
   for (size_t i = first; i < end; ++i) sum += question.layers[i].*value;
   return sum;
+}
+
+// Where the weights of a part are: parts of one stage share what is tied.
+int holder_of(const Shape& shape, int part, Placement placement) {
+  if (placement == Placement::kUnknown) return part;
+  dsc_pipe_schedule_info_t info{};
+  info.stages = shape.stages;
+  info.placement = placement == Placement::kZigzag ? DSC_PIPE_ZIGZAG : DSC_PIPE_LOOP;
+  return schedule::stage_of(info, part);
+}
+
+// The stages that hold each name of tied weights.
+using Holders = std::map<std::string, std::set<int>>;
+
+// Of a part, without tied weights that its stage has already.
+double weights_of(const Question& question, size_t first, size_t end, int holder, Holders& holders) {
+  double sum = 0;
+  for (size_t i = first; i < end; ++i) {
+    const Layer& layer = question.layers[i];
+    if (layer.tied.empty() || holders[layer.tied].insert(holder).second) sum += layer.weight_bytes;
+  }
+  return sum;
+}
+
+// Stages that hold the same weights add up their gradients at the end of a step, one name after the other.
+double tied_us(const Question& question, const Shape& shape, const Holders& holders) {
+  std::vector<double> us(static_cast<size_t>(shape.parts()));
+  for (const auto& [name, stages] : holders) {
+    if (stages.size() < 2) continue;
+    const auto layer = std::find_if(question.layers.begin(), question.layers.end(),
+                                    [&, &key = name](const Layer& it) { return it.tied == key; });
+    const Link link = question.network.reduction(static_cast<int>(stages.size()));
+    const double own =
+        link.latency_us + (link.bytes_per_us > 0 ? layer->weight_bytes / link.bytes_per_us : 0);
+    for (const int stage : stages) us[static_cast<size_t>(stage)] += own;
+  }
+  return *std::max_element(us.begin(), us.end());
 }
 
 std::vector<double> times_of(const Question& question, int samples) {
@@ -248,8 +287,19 @@ Candidates candidates(const Question& question) {
   throw std::invalid_argument("there is nothing to compare: " + why_nothing(question, wanted));
 }
 
-schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries) {
+Placement placement_of(const schedule::Handle& schedule) {
+  return schedule::describe(schedule).placement == DSC_PIPE_ZIGZAG ? Placement::kZigzag : Placement::kLoop;
+}
+
+bool has_ties(const Question& question) {
+  return std::any_of(question.layers.begin(), question.layers.end(),
+                     [](const Layer& layer) { return !layer.tied.empty(); });
+}
+
+schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries,
+                         Placement placement) {
   schedule::Costs costs;
+  Holders holders;
   for (auto* list : {&costs.forward, &costs.backward_input, &costs.backward_weight, &costs.message_bytes,
                      &costs.activation_bytes, &costs.static_bytes, &costs.gradient_bytes})
     list->clear();
@@ -262,8 +312,10 @@ schedule::Costs costs_of(const Question& question, const Shape& shape, const Bou
     costs.backward_weight.push_back(fixed + shape.samples * sum(&Layer::backward_weight_us));
     costs.message_bytes.push_back(shape.samples * question.layers[end - 1].output_bytes);
     costs.activation_bytes.push_back(shape.samples * sum(&Layer::activation_bytes));
-    costs.static_bytes.push_back(question.state * sum(&Layer::weight_bytes));
-    costs.gradient_bytes.push_back(shape.replicas > 1 ? sum(&Layer::weight_bytes) : 0);
+    const double weights =
+        weights_of(question, first, end, holder_of(shape, static_cast<int>(part), placement), holders);
+    costs.static_bytes.push_back(question.state * weights);
+    costs.gradient_bytes.push_back(shape.replicas > 1 ? weights : 0);
   }
   costs.overlap = question.overlap;
   const Link message = question.network.message(), reduction = question.network.reduction(shape.replicas);
@@ -272,6 +324,7 @@ schedule::Costs costs_of(const Question& question, const Shape& shape, const Bou
   costs.bucket_bytes = question.bucket_bytes;
   costs.reduce_latency = reduction.latency_us;
   costs.reduce_bytes_per_time = reduction.bytes_per_us;
+  costs.after = tied_us(question, shape, holders);
   return costs;
 }
 
@@ -311,12 +364,14 @@ Boundaries by_memory(const Question& question, const Shape& shape, double sample
   return cut(weights, shape.parts(), nullptr);
 }
 
-// All stages together have all layers. Without chunks each also holds activations of all that it has.
+// All stages together have all layers, and may have one copy of what is tied. Without chunks each also holds
+// activations of all that it has.
 double least_peak(const Question& question, const Shape& shape, const Held& held) {
   const auto fewest = static_cast<double>(*std::min_element(held.of_stage.begin(), held.of_stage.end()));
-  double sum = 0;
+  Holders holders;
+  double sum = question.state * weights_of(question, 0, question.layers.size(), 0, holders);
   for (const Layer& layer : question.layers)
-    sum += layer_bytes(question, layer, shape.samples, shape.chunks == 1 ? fewest : 0);
+    sum += shape.chunks == 1 ? layer.activation_bytes * shape.samples * fewest : 0;
   return sum / shape.stages;
 }
 

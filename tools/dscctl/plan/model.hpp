@@ -65,8 +65,15 @@ Candidates candidates(const Question& question);
 
 using Boundaries = std::vector<size_t>;  // part p has layers [p] to [p + 1] - 1
 
-// In microseconds and bytes.
-schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries);
+// Which stage has which part.
+enum class Placement { kUnknown, kLoop, kZigzag };
+Placement placement_of(const schedule::Handle& schedule);
+
+// In microseconds and bytes. Tied layers of a stage have one copy of their weights; while the placement is
+// not known, only those of a part have.
+schedule::Costs costs_of(const Question& question, const Shape& shape, const Boundaries& boundaries,
+                         Placement placement);
+bool has_ties(const Question& question);
 double layer_us(const Question& question, const Layer& layer, int samples);
 double layer_bytes(const Question& question, const Layer& layer, int samples, double held);
 

@@ -154,6 +154,14 @@ std::string in_all(const Row& best) {
   return text + ".";
 }
 
+// dscctl schedule knows no layers, and so no ties.
+std::string without_ties(const Question& question, const Row& row) {
+  const double us = costs_of(question, row.shape, row.boundaries, row.placement).after;
+  return us > 0 ? "The drawing is without the sums of tied gradients, which end the step and take " +
+                      time_text(us) + ".\n"
+                : "";
+}
+
 std::string best_text(const Question& question, const Answer& answer) {
   const Row& best = answer.rows.front();
   const std::string memory =
@@ -166,7 +174,8 @@ std::string best_text(const Question& question, const Answer& answer) {
     text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
             " would take " + time_text(answer.faster->step_us) + ".\n";
   const char* parts = best.shape.parts() == 1 ? "Layers: " : "Layers of each part: ";
-  return text + parts + layers_text(best) + "\nTo draw it: " + command_of(question, best) + "\n";
+  return text + parts + layers_text(best) + "\nTo draw it: " + command_of(question, best) + "\n" +
+         without_ties(question, best);
 }
 
 std::string ranks_text(const NetworkLine& line) {
@@ -199,10 +208,12 @@ std::string short_bytes(double bytes) {
 
 using ToText = std::string (*)(double);
 
-std::string costs_words(const char* option, const std::vector<double>& values, ToText to_text) {
+// One value would be of a whole stage.
+std::string costs_words(const char* option, const std::vector<double>& values, int chunks, ToText to_text) {
   std::vector<std::string> texts;
   for (const double value : values) texts.push_back(to_text(value));
-  if (std::adjacent_find(texts.begin(), texts.end(), std::not_equal_to<>()) == texts.end()) texts.resize(1);
+  if (chunks == 1 && std::adjacent_find(texts.begin(), texts.end(), std::not_equal_to<>()) == texts.end())
+    texts.resize(1);
   return std::string(" ") + option + " " + schedule::list_text(texts);
 }
 
@@ -232,6 +243,7 @@ Json row_json(const Question& question, const Row& row, const Row* best) {
             {"busy_us", number_json(row.busy_us)},
             {"waiting_us", number_json(waiting_us(row))},
             {"network_us", number_json(row.network_us)},
+            {"tied_us", number_json(costs_of(question, row.shape, row.boundaries, row.placement).after)},
             {"boundaries", row.boundaries},
             {"command", command_of(question, row)}};
   if (best != nullptr) json["slower"] = number_json(best->step_us > 0 ? row.step_us / best->step_us - 1 : 0);
@@ -251,6 +263,10 @@ std::string assumptions(const Question& question, const Answer& answer) {
         question.bucket_bytes > 0 ? "in buckets of " + bytes_text(question.bucket_bytes) : "once per part";
     text += "; ";
   }
+  if (has_ties(question))
+    text +=
+        "a stage has one copy of weights that its layers share, and stages that share some add up their "
+        "gradients by such an all-reduce at the end; ";
   if (!answer.uses_messages && !answer.uses_reductions) text += "one device, so no network; ";
   return text + short_time(question.state) +
          " bytes of weights, gradients and optimizer per byte of weights (--state).\n\n";
@@ -297,19 +313,24 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
 
 std::string command_of(const Question& question, const Row& row) {
   constexpr double kRoomForRounding = 1 + 1e-5;  // of what is held
-  const schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
+  const schedule::Costs costs =
+      costs_of(question, row.shape, row.boundaries, row.kind == kAuto ? Placement::kUnknown : row.placement);
+  const int chunks = row.shape.chunks;
+  const auto words = [&](const char* option, const std::vector<double>& values, ToText to_text) {
+    return costs_words(option, values, chunks, to_text);
+  };
   std::string text = "dscctl schedule --kind " + row.kind + " --stages " + std::to_string(row.shape.stages) +
                      " --micro-batches " + std::to_string(row.shape.micro_batches);
-  if (row.shape.chunks > 1) text += " --chunks " + std::to_string(row.shape.chunks);
-  text += costs_words("--forward", costs.forward, short_time) +
-          costs_words("--backward-input", costs.backward_input, short_time) +
-          costs_words("--backward-weight", costs.backward_weight, short_time) +
-          costs_words("--activation-bytes", costs.activation_bytes, short_bytes) +
-          costs_words("--static-bytes", costs.static_bytes, short_bytes);
-  if (costs.bytes_per_time > 0) text += costs_words("--message-bytes", costs.message_bytes, short_bytes);
+  if (chunks > 1) text += " --chunks " + std::to_string(chunks);
+  text += words("--forward", costs.forward, short_time) +
+          words("--backward-input", costs.backward_input, short_time) +
+          words("--backward-weight", costs.backward_weight, short_time) +
+          words("--activation-bytes", costs.activation_bytes, short_bytes) +
+          words("--static-bytes", costs.static_bytes, short_bytes);
+  if (costs.bytes_per_time > 0) text += words("--message-bytes", costs.message_bytes, short_bytes);
   text += value_words("--latency", costs.latency) + value_words("--bandwidth", costs.bytes_per_time);
   if (row.shape.replicas > 1 && (costs.reduce_latency > 0 || costs.reduce_bytes_per_time > 0))
-    text += costs_words("--gradient-bytes", costs.gradient_bytes, short_bytes) +
+    text += words("--gradient-bytes", costs.gradient_bytes, short_bytes) +
             value_words("--bucket", costs.bucket_bytes, short_bytes) +
             value_words("--reduce-latency", costs.reduce_latency) +
             value_words("--reduce-bandwidth", costs.reduce_bytes_per_time);
@@ -329,7 +350,8 @@ std::string page_of_rows(const Question& question, const Answer& answer) {
     if (plans.size() == kMostPlans || (is_too_much && !plans.empty())) break;
     const std::string title =
         shape_text(row) + ": " + time_text(row.step_us) + ", " + bytes_text(row.peak_bytes);
-    plans.push_back({schedule_of(question, row), title, costs_of(question, row.shape, row.boundaries)});
+    plans.push_back(
+        {schedule_of(question, row), title, costs_of(question, row.shape, row.boundaries, row.placement)});
   }
   return schedule::html_of(plans, {first_line(assumptions(question, answer)), true, question.memory_bytes});
 }

@@ -63,8 +63,17 @@ dsc_pipe_schedule_options_t options_of(const char* kind, const Shape& shape) {
   return options;
 }
 
-Row row_of(const std::string& kind, const Shape& shape, const Boundaries& boundaries, const Priced& priced) {
+// With what follows the operations.
+Priced priced_of(const Handle& schedule, schedule::Costs costs) {
+  Priced priced = schedule::simulate(schedule, costs.as_c());
+  priced.makespan += costs.after;
+  return priced;
+}
+
+Row row_of(const std::string& kind, const Shape& shape, const Boundaries& boundaries, const Handle& schedule,
+           const Priced& priced) {
   Row row;
+  row.placement = placement_of(schedule);
   row.kind = kind;
   row.shape = shape;
   row.boundaries = boundaries;
@@ -96,7 +105,8 @@ class Search {
     answer_.counts.too_large = found.too_large;
     for (const Candidate& one : found.all) {
       answer_.uses_messages = answer_.uses_messages || one.shape.stages > 1;
-      answer_.uses_reductions = answer_.uses_reductions || one.shape.replicas > 1;
+      answer_.uses_reductions =
+          answer_.uses_reductions || one.shape.replicas > 1 || (one.shape.stages > 1 && has_ties(question_));
     }
     expect_known(question_.network, answer_.uses_messages, answer_.uses_reductions);
     price_all(std::move(found.all));
@@ -203,12 +213,11 @@ class Search {
   const Row* best() const { return shown_us_.empty() ? nullptr : &rows_[best_]; }
 
   Row try_partition(const Candidate& one, const Handle& handle, const Boundaries& boundaries, Held* held) {
-    schedule::Costs costs = costs_of(question_, one.shape, boundaries);
-    const Priced priced = schedule::simulate(handle, costs.as_c());
+    const Priced priced = priced_of(handle, costs_of(question_, one.shape, boundaries, placement_of(handle)));
     operations_ += operations_of(one.shape);
     if (held != nullptr)
       for (const auto& stage : priced.stages) held->of_stage.push_back(stage.peak_activations);
-    return row_of(one.kind->name, one.shape, boundaries, priced);
+    return row_of(one.kind->name, one.shape, boundaries, handle, priced);
   }
 
   // With the partition that is fastest; if that needs too much memory with one that fits, if any is found.
@@ -271,15 +280,14 @@ class Search {
                    size_t most_tries) {
     const double one = operations_of(row.shape);
     const auto simulated = [&](const Boundaries& cut) {
-      schedule::Costs costs = costs_of(question_, row.shape, cut);
       improving_ += one;
-      return schedule::simulate(handle, costs.as_c());
+      return priced_of(handle, costs_of(question_, row.shape, cut, placement_of(handle)));
     };
     const auto tries = static_cast<size_t>((kMostImproved - improving_) / one);
     const Boundaries cut = improved(
         starts, [&](const Boundaries& it) { return trial_of(simulated(it)); }, question_.memory_bytes,
         std::min(most_tries, tries));
-    return row_of(row.kind, row.shape, cut, simulated(cut));
+    return row_of(row.kind, row.shape, cut, handle, simulated(cut));
   }
 
   void improve(Row& row, size_t tries) {
@@ -287,7 +295,7 @@ class Search {
     if (improving_ + kLeastTries * operations_of(row.shape) > kMostImproved) return;
     if (tries == kFewTries) ++answer_.counts.improved;
     const Handle handle = schedule::make(options_of(row.kind.c_str(), row.shape));
-    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
+    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries, row.placement);
     std::vector<Boundaries> starts{row.boundaries, row.least_cut, evenly(question_, row.shape),
                                    by_held_memory(question_, row.shape, held_of(row, handle, costs))};
     keep_different(starts);
@@ -340,7 +348,7 @@ class Search {
 
   std::optional<Row> order_for(const Shape& shape, const Boundaries& cut, double bytes,
                                Handle* order = nullptr) const {
-    schedule::Costs costs = costs_of(question_, shape, cut);
+    schedule::Costs costs = costs_of(question_, shape, cut, Placement::kUnknown);
     const dsc_pipe_costs_t c_costs = costs.as_c();
     dsc_pipe_search_options_t limits = schedule::no_limits();
     limits.bytes = bytes;
@@ -350,7 +358,8 @@ class Search {
     dsc_pipe_schedule_t* made = nullptr;
     if (dsc_pipe_schedule_find(&options, &c_costs, &limits, &result, &made) != DSC_OK) return {};
     Handle handle(made);
-    Row row = row_of(kAuto, shape, cut, schedule::simulate(handle, c_costs));
+    Row row = row_of(kAuto, shape, cut, handle,
+                     priced_of(handle, costs_of(question_, shape, cut, placement_of(handle))));
     row.origin_bound_us = result.bound;
     if (order != nullptr) *order = std::move(handle);
     return row;
@@ -457,9 +466,10 @@ class Search {
 
   // The same with a network that takes no time.
   void explain(Row& row) const {
-    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries);
-    costs.latency = costs.bytes_per_time = costs.reduce_latency = costs.reduce_bytes_per_time = 0;
-    const Priced priced = schedule::simulate(schedule_of(question_, row), costs.as_c());
+    schedule::Costs costs = costs_of(question_, row.shape, row.boundaries, row.placement);
+    costs.latency = costs.bytes_per_time = costs.reduce_latency = costs.reduce_bytes_per_time = costs.after =
+        0;
+    const Priced priced = priced_of(schedule_of(question_, row), costs);
     row.network_us = row.step_us - priced.makespan;
   }
 
@@ -486,7 +496,7 @@ Answer find_plans(const Question& question, const OnProgress& tell) { return Sea
 Handle schedule_of(const Question& question, const Row& row) {
   dsc_pipe_schedule_options_t options = options_of(row.kind.c_str(), row.shape);
   if (row.kind != kAuto) return schedule::make(options);
-  schedule::Costs costs = costs_of(question, row.shape, row.boundaries);
+  schedule::Costs costs = costs_of(question, row.shape, row.boundaries, Placement::kUnknown);
   dsc_pipe_search_options_t limits = schedule::no_limits();
   limits.bytes = question.memory_bytes;
   return schedule::find(options, costs.as_c(), limits).schedule;

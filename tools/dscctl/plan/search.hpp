@@ -16,6 +16,7 @@ struct Row {
   std::string kind;
   std::vector<std::string> as_good;  // other schedules whose row is the same in all numbers
   Shape shape;
+  Placement placement = Placement::kLoop;
   Boundaries boundaries;
   double step_us = 0;
   double idle = 0;  // part of the whole step, over all stages

@@ -7,14 +7,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/reference/outline.hpp"
+#include "common/text_file.hpp"
 #include "common/units.hpp"
 #include "dscctl/plan/model.hpp"
 #include "dscctl/schedule/cost_options.hpp"
@@ -42,12 +41,11 @@ bool colors_are_welcome() {
 }
 
 std::string file_text(const std::string& path) {
-  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file && !file.eof()) throw std::runtime_error(path + ": cannot be read");
-  if (!file.is_open()) throw std::runtime_error(path + ": cannot be opened");
-  return text;
+  try {
+    return tools::text_of_file(path);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(error.what());
+  }
 }
 
 // By the words that only one format has.
@@ -133,11 +131,10 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
       "         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg 1f1b.svg\n"
       "         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n"
       "         dscctl schedule --from mine.csv --check\n"
-      "Lists of costs have a value for all parts of the model or one for each; 3x2,1 is 2,2,2,1. Several "
-      "--kind "
-      "end\n"
-      "with a table that compares them; if they have different numbers of chunks, costs are those of a whole "
-      "stage.\n"
+      "Costs are those of a whole stage, whose chunks share them evenly: one value, or one for each stage. "
+      "With\n"
+      "a value for each part of the model (stages x chunks) they are those of the parts. 3x2,1 is 2,2,2,1.\n"
+      "Several --kind end with a table that compares them.\n"
       "Exit code: 0 fine, 1 no such schedule, or one that cannot be run, 2 wrong usage.");
   add_what();
   cost_options_.add_to(app());
@@ -241,9 +238,14 @@ Handle ScheduleCommand::best(Costs costs) const {
   dsc_pipe_search_options_t limits = no_limits();
   limits.activations = activations_;
   if (!memory_.empty()) limits.bytes = tools::bytes_of("--memory", memory_);
-  const int32_t chunks = std::max(1, chunks_);
-  if (stages_ > 0)
-    cost_options_.expect_parts(costs, static_cast<size_t>(stages_) * static_cast<size_t>(chunks));
+  dsc_pipe_schedule_info_t wanted{};
+  wanted.stages = stages_;
+  wanted.chunks = std::max(1, chunks_);
+  if (stages_ > 0) {
+    cost_options_.expect_parts(costs, wanted.stages, wanted.chunks);
+    cost_options_.expect_no_stages(costs, wanted.stages, wanted.chunks);
+    costs = costs.of_parts(wanted);
+  }
   auto [schedule, result] = find(options("auto"), costs.as_c(), limits);
   std::cerr << "found: " << result.origin << ", makespan " << shortened(result.makespan)
             << (result.is_optimal == 1 ? ", which no order beats"
@@ -379,13 +381,11 @@ int ScheduleCommand::run() const {
     check_usage();
     Costs costs = cost_options_.costs();
     std::vector<Handle> made = schedules(costs);
-    const bool of_stage = differ_in_chunks(made);
-    if (of_stage) cost_options_.expect_one_value(costs);
     std::vector<Priced> prices;
     for (const Handle& schedule : made) {
       const auto info = describe(schedule);
-      Costs own = of_stage ? costs.over(info.chunks) : costs;
-      cost_options_.expect_parts(own, static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks));
+      cost_options_.expect_parts(costs, info.stages, info.chunks);
+      Costs own = costs.of_parts(info);
       prices.push_back(show(schedule, own.as_c()));
     }
     if (made.size() > 1 && has_picture()) std::cout << "\n" << comparison_of(made, prices);

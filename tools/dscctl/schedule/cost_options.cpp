@@ -104,20 +104,25 @@ Costs CostOptions::costs() const {
   return costs;
 }
 
-void CostOptions::expect_parts(const Costs& costs, size_t parts) const {
+void CostOptions::expect_parts(const Costs& costs, int32_t stages, int32_t chunks) const {
+  const auto parts = static_cast<size_t>(stages) * static_cast<size_t>(chunks);
+  std::string expected = "1";
+  if (stages > 1 && chunks > 1) expected += ", " + std::to_string(stages) + " (one for each stage)";
+  if (parts > 1) expected += " or " + std::to_string(parts) + ": one for each part of the model";
   for (const List& list : lists_)
-    if (const size_t n = (costs.*list.values).size(); n != 1 && n != parts)
+    if (const size_t n = (costs.*list.values).size();
+        n != 1 && n != static_cast<size_t>(stages) && n != parts)
       throw std::invalid_argument(std::string(list.option) + " has " + std::to_string(n) +
-                                  " values, expected 1" + (parts == 1 ? "" : " or " + std::to_string(parts)) +
-                                  ": one for each part of the model");
+                                  " values, expected " + expected);
 }
 
-void CostOptions::expect_one_value(const Costs& costs) const {
+void CostOptions::expect_no_stages(const Costs& costs, int32_t stages, int32_t chunks) const {
   for (const List& list : lists_)
-    if (const size_t n = (costs.*list.values).size(); n != 1)
-      throw std::invalid_argument(std::string(list.option) + " has " + std::to_string(n) +
-                                  " values, expected 1, of a whole stage: these schedules have different "
-                                  "numbers of parts");
+    if (stages > 1 && chunks > 1 && (costs.*list.values).size() == static_cast<size_t>(stages))
+      throw std::invalid_argument(std::string(list.option) + " has a value for each of " +
+                                  std::to_string(stages) + " stages, expected 1 value or " +
+                                  std::to_string(stages * chunks) +
+                                  ": auto chooses which parts of the model a stage has");
 }
 
 CLI::Validator file_to_write() {

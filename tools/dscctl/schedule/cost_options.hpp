@@ -17,10 +17,10 @@ class CostOptions {
   Costs costs() const;
   // Times are then microseconds.
   bool has_network() const { return !network_.empty(); }
-  // Lists have one value, or one for each of so many parts of the model. Throws std::invalid_argument.
-  void expect_parts(const Costs& costs, size_t parts) const;
-  // One value in every list, for schedules with different numbers of parts. Throws the same.
-  void expect_one_value(const Costs& costs) const;
+  // Lists have one value, or one for each stage or each part of the model. Throws std::invalid_argument.
+  void expect_parts(const Costs& costs, int32_t stages, int32_t chunks) const;
+  // No list has a value for each stage, where it is not known which parts a stage has. Throws the same.
+  void expect_no_stages(const Costs& costs, int32_t stages, int32_t chunks) const;
 
  private:
   struct List {

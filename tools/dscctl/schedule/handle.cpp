@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <utility>
 
 namespace dscctl::schedule {
 
@@ -35,12 +36,26 @@ dsc_pipe_costs_t Costs::as_c() {
   return costs;
 }
 
-Costs Costs::over(int chunks) const {
-  Costs shared = *this;
-  for (auto* list : {&shared.forward, &shared.backward_input, &shared.backward_weight,
-                     &shared.activation_bytes, &shared.static_bytes, &shared.gradient_bytes})
-    for (double& value : *list) value /= chunks;
-  return shared;
+Costs Costs::of_parts(const dsc_pipe_schedule_info_t& schedule) const {
+  const int32_t parts = schedule.stages * schedule.chunks;
+  Costs own = *this;
+  const auto spread = [&](std::vector<double>& list, int32_t sharing) {
+    if (schedule.chunks == 1 || list.size() == static_cast<size_t>(parts)) return;
+    const std::vector<double> given = std::exchange(list, {});
+    for (int32_t part = 0; part < parts; ++part)
+      list.push_back(given[given.size() == 1 ? 0 : static_cast<size_t>(stage_of(schedule, part))] / sharing);
+  };
+  for (auto* list : {&own.forward, &own.backward_input, &own.backward_weight, &own.activation_bytes,
+                     &own.static_bytes, &own.gradient_bytes})
+    spread(*list, schedule.chunks);
+  spread(own.message_bytes, 1);
+  return own;
+}
+
+int32_t stage_of(const dsc_pipe_schedule_info_t& schedule, int32_t part) {
+  const int32_t turn = part / schedule.stages, index = part % schedule.stages;
+  const bool turns_back = schedule.placement == DSC_PIPE_ZIGZAG && turn % 2 == 1;
+  return turns_back ? schedule.stages - 1 - index : index;
 }
 
 bool differ_in_chunks(const std::vector<Handle>& schedules) {

@@ -35,11 +35,14 @@ struct Costs {
   double bucket_bytes = 0;
   double reduce_latency = 0;
   double reduce_bytes_per_time = 0;
+  double after = 0;  // time that follows all operations, which the library does not know of
 
   // One entry for all parts, or one for each, the same number in all lists. Throws if they differ.
   dsc_pipe_costs_t as_c();
-  // What is of a whole stage, shared evenly by its chunks; messages stay as they are.
-  Costs over(int chunks) const;
+  // These costs for each part of a schedule. A list with one value, or one for each stage, is of whole
+  // stages, whose chunks share it evenly; a message is whole in each part. One with a value for each part
+  // stays as it is.
+  Costs of_parts(const dsc_pipe_schedule_info_t& schedule) const;
 };
 
 // What a simulation says, with every stage.
@@ -72,6 +75,7 @@ std::string write(const Handle& schedule, int32_t format);
 std::string draw(const Handle& schedule, const dsc_pipe_costs_t& costs, int32_t picture);
 
 bool differ_in_chunks(const std::vector<Handle>& schedules);
+int32_t stage_of(const dsc_pipe_schedule_info_t& schedule, int32_t part);
 
 // Says on stderr that it was written.
 void write_file(const std::string& path, const std::string& text);

@@ -147,16 +147,6 @@ size_t values_of(const Costs& costs) {
                    costs.static_bytes.size()});
 }
 
-// One value for each part fits schedules with that many parts alone.
-void check_costs(const std::vector<Family>& families, const Costs& costs) {
-  const size_t values = values_of(costs);
-  for (const Family& it : families)
-    if (const auto info = describe(it.schedule);
-        values > 1 && values != static_cast<size_t>(info.stages) * static_cast<size_t>(info.chunks))
-      throw std::runtime_error("costs have " + std::to_string(values) +
-                               " values, expected 1 for schedules with different numbers of parts");
-}
-
 Json costs_json(const Costs& costs) {
   std::vector<double> moving = costs.message_bytes;  // time on a link
   for (double& one : moving) one = costs.bytes_per_time > 0 ? one / costs.bytes_per_time : 0;
@@ -172,7 +162,8 @@ Json costs_json(const Costs& costs) {
             {"bucket", costs.bucket_bytes},
             {"latency", costs.reduce_latency},
             {"rate", costs.reduce_bytes_per_time}}},
-          {"overlap", costs.overlap}};
+          {"overlap", costs.overlap},
+          {"after", costs.after}};
 }
 
 bool has_bytes(const Costs& costs) {
@@ -205,7 +196,6 @@ Json page_json(const Costs& costs, const PageFacts& facts, bool own, const Sizes
 }  // namespace
 
 std::string html_of(const std::vector<Family>& families, const Costs& costs, const PageFacts& facts) {
-  check_costs(families, costs);
   const Sizes sizes = sizes_of(families, values_of(costs) > 1);
   const Left each{kMostText / families.size(), kMostMade / families.size()};
   size_t left = kMostShown;
@@ -214,6 +204,7 @@ std::string html_of(const std::vector<Family>& families, const Costs& costs, con
     expect_few(it.schedule, left);
     all.push_back(schedule_json(it.schedule));
     add_own_size(all.back(), it.schedule);
+    if (values_of(costs) > 1) all.back()["costs"] = costs_json(costs.of_parts(describe(it.schedule)));
     if (it.make) add_other_sizes(all.back(), it, sizes, each);
   }
   Json page = page_json(costs, facts, false, sizes, std::move(all));

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "common/text_file.hpp"
 #include "dscctl/trace/reader.hpp"
 
 namespace dscctl::trace {
@@ -29,11 +28,11 @@ int rank_of_file(const std::string& name) {
 }
 
 std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw WrongField("the file cannot be opened");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw WrongField("the file cannot be read");
-  return text;
+  try {
+    return tools::text_of_file(path);
+  } catch (const std::invalid_argument& error) {
+    throw WrongField(std::string("the file ") + error.what());
+  }
 }
 
 // Turns the file of one rank into a dump; groups are shared by all of them.

@@ -5175,14 +5175,15 @@ extern "C" {
     /// - `comm` (in): communicator of the pipeline's stages
     /// - `callbacks` (in): what to call; used during the call only
     /// - `options` (in): shapes; NULL for a pipeline of one stage
-    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, on all ranks; may
-    ///   be NULL
+    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, the same on all
+    ///   ranks that ask for it; may be NULL, also on some ranks only
     ///
-    /// Collective: yes. Blocking: until all stages have run, on devices until all is on their
-    /// streams. Each message has the communicator's time-out. Ownership: everything that is passed
-    /// in must live until it returns, options->memory on a device until the run has ended there
-    /// (after a run that failed: until the schedule is destroyed). Threads: one at a time per
-    /// communicator and schedule; dsc_comm_abort() from any thread ends it.
+    /// Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for
+    /// mean_loss; on devices until all is on their streams. Each message has the communicator's
+    /// time-out. Ownership: everything that is passed in must live until it returns,
+    /// options->memory on a device until the run has ended there (after a run that failed: until
+    /// the schedule is destroyed). Threads: one at a time per communicator and schedule;
+    /// dsc_comm_abort() from any thread ends it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
     /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages

@@ -2,8 +2,8 @@
 
 const SAME = 1e-6;  // of a makespan: no difference but rounding
 
-// With different numbers of chunks times are those of a whole stage, or nothing could be compared.
-const ofStage = new Set(data.schedules.map((plan) => plan.chunks)).size > 1;
+// Times are those of a whole stage, so that schedules with different numbers of chunks can be compared.
+const haveChunks = data.schedules.some((plan) => plan.chunks > 1 && !plan.costs);
 const shown = new TimeView();
 
 function scaled(list, factor) {
@@ -14,7 +14,7 @@ function scaled(list, factor) {
 // bytes memory is counted in micro-batches of a whole stage.
 function costsNow(plan) {
   const value = (name) => Number(byId(name).value), given = plan.costs ?? data.costs;
-  const part = ofStage && !data.own ? 1 / plan.chunks : 1;
+  const part = plan.costs ? 1 : 1 / plan.chunks;
   return {
     forward: scaled(given.forward, value("forward") * part),
     backwardInput: scaled(given.backwardInput, value("backwardInput") * part),
@@ -25,6 +25,7 @@ function costsNow(plan) {
     fixed: data.hasBytes ? scaled(given.fixed, part) : [0],
     reduce: {...given.reduce, bytes: scaled(given.reduce.bytes, part)},
     overlap: value("overlap"),
+    after: (given.after ?? 0) * (data.own ? value("comm") : 1),
   };
 }
 
@@ -58,6 +59,7 @@ function priceView(view) {
   view.title.textContent = titleOf(schedule, stages, microBatches);
   if (view.key !== key) [view.key, view.plan] = [key, planOf(schedule, stages, microBatches)];
   view.result = typeof view.plan === "string" ? null : simulate(view.plan, costsNow(view.plan));
+  if (view.result !== null) view.result.makespan += costsNow(view.plan).after;
   view.peak = view.result === null ? 0 : Math.max(...view.result.stages.map((stage) => stage.peakBytes));
 }
 
@@ -117,7 +119,7 @@ function drawAll() {
   }
   byId("scale").textContent = `One scale for all: ${timeText(shown.from)} to ${timeText(shown.to)}` +
     (shown.isWhole ? "." : ` of ${timeText(shown.end)}.`) +
-    (ofStage && !data.own ? " Times are those of a whole stage; a chunk takes its part of them." : "");
+    (haveChunks ? " Times are those of a whole stage; a chunk takes its part of them." : "");
   byId("reset").disabled = shown.isWhole;
 }
 

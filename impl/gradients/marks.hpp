@@ -5,17 +5,26 @@
 #include <span>
 #include <vector>
 
-#include "reducer/bucket_set.hpp"
-#include "reducer/param_list.hpp"
-#include "reducer/range_set.hpp"
-#include "reducer/usage.hpp"
+#include "gradients/param_list.hpp"
+#include "gradients/range_set.hpp"
+#include "gradients/usage.hpp"
 
 namespace dsc {
 
-// One thread at a time: the reducer's lock is held around every call.
+// A gradient in memory of the caller.
+struct MarkedGradient {
+  void* data = nullptr;  // null: it is where it belongs already, or was copied
+  size_t bytes = 0;
+  void* stream = nullptr;
+};
+
+// One thread at a time; see GradientIntake.
 class Marks {
  public:
   Marks(const ParamList& params, bool static_graph);
+
+  // Between iterations: the memory in which gradients belong. A gradient is refused at another place there.
+  void set_buckets(std::span<const std::byte> buckets) noexcept { buckets_ = buckets; }
 
   // --- Iterations. The require functions throw STATE.
   void require_idle() const;
@@ -38,20 +47,24 @@ class Marks {
   void forget_sums() noexcept { carries_ = false; }
 
   // --- Marks. They throw for a parameter that cannot be marked.
-  void begin_sum(size_t index);  // a gradient is being added to what is collected
+  // A gradient is being added to what is collected.
+  void begin_sum(size_t index, const void* gradient, size_t bytes);
   void end_sum(size_t index);
+  void cancel_sum(size_t index);
   bool has_sum(size_t index) const { return params_[index].accumulated; }
   // Returns true if the parameter's gradient is to be taken now.
-  bool mark(const BucketSet& set, size_t index, void* gradient, void* stream);
+  bool mark(size_t index, const MarkedGradient& gradient);
   // Returns true if the parameter is to be taken without a gradient now.
   bool mark_unused(size_t index);
-  void take_back(size_t index);  // a mark
-  void cancel_sum(size_t index);
+  void take_back(size_t index);       // a mark
   void note_collected(size_t index);  // in a local iteration
 
-  void* gradient(size_t index) const { return params_[index].gradient; }
-  void* stream(size_t index) const { return params_[index].stream; }
+  const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }
   bool is_ready(size_t index) const { return params_[index].state == State::kReady; }
+  // Nothing of it was seen in this iteration.
+  bool is_untouched(size_t index) const {
+    return params_[index].state == State::kNone && !params_[index].accumulated;
+  }
 
   // --- Parameters that become ready without a mark. They count as marked from then on.
   struct Deferred {
@@ -59,12 +72,16 @@ class Marks {
     std::vector<size_t> unmarked;
   };
   Deferred take_deferred();
+  bool has_frozen()
+      const noexcept {  // take_frozen_unused() was not called in this iteration, and may have some
+    return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
+  }
   std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
   std::vector<size_t> take_missing();
   std::vector<size_t> missing() const;
   size_t first_missing(std::span<const size_t> indices) const;
 
-  Usage& usage() noexcept { return usage_; }
+  void end_usage() { usage_.end(); }
   const Usage& usage() const noexcept { return usage_; }
 
  private:
@@ -74,17 +91,18 @@ class Marks {
   struct Param {
     State state = State::kNone;
     bool accumulated = false;  // true if the view holds a sum
-    void* gradient = nullptr;  // as it was marked; finish() also writes the result there
-    void* stream = nullptr;
+    MarkedGradient gradient;   // finish() also writes the result there
   };
 
   void expect_unmarked(size_t index) const;
-  void expect_gradient(const BucketSet& set, size_t index, void* gradient);
+  void expect_gradient(size_t index, const MarkedGradient& gradient);
+  void become_ready(size_t index, bool used);
   [[noreturn]] void fail_changed(size_t index, const char* what) const;
   const char* label(size_t index) const { return list_.labels[index].c_str(); }
 
   const ParamList& list_;
   const bool static_graph_;
+  std::span<const std::byte> buckets_;
   Phase phase_ = Phase::kIdle;
   bool local_ = false;
   bool carries_ = false;
@@ -93,8 +111,5 @@ class Marks {
   RangeSet ranges_;
   Usage usage_;
 };
-
-// Whether two ranges of memory share a byte.
-bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept;
 
 }  // namespace dsc

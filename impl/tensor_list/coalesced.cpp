@@ -1,4 +1,4 @@
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "comm/wait_ignoring_failure.hpp"
 #include "dtype/dtype.hpp"
 #include "memory/space.hpp"
-#include "reducer/list_operation.hpp"
+#include "tensor_list/list_operation.hpp"
 
 namespace dsc {
 namespace {
@@ -24,8 +24,8 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kFlightWaitMs = 2000;
 
-// One running operation on some tensors, which are packed into a buffer. A single tensor needs none, nor do tensors that
-// lie one behind another where parts of a buffer do so, too.
+// One running operation on some tensors, which are packed into a buffer. A single tensor needs none, nor do
+// tensors that lie one behind another where parts of a buffer do so, too.
 class Flight {
  public:
   Flight(Space& space, void* stream, const ListOperation& operation, std::span<const Tensor> tensors,
@@ -53,8 +53,8 @@ class Flight {
     work_ = space_.group().start(call);
   }
 
-  // Brings the results into the tensors. Inputs that are not finite are a failure that leaves a result nevertheless,
-  // and is returned.
+  // Brings the results into the tensors. Inputs that are not finite are a failure that leaves a result
+  // nevertheless, and is returned.
   std::optional<Error> land() {
     std::optional<Error> found;
     const Failure failure = space_.await_work(*work_, stream_);
@@ -82,7 +82,8 @@ class Flight {
     }
   }
 
-  // Whether the tensors lie in memory as a single one does. Ranks may differ in this only where a buffer has no gaps.
+  // Whether the tensors lie in memory as a single one does. Ranks may differ in this only where a buffer has
+  // no gaps.
   bool is_one_block() const {
     if (indices_.size() == 1) return true;
     if (part_alignment() > 1) return false;
@@ -95,10 +96,8 @@ class Flight {
   }
 
   PartsCopy parts() const {
-    return {.parts = parts_,
-            .tensor_dtype = first().dtype,
-            .block = buffer_.get(),
-            .block_dtype = first().dtype};
+    return {
+        .parts = parts_, .tensor_dtype = first().dtype, .block = buffer_.get(), .block_dtype = first().dtype};
   }
 
   Space& space_;
@@ -137,9 +136,9 @@ void run_at_once(Space& space, std::span<const Tensor> tensors, const BucketPlan
   if (first) throw Error(*first);
 }
 
-// Runs after the work on the device's default stream, on a stream that the host waits for at the end: first for all
-// operations, each of which has its own deadline, and then for the copies behind them, which write also if an operation
-// has failed.
+// Runs after the work on the device's default stream, on a stream that the host waits for at the end: first
+// for all operations, each of which has its own deadline, and then for the copies behind them, which write
+// also if an operation has failed.
 void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
                          const ListOperation& operation) {
   space.prepare();
@@ -162,7 +161,8 @@ void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const Bu
   const bool over = space.wait_idle(stream.get(), Deadline::after_ms(timeout_ms));
   if (failed) throw Error(*failed);
   if (!over)
-    fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(), timeout_ms);
+    fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(),
+         timeout_ms);
 }
 
 void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, ListOperation operation) {

@@ -1,4 +1,4 @@
-#include "reducer/list_operation.hpp"
+#include "tensor_list/list_operation.hpp"
 
 #include <string>
 

@@ -1,16 +1,11 @@
-#include "reducer/marks.hpp"
+#include "gradients/marks.hpp"
 
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/overlap.hpp"
 
 namespace dsc {
-
-bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) noexcept {
-  const auto a_begin = reinterpret_cast<uintptr_t>(a);
-  const auto b_begin = reinterpret_cast<uintptr_t>(b);
-  return a_bytes > 0 && a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
-}
 
 Marks::Marks(const ParamList& params, bool static_graph)
     : list_(params),
@@ -36,7 +31,7 @@ void Marks::expect_finished(int rank) const {
        "expected to have finished reduction in the prior iteration before starting a new one; %s",
        indices.empty() ? "all parameters are ready, call finish"
                        : ("parameters that did not receive a gradient on rank " + std::to_string(rank) +
-                          ": " + list_.name_list(indices))
+                          ": " + listed_labels(list_.labels, indices))
                              .c_str());
 }
 
@@ -45,7 +40,7 @@ void Marks::open(bool local) {
   for (Param& param : params_) {
     param.state = State::kNone;
     param.accumulated = param.accumulated && carries_;
-    param.gradient = nullptr;
+    param.gradient = {};
   }
   local_ = local;
   frozen_taken_ = false;
@@ -66,10 +61,13 @@ void Marks::end() {
   phase_ = Phase::kIdle;
 }
 
-void Marks::begin_sum(size_t index) {
+void Marks::begin_sum(size_t index, const void* gradient, size_t bytes) {
   require_open();
   if (usage_.is_frozen_unused(index)) fail_changed(index, "has a gradient");
   expect_unmarked(index);
+  if (!gradient && bytes > 0) fail(DSC_ERR_INVALID_ARG, "%s: gradient is NULL", label(index));
+  if (overlap(gradient, bytes, buckets_.data(), buckets_.size()))
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient lies in the reducer's buckets", label(index));
   params_[index].state = State::kAccumulating;
 }
 
@@ -78,16 +76,16 @@ void Marks::end_sum(size_t index) {
   params_[index].state = State::kNone;
 }
 
-bool Marks::mark(const BucketSet& set, size_t index, void* gradient, void* stream) {
+void Marks::cancel_sum(size_t index) { params_[index].state = State::kNone; }
+
+bool Marks::mark(size_t index, const MarkedGradient& gradient) {
   require_open();
   if (usage_.is_frozen_unused(index)) fail_changed(index, "has a gradient");
   expect_unmarked(index);
-  expect_gradient(set, index, gradient);
-  Param& param = params_[index];
-  param.gradient = gradient;
-  param.stream = stream;
+  expect_gradient(index, gradient);
+  params_[index].gradient = gradient;
   if (!usage_.count_mark(index) || is_deferred()) return false;
-  param.state = State::kReady;
+  become_ready(index, true);
   return true;
 }
 
@@ -103,39 +101,42 @@ bool Marks::mark_unused(size_t index) {
          "%s has an accumulated gradient, so it is not unused; mark it ready with gradient NULL",
          label(index));
   if (is_deferred()) return false;
-  params_[index].state = State::kReady;
+  become_ready(index, has_sum(index));
   return true;
+}
+
+void Marks::become_ready(size_t index, bool used) {
+  params_[index].state = State::kReady;
+  if (!local_) usage_.note_ready(index, used);
 }
 
 void Marks::take_back(size_t index) {
   Param& param = params_[index];
+  if (is_ready(index) && !local_) usage_.forget_ready(index);
   if (usage_.marks(index) > 0) usage_.take_back(index);
   param.state = State::kNone;
-  if (usage_.marks(index) == 0) param.gradient = nullptr;
+  if (usage_.marks(index) == 0) param.gradient.data = nullptr;
 }
-
-void Marks::cancel_sum(size_t index) { params_[index].state = State::kNone; }
 
 void Marks::note_collected(size_t index) {
   params_[index].accumulated = true;
-  params_[index].gradient = nullptr;
+  params_[index].gradient.data = nullptr;
 }
 
 // A parameter that is used several times is marked several times, always with the same memory.
-void Marks::expect_gradient(const BucketSet& set, size_t index, void* gradient) {
+void Marks::expect_gradient(size_t index, const MarkedGradient& gradient) {
   if (usage_.marks(index) > 0) {
-    if (gradient == params_[index].gradient) return;
+    if (gradient.data == params_[index].gradient.data) return;
     fail(DSC_ERR_INVALID_ARG,
          "%s: gradient is not that of its marks before, expected the same memory at every mark of an "
          "iteration",
          label(index));
   }
-  if (!gradient) return;
-  const size_t bytes = set.slots[index].gradient_bytes();
-  if (overlap(gradient, bytes, set.storage->arena(), set.layout.bytes))
+  if (!gradient.data) return;
+  if (overlap(gradient.data, gradient.bytes, buckets_.data(), buckets_.size()))
     fail(DSC_ERR_INVALID_ARG,
          "%s: gradient lies in the reducer's buckets, but not at the parameter's own view", label(index));
-  if (const auto other = ranges_.add(index, gradient, bytes))
+  if (const auto other = ranges_.add(index, gradient.data, gradient.bytes))
     fail(DSC_ERR_INVALID_ARG, "%s: gradient overlaps the gradient of %s", label(index), label(*other));
 }
 
@@ -162,25 +163,26 @@ Marks::Deferred Marks::take_deferred() {
   Deferred deferred;
   if (!is_deferred()) return deferred;
   for (size_t i = 0; i < params_.size(); ++i) {
-    (usage_.marks(i) > 0 ? deferred.marked : deferred.unmarked).push_back(i);
-    params_[i].state = State::kReady;
+    const bool is_marked = usage_.marks(i) > 0;
+    (is_marked ? deferred.marked : deferred.unmarked).push_back(i);
+    become_ready(i, is_marked || has_sum(i));
   }
   return deferred;
 }
 
 std::vector<size_t> Marks::take_frozen_unused() {
   std::vector<size_t> indices;
-  if (!static_graph_ || usage_.is_counting() || local_ || frozen_taken_) return indices;
+  if (!has_frozen()) return indices;
   frozen_taken_ = true;
   for (size_t i = 0; i < params_.size(); ++i)
     if (usage_.is_frozen_unused(i) && !is_ready(i)) indices.push_back(i);
-  for (const size_t i : indices) params_[i].state = State::kReady;
+  for (const size_t i : indices) become_ready(i, has_sum(i));
   return indices;
 }
 
 std::vector<size_t> Marks::take_missing() {
   std::vector<size_t> indices = missing();
-  for (const size_t i : indices) params_[i].state = State::kReady;
+  for (const size_t i : indices) become_ready(i, has_sum(i));
   return indices;
 }
 

@@ -1,4 +1,4 @@
-#include "reducer/join.hpp"
+#include "join/join.hpp"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 #include "comm/gather.hpp"
 #include "comm/outcome.hpp"
 #include "comm/verify.hpp"
-#include "reducer/coalesced.hpp"
+#include "tensor_list/coalesced.hpp"
 
 namespace dsc {
 namespace {

@@ -1,12 +1,13 @@
-#include "reducer/tied.hpp"
+#include "tied/tied.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/error.hpp"
 #include "base/guard.hpp"
-#include "reducer/coalesced.hpp"
-#include "reducer/tied_check.hpp"
+#include "base/joined.hpp"
+#include "tensor_list/coalesced.hpp"
+#include "tied/tied_check.hpp"
 
 namespace dsc {
 
@@ -120,13 +121,10 @@ void TiedLayers::reduce_group(const Group& group, std::span<const Tensor> gradie
 }
 
 int32_t TiedLayers::owner(const std::string& key) const {
-  std::string known;
-  for (const Owner& owner : owners_) {
-    if (owner.key == key) return owner.stage;
-    known += (known.empty() ? "" : ", ") + owner.key;
-  }
+  const auto found = std::ranges::find(owners_, key, &Owner::key);
+  if (found != owners_.end()) return found->stage;
   fail(DSC_ERR_INVALID_ARG, "there is no key '%s'; expected one of: %s", clipped(key, 100).c_str(),
-       clipped(known, 300).c_str());
+       clipped(joined(owners_, ", ", &Owner::key), 300).c_str());
 }
 
 void TiedLayers::close() noexcept {

@@ -1,4 +1,4 @@
-#include "reducer/tied_check.hpp"
+#include "tied/tied_check.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/guard.hpp"
 #include "base/hash.hpp"
+#include "base/joined.hpp"
 #include "comm/agreement.hpp"
 #include "comm/gather.hpp"
 
@@ -31,12 +32,6 @@ std::vector<T> gather(Comm& comm, uint64_t tag, std::span<const T> mine) {
   std::vector<T> all(mine.size() * static_cast<size_t>(comm.size()));
   gather_bytes(comm, OpKind::kVerify, tag, mine.data(), all.data(), mine.size_bytes());
   return all;
-}
-
-std::string stages_text(std::span<const int32_t> stages) {
-  std::string text;
-  for (const int32_t stage : stages) text += (text.empty() ? "" : ", ") + std::to_string(stage);
-  return text;
 }
 
 // ---- checks of this rank alone ----
@@ -76,7 +71,7 @@ void check_stages(const TiedKey& key, int32_t stages) {
   std::ranges::sort(sorted);
   if (sorted.front() < 0 || sorted.back() >= stages)
     fail(DSC_ERR_INVALID_ARG, "key '%s' is on stages %s, expected 0 to %d", key.key.c_str(),
-         stages_text(sorted).c_str(), stages - 1);
+         joined(sorted, ", ").c_str(), stages - 1);
   if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
     fail(DSC_ERR_INVALID_ARG, "key '%s' names stage %d twice, expected each stage once", key.key.c_str(),
          *twice);
@@ -133,12 +128,12 @@ std::vector<std::string> plan_lines(const TiedRequest& request) {
   if (request.ranks.empty())
     lines.emplace_back("one pipeline, its ranks in the order of the stages");
   else
-    lines.push_back(std::to_string(request.pipelines) + " pipelines of ranks " + stages_text(request.ranks));
+    lines.push_back(std::to_string(request.pipelines) + " pipelines of ranks " + joined(request.ranks, ", "));
   lines.emplace_back(request.sync ? "a copy of the weights" : "no copy of the weights");
   for (const size_t k : sorted_keys(request)) {
     std::vector<int32_t> stages = request.keys[k].stages;
     std::ranges::sort(stages);
-    lines.push_back("key '" + request.keys[k].key + "' on stages " + stages_text(stages));
+    lines.push_back("key '" + request.keys[k].key + "' on stages " + joined(stages, ", "));
   }
   return lines;
 }
@@ -156,9 +151,7 @@ void check_plans(Comm& comm, const TiedRequest& request) {
 }
 
 std::string describe_all(const TiedKey& key) {
-  std::string text;
-  for (const Tensor& weight : key.weights) text += (text.empty() ? "" : "; ") + describe(weight);
-  return text;
+  return joined(key.weights, "; ", [](const Tensor& weight) { return describe(weight); });
 }
 
 // Throws MISMATCH with the weights of a key on two ranks that differ. Collective.

@@ -30,6 +30,7 @@ class Usage {
 
   // Notes that a parameter is ready, with a gradient of this rank or without.
   void note_ready(size_t index, bool used);
+  void forget_ready(size_t index);  // the mark is taken back
   // The parameters in the order in which they became ready; those without a gradient come last.
   std::vector<size_t> ready_order() const;
   // The same, without those that have no gradient.

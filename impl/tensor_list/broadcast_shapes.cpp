@@ -1,4 +1,4 @@
-#include "reducer/broadcast_shapes.hpp"
+#include "tensor_list/broadcast_shapes.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -70,7 +70,7 @@ ShapeRow row_of(const Tensor& tensor) {
 void broadcast_bytes(Comm& comm, int root, void* data, size_t bytes) {
   Call call = call_of_bytes(OpKind::kBroadcast, root, data, data, bytes);
   call.tag = kKeysTag;
-  std::snprintf(call.note, sizeof call.note, "shapes of named tensors");
+  std::snprintf(call.note, sizeof call.note, "shapes of tensors");
   comm.run(call);
 }
 
@@ -103,6 +103,10 @@ size_t ShapeRow::count() const noexcept {
   size_t product = 1;
   for (size_t i = 0; i < static_cast<size_t>(ndim); ++i) product *= static_cast<size_t>(sizes[i]);
   return product;
+}
+
+void broadcast_shape(Comm& comm, ArrayShape& shape, int root) {
+  broadcast_bytes(comm, root, &shape, sizeof shape);
 }
 
 std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root) {

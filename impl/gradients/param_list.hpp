@@ -19,7 +19,6 @@ class ParamList {
   ParamList& operator=(const ParamList&) = delete;
 
   size_t size() const noexcept { return tensors.size(); }
-  std::string name_list(std::span<const size_t> indices) const;  // cut where it is long
 
   std::vector<Tensor> tensors;
   std::vector<int32_t> gradient_dtypes;  // of the gradients that callers pass

@@ -1,4 +1,4 @@
-#include "reducer/usage.hpp"
+#include "gradients/usage.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -34,6 +34,12 @@ void Usage::note_ready(size_t index, bool used) {
   if (!used) empty_.push_back(index);
   if (used && !is_counting()) order_.push_back(index);
   used_[index] = used ? 1 : 0;
+}
+
+void Usage::forget_ready(size_t index) {
+  std::erase(order_, index);
+  std::erase(empty_, index);
+  used_[index] = 0;
 }
 
 std::vector<size_t> Usage::ready_order() const {

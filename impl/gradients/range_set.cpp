@@ -1,4 +1,4 @@
-#include "reducer/range_set.hpp"
+#include "gradients/range_set.hpp"
 
 #include <iterator>
 #include <utility>

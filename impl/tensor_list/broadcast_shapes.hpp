@@ -22,6 +22,18 @@ struct ShapeRow {
   size_t count() const noexcept;
 };
 
+// Type and sizes of an array, of which the other ranks know neither.
+struct ArrayShape {
+  static constexpr size_t kMostDims = 32;
+
+  int64_t dtype = 0;
+  int64_t ndim = 0;
+  std::array<int64_t, kMostDims> sizes{};
+};
+
+// Collective. All ranks get the root's.
+void broadcast_shape(Comm& comm, ArrayShape& shape, int root);
+
 // Collective, by the rules of dsc_broadcast_shapes(). Returns the shapes of the root's tensors on all ranks.
 std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root);
 

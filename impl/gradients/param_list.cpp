@@ -1,11 +1,6 @@
-#include "reducer/param_list.hpp"
+#include "gradients/param_list.hpp"
 
 namespace dsc {
-namespace {
-
-constexpr size_t kNamesBytes = 200;  // length of a list of names in messages
-
-}  // namespace
 
 ParamList::ParamList(std::span<const Tensor> params, int32_t grad_dtype)
     : tensors(params.begin(), params.end()), names_(params.size()), shapes_(params.size()) {
@@ -23,17 +18,6 @@ ParamList::ParamList(std::span<const Tensor> params, int32_t grad_dtype)
     if (grad_dtype != 0) tensor.dtype = grad_dtype;
     if (tensor.expect_sparse == 1) tensor.count = 0;
   }
-}
-
-std::string ParamList::name_list(std::span<const size_t> indices) const {
-  std::string text;
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const std::string& name = labels[indices[i]];
-    if (i > 0 && text.size() + name.size() > kNamesBytes)
-      return text + " and " + std::to_string(indices.size() - i) + " more";
-    text += (i == 0 ? "" : ", ") + name;
-  }
-  return text;
 }
 
 }  // namespace dsc

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/comm.hpp"
-#include "reducer/tied.hpp"
+#include "tied/tied.hpp"
 
 namespace dsc {
 

@@ -1,0 +1,27 @@
+// What fails in the middle of the end of an iteration fails it on all ranks: after an error nobody knows what
+// the buckets or shards hold, and no rank may use them.
+#pragma once
+
+#include <utility>
+
+namespace dsc {
+
+// Calls `abort` unless done() was called.
+template <typename Abort>
+class AbortUnlessDone {
+ public:
+  explicit AbortUnlessDone(Abort abort) : abort_(std::move(abort)) {}
+  ~AbortUnlessDone() {
+    if (!done_) abort_();
+  }
+  AbortUnlessDone(const AbortUnlessDone&) = delete;
+  AbortUnlessDone& operator=(const AbortUnlessDone&) = delete;
+
+  void done() noexcept { done_ = true; }
+
+ private:
+  const Abort abort_;
+  bool done_ = false;
+};
+
+}  // namespace dsc

@@ -1,0 +1,114 @@
+// What the threads that bring in the gradients of an iteration share: which gradients there are, and how many
+// calls still move memory, which they do outside of the lock.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/guard.hpp"
+#include "base/mutex.hpp"
+#include "comm/comm.hpp"
+#include "gradients/marking_count.hpp"
+#include "gradients/marks.hpp"
+
+namespace dsc {
+
+class GradientIntake {
+ public:
+  GradientIntake(const ParamList& params, bool static_graph) : marks_(params, static_graph) {}
+  GradientIntake(const GradientIntake&) = delete;
+  GradientIntake& operator=(const GradientIntake&) = delete;
+
+  // Guards what the owner changes between iterations, too.
+  mutable Mutex mutex;
+  const Marks& marks() const DSC_REQUIRES(mutex) { return marks_; }
+
+  // --- Iterations.
+  // The memory in which gradients belong; see Marks.
+  void set_buckets(std::span<const std::byte> buckets) DSC_REQUIRES(mutex) { marks_.set_buckets(buckets); }
+  void begin(bool local) DSC_REQUIRES(mutex);
+  // Whether the iteration is not reduced, but adds to what this rank collects.
+  bool is_local() const noexcept { return local_.load(std::memory_order_relaxed); }
+  void forget_sums() DSC_REQUIRES(mutex) { marks_.forget_sums(); }
+  // Refuses further marks and waits for those that are running. Throws STATE if no iteration is open, and
+  // TIMEOUT if a mark does not end within the time-out of the group; marks are accepted again then.
+  void stop(const Comm& group) DSC_EXCLUDES(mutex);
+  void end_usage() DSC_REQUIRES(mutex) { marks_.end_usage(); }
+  void end() DSC_REQUIRES(mutex) { marks_.end(); }
+
+  // Throws STATE inside an iteration, and names the parameters that miss a gradient.
+  void expect_finished(int rank) const DSC_EXCLUDES(mutex);
+  bool is_idle() const DSC_EXCLUDES(mutex);
+  bool is_open() const DSC_EXCLUDES(mutex);
+  bool is_finishing() const DSC_EXCLUDES(mutex);
+  bool has_sum(size_t index) const DSC_EXCLUDES(mutex);
+  // Parameters without a gradient.
+  std::vector<size_t> missing() const DSC_EXCLUDES(mutex);
+  // The first of some parameters that has none.
+  size_t first_missing(std::span<const size_t> indices) const DSC_EXCLUDES(mutex);
+
+  // --- Marks. What is accepted is counted until its MarkScope ends.
+  MarkScope scope() noexcept { return MarkScope(marking_); }
+
+  // Returns whether the gradient is complete.
+  bool accept(size_t index, const MarkedGradient& gradient) DSC_REQUIRES(mutex);
+  // What is to be taken with a complete gradient. It is asked for under the lock under which the mark was
+  // accepted, so that a mark locks no more often than it has to.
+  struct Complete {
+    bool has_sum;
+    bool has_frozen;  // take_frozen_unused() has something to take
+  };
+  Complete complete(size_t index) const DSC_REQUIRES(mutex) {
+    return {marks_.has_sum(index), marks_.has_frozen()};
+  }
+  // Returns whether the parameter has a sum already, to which the gradient is added.
+  bool accept_sum(size_t index, const void* gradient, size_t bytes) DSC_REQUIRES(mutex);
+  void end_sum(size_t index) DSC_EXCLUDES(mutex);
+  // Returns whether the parameter is to be taken without a gradient now; only then it is counted.
+  bool accept_unused(size_t index) DSC_REQUIRES(mutex);
+  void note_collected(size_t index) DSC_EXCLUDES(mutex);
+
+  // Runs a step that moves the gradient of a mark that was accepted; if it throws, the mark is taken back.
+  template <typename Step>
+  void run(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
+    capture(step, [&](const Error& error) {
+      take_back(index);
+      throw Error(error);
+    });
+  }
+  // The same for a gradient that is only added to what is collected.
+  template <typename Step>
+  void add(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
+    capture(step, [&](const Error& error) {
+      cancel_sum(index);
+      throw Error(error);
+    });
+    end_sum(index);
+  }
+
+  // --- Parameters that become ready without a mark; see Marks.
+  std::vector<size_t> take_frozen_unused() DSC_EXCLUDES(mutex);
+  std::vector<size_t> take_missing() DSC_EXCLUDES(mutex);
+  struct Deferred {
+    struct Marked {
+      size_t index;
+      MarkedGradient gradient;
+      bool has_sum;
+    };
+    std::vector<Marked> marked;
+    std::vector<size_t> unmarked;
+  };
+  Deferred take_deferred() DSC_EXCLUDES(mutex);
+
+ private:
+  void take_back(size_t index) DSC_EXCLUDES(mutex);
+  void cancel_sum(size_t index) DSC_EXCLUDES(mutex);
+
+  Marks marks_ DSC_GUARDED_BY(mutex);
+  MarkingCount marking_;
+  std::atomic<bool> local_{false};
+};
+
+}  // namespace dsc
