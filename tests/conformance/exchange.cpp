@@ -108,7 +108,7 @@ std::vector<Result> reduce_all(const std::vector<Transfer>& ranks, bool checks, 
   std::vector<Result> results;
   for (const Transfer& receiver : ranks) {
     if (!receiver.receives(receiver.rank)) continue;
-    const bool is_shared = receiver.shares_result() && !results.empty();
+    const bool is_shared = !dsc::divides(receiver.pattern) && !results.empty();  // all get the same
     Bytes data = is_shared ? results[0].data : reduced(ranks, receiver, checks, found);
     results.push_back({&receiver, receiver.received_from(receiver.rank), std::move(data)});
   }
