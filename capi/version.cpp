@@ -1,7 +1,6 @@
 #include "dsc/version.h"
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,97 +9,97 @@
 #include "base/json.hpp"
 #include "bootstrap/pmix.hpp"
 #include "checks.hpp"
+#include "comm/library_report.hpp"
 #include "device/cuda_library.hpp"
 #include "device/kernels.hpp"
-#include "engine_nccl/nccl_library.hpp"
 #include "give.hpp"
+#include "session/engine_table.hpp"
 #include "transport/library.hpp"
 
 namespace {
 
+struct Library {
+  const char* name;
+  bool available;  // to this build
+  dsc::LookForLibrary look;
+};
+
+void look_for_cuda(dsc::LibraryReport& report) {
+  const dsc::CudaLibrary cuda = dsc::load_cuda({}, dsc::process_environment(), dsc::process_loader());
+  report.path = cuda.path;
+  report.version = cuda.version;
+  report.devices = cuda.devices;
+}
+
+void look_for_pmix(dsc::LibraryReport& report) {
+  const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
+  report.path = place.path;
+  report.version = place.version;
+}
+
+void look_for_gloo(dsc::LibraryReport& report) {
+  const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());
+  report.path = library.path;
+  report.version = library.table->library;
+}
+
+// The engines, and the libraries that they and start-up need.
+std::vector<Library> libraries() {
+  std::vector<Library> all;
+  for (const dsc::ReportedEngine& engine : dsc::reported_engines())
+    all.push_back({engine.name, engine.available, engine.look});
+  all.push_back({"cuda", dsc::has_kernels(), look_for_cuda});
+  all.push_back({"pmix", dsc::has_pmix(), look_for_pmix});
+  all.push_back({"gloo", DSC_HAS_GLOO, look_for_gloo});
+  return all;
+}
+
 struct Feature {
   const char* name;
-  int32_t available;
+  bool available;
 };
 
-const Feature kFeatures[] = {{"host", 1},
-                             {"nccl", DSC_HAS_NCCL},
-                             {"cuda", dsc::has_kernels() ? 1 : 0},
-                             {"pmix", dsc::has_pmix() ? 1 : 0},
-                             {"gloo", DSC_HAS_GLOO},
-                             {"pipeline", 1}};
-
-struct Engine {
-  const char* name;
-  bool available = false;
-  std::string path{}, version{}, reason{}, warning{};
-  std::vector<const char*> features{};
-  std::optional<int> devices{};
-};
-
-// `look` sets path and version, or throws the reason why there is none.
-template <typename Look>
-Engine look_for(const char* name, Look&& look) {
-  Engine engine{.name = name};
-  engine.available =
-      dsc::capture([&] { look(engine); }, [&](dsc_result_t, const char* why) { engine.reason = why; });
-  return engine;
+std::vector<Feature> features() {
+  std::vector<Feature> all;
+  for (const Library& library : libraries()) all.push_back({library.name, library.available});
+  all.push_back({"pipeline", true});
+  return all;
 }
 
-void look_for_cuda(Engine& engine) {
-  const dsc::CudaLibrary cuda = dsc::load_cuda({}, dsc::process_environment(), dsc::process_loader());
-  engine.path = cuda.path;
-  engine.version = cuda.version;
-  engine.devices = cuda.devices;
+// "host, nccl or cuda"
+std::string names_of(const std::vector<Feature>& features) {
+  std::string names;
+  for (const Feature& feature : features) {
+    if (!names.empty()) names += &feature == &features.back() ? " or " : ", ";
+    names += feature.name;
+  }
+  return names;
 }
 
-// What was found is shown also where there is no driver for it.
-void look_for_nccl(Engine& engine) {
-  const dsc::NcclLibrary nccl = dsc::load_nccl({}, dsc::process_environment(), dsc::process_loader());
-  engine.path = nccl.path;
-  engine.version = nccl.version;
-  engine.warning = nccl.warning;
-  engine.features = nccl.features;
-  dsc::load_cuda({}, dsc::process_environment(), dsc::process_loader());
-}
-
-void look_for_pmix(Engine& engine) {
-  const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
-  engine.path = place.path;
-  engine.version = place.version;
-}
-
-void look_for_gloo(Engine& engine) {
-  const dsc::TransportLibrary library = dsc::load_transport(dsc::process_environment());
-  engine.path = library.path;
-  engine.version = library.table->library;
-}
-
-void write_engine(dsc::JsonWriter& json, const Engine& engine) {
-  json.begin_object(engine.name);
-  json.field("available", engine.available);
-  json.field_or_null("path", engine.path);
-  json.field_or_null("version", engine.version);
-  json.field_or_null("reason", engine.reason);
-  json.field_or_null("warning", engine.warning);
-  if (engine.devices) json.field("devices", *engine.devices);
-  if (!engine.features.empty()) {
+void write_report(dsc::JsonWriter& json, const Library& library) {
+  dsc::LibraryReport report;
+  std::string reason;
+  const bool available =
+      dsc::capture([&] { library.look(report); }, [&](dsc_result_t, const char* why) { reason = why; });
+  json.begin_object(library.name);
+  json.field("available", available);
+  json.field_or_null("path", report.path);
+  json.field_or_null("version", report.version);
+  json.field_or_null("reason", reason);
+  json.field_or_null("warning", report.warning);
+  if (report.devices) json.field("devices", *report.devices);
+  if (!report.features.empty()) {
     json.begin_array("features");
-    for (const char* feature : engine.features) json.text(feature);
+    for (const char* feature : report.features) json.text(feature);
     json.end_array();
   }
   json.end_object();
 }
 
 std::string engine_report() {
-  const Engine engines[] = {{.name = "host", .available = true},
-                            look_for("nccl", look_for_nccl),
-                            look_for("cuda", look_for_cuda),
-                            look_for("pmix", look_for_pmix),
-                            look_for("gloo", look_for_gloo)};
   dsc::JsonWriter json;
   json.begin_object();
-  for (const Engine& engine : engines) write_engine(json, engine);
+  for (const Library& library : libraries()) write_report(json, library);
   json.end_object();
   return json.take();
 }
@@ -119,13 +118,13 @@ dsc_result_t dsc_feature(const char* name, int32_t* available) {
   return dsc::guard_pure(__func__, [&] {
     if (!name) dsc::fail(DSC_ERR_INVALID_ARG, "name is NULL");
     if (!available) dsc::fail(DSC_ERR_INVALID_ARG, "available is NULL");
-    for (const Feature& feature : kFeatures) {
+    const std::vector<Feature> known = features();
+    for (const Feature& feature : known) {
       if (std::strcmp(name, feature.name) != 0) continue;
-      *available = feature.available;
+      *available = feature.available ? 1 : 0;
       return;
     }
-    dsc::fail(DSC_ERR_INVALID_ARG,
-              "unknown feature \"%.32s\", expected host, nccl, cuda, pmix, gloo or pipeline", name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "unknown feature \"%.32s\", expected %s", name, names_of(known).c_str());
   });
 }
 

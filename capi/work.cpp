@@ -6,7 +6,7 @@
 #include "comm_call.hpp"
 #include "deadline.hpp"
 #include "error_info.hpp"
-#include "session/worlds.hpp"
+#include "session/engine_table.hpp"
 
 namespace {
 

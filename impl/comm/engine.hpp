@@ -1,6 +1,9 @@
 // The seam between communicators and engines. An engine moves the data of operations; a communicator has a
 // group engine for memory of the host and may have a device engine beside it. docs/extending.md says how to
-// add one.
+// add one; tests/conformance has a small one, and the suite that every engine passes.
+//
+// Functions with a body here are optional: unsupported_reason(), learn_of(), on_status_query(),
+// query_hosts(), query_rank(). An engine implements all others.
 #pragma once
 
 #include <functional>

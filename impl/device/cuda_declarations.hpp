@@ -6,15 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/handles.hpp"
+
 namespace dsc {
 
 struct CudaContext;
-struct CudaStream;  // same type as CUstream_st, which cudaStream_t points to as well
-struct CudaEvent;
+using CudaStream = DeviceStream;  // same type as CUstream_st, which cudaStream_t points to as well
+using CudaEvent = DeviceEvent;
 struct CudaModule;
 struct CudaFunction;
 using CudaDevice = int;
-using CudaAddress = unsigned long long;  // same type as CUdeviceptr
+using CudaAddress = DeviceAddress;  // same type as CUdeviceptr
 
 struct CudaUuid {
   char bytes[16];

@@ -5,13 +5,9 @@
 #include <string>
 
 #include "device/cuda_library.hpp"
+#include "device/handles.hpp"
 
 namespace dsc {
-
-// Names for the folders above, which know no vendor.
-using DeviceAddress = CudaAddress;
-using DeviceEvent = CudaEvent;
-using DeviceStream = CudaStream;
 
 class Device {
  public:

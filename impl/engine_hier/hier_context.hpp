@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
+#include "comm/engine.hpp"
 #include "engine_hier/hier_layout.hpp"
 #include "engine_hier/hier_links.hpp"
-#include "engine_host/host_engine.hpp"
 
 namespace dsc {
 
@@ -16,8 +16,8 @@ namespace dsc {
 // a collective.
 struct HierContext {
   const HierLayout& layout;
-  HostEngine& local;  // among the ranks of this host
-  HierLinks& links;   // to other hosts
+  GroupEngine& local;  // among the ranks of this host
+  HierLinks& links;    // to other hosts
   HierStatus& status;
   std::function<void()> check_host;  // throws if this host has failed, with ranks of the group
   // Scratch memory of this rank, indexed by HierCall::Scratch, which later operations reuse.

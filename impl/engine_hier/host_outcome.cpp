@@ -4,7 +4,7 @@
 
 namespace dsc {
 
-void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
+void HostOutcome::tell_members(GroupEngine& local, Deadline deadline) {
   if (local.size() > 1)
     run_on_host(local, call_of_bytes(OpKind::kBroadcast, 0, this, this, sizeof *this), deadline);
   if (!failed) return;
@@ -13,7 +13,7 @@ void HostOutcome::tell_members(HostEngine& local, Deadline deadline) {
   throw Error(failure);
 }
 
-void run_on_host(HostEngine& local, Call call, Deadline deadline) {
+void run_on_host(GroupEngine& local, Call call, Deadline deadline) {
   constexpr int kGraceMs = 1000;
   call.timeout_ms =
       static_cast<int32_t>(std::min<int64_t>(deadline.remaining_ms(), INT32_MAX / 2)) + kGraceMs;

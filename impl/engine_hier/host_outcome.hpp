@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/clock.hpp"
+#include "comm/engine.hpp"
 #include "control/call.hpp"
-#include "engine_host/host_engine.hpp"
 
 namespace dsc {
 
@@ -25,7 +25,7 @@ struct HostOutcome {
   }
   // Collective on the host: all ranks receive the leader's outcome, and throw it if it is a failure. Also
   // throws what the host engine throws.
-  void tell_members(HostEngine& local, Deadline deadline);
+  void tell_members(GroupEngine& local, Deadline deadline);
 
   uint64_t failed = 0;  // 1: `failure` holds why
   union {
@@ -37,6 +37,6 @@ struct HostOutcome {
 // Runs a collective of the host after all ranks of the group have made the call to which it belongs. A rank
 // that is late by now waits for another host: this waits somewhat longer than the deadline, so that the
 // leader of that rank reports it first.
-void run_on_host(HostEngine& local, Call call, Deadline deadline);
+void run_on_host(GroupEngine& local, Call call, Deadline deadline);
 
 }  // namespace dsc

@@ -1,13 +1,17 @@
 #include "session/engine_table.hpp"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 
 #include "base/error.hpp"
 #include "engine_hier/hier_engine.hpp"
 #include "engine_host/host_engine.hpp"
+#include "engine_host/progress.hpp"
 #include "engine_nccl/bind.hpp"
 #include "engine_nccl/interface_advice.hpp"
+#include "engine_nccl/report.hpp"
 
 namespace dsc {
 namespace {
@@ -42,14 +46,30 @@ std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
   return std::move(joined.local);
 }
 
+bool progress_host(Deadline deadline) { return make_progress({}, 0, deadline); }
+
+void needs_no_library(LibraryReport&) {}
+
 constexpr std::array kGroupLibraries = {
-    GroupLibrary{"hier", has_several_hosts, open_hier},
-    GroupLibrary{"host", serves_all, open_host},
+    GroupLibrary{"hier", nullptr, has_several_hosts, open_hier, nullptr},
+    GroupLibrary{"host", needs_no_library, serves_all, open_host, progress_host},
 };
 
 constexpr std::array kDeviceLibraries = {
-    DeviceLibrary{"nccl", bind_nccl, interface_advice},
+    DeviceLibrary{"nccl", DSC_HAS_NCCL, look_for_nccl, bind_nccl, interface_advice},
 };
+
+using ProgressAll = bool (*)(Deadline);
+
+std::vector<ProgressAll> engines_with_progress() {
+  std::vector<ProgressAll> all;
+  if (&added_group_library) all.push_back(added_group_library().progress);
+  for (const GroupLibrary& library : group_libraries()) all.push_back(library.progress);
+  std::erase(all, nullptr);
+  return all;
+}
+
+constexpr int kTurnMs = 1;
 
 }  // namespace
 
@@ -63,9 +83,32 @@ std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined) {
   fail(DSC_ERR_INTERNAL, "no engine serves the world");
 }
 
-std::span<const DeviceLibrary> device_libraries() noexcept {
-  if constexpr (DSC_HAS_NCCL) return kDeviceLibraries;
-  return {};
+bool progress_all(Deadline deadline) {
+  static const std::vector<ProgressAll> all = engines_with_progress();
+  if (all.size() == 1) return all[0](deadline);
+  std::vector<ProgressAll> busy;
+  std::ranges::remove_copy_if(all, std::back_inserter(busy), [](ProgressAll of) { return of(Deadline{0}); });
+  if (busy.size() == 1) return busy[0](deadline);
+  bool idle = true;  // several engines take turns, and the caller comes again
+  for (const ProgressAll progress : busy) idle &= progress(sooner(deadline, Deadline::after_ms(kTurnMs)));
+  return idle;
+}
+
+std::vector<DeviceLibrary> device_libraries() {
+  std::vector<DeviceLibrary> libraries;
+  std::ranges::copy_if(kDeviceLibraries, std::back_inserter(libraries), &DeviceLibrary::available);
+  return libraries;
+}
+
+std::vector<ReportedEngine> reported_engines() {
+  std::vector<ReportedEngine> reported;
+  if (&added_group_library)
+    reported.push_back({added_group_library().name, true, added_group_library().look});
+  for (const GroupLibrary& library : group_libraries())
+    if (library.look) reported.push_back({library.name, true, library.look});
+  for (const DeviceLibrary& library : kDeviceLibraries)
+    reported.push_back({library.name, library.available, library.look});
+  return reported;
 }
 
 }  // namespace dsc

@@ -1,13 +1,16 @@
-// The engines of this build. A new engine is one more line in engine_table.cpp.
+// The engines of this build. A new engine is one more line in engine_table.cpp, from which features and
+// reports follow.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/environment.hpp"
 #include "comm/engine.hpp"
+#include "comm/library_report.hpp"
 
 namespace dsc {
 
@@ -29,9 +32,13 @@ struct JoinedWorld {
 // A kind of group engine.
 struct GroupLibrary {
   const char* name;
+  LookForLibrary look;  // null: it is reported as the library that it needs
   bool (*serves)(const JoinedWorld& joined);
   // Collective.
   std::shared_ptr<GroupEngine> (*open)(JoinedWorld joined);
+  // Does the same as GroupEngine::progress(), for all worlds of this process; null: another engine does it
+  // for this one.
+  bool (*progress)(Deadline deadline);
 };
 
 // The first that serves a world is taken; the last serves every one.
@@ -42,9 +49,14 @@ std::span<const GroupLibrary> group_libraries() noexcept;
 
 std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
 
+// Does the same as GroupEngine::progress(), for all worlds of this process.
+bool progress_all(Deadline deadline);
+
 // A library that moves data between devices.
 struct DeviceLibrary {
   const char* name;
+  bool available;  // in this build
+  LookForLibrary look;
   // Collective: either all ranks are bound, each to one device, or none is, and this returns null. Throws
   // NO_BACKEND on all ranks if a device is required and one rank has none.
   std::shared_ptr<DeviceEngine> (*bind)(const std::shared_ptr<GroupEngine>& host,
@@ -55,6 +67,14 @@ struct DeviceLibrary {
 };
 
 // The libraries in the order in which they are tried; equal on all ranks.
-std::span<const DeviceLibrary> device_libraries() noexcept;
+std::vector<DeviceLibrary> device_libraries();
+
+// The engines by name, for features and reports.
+struct ReportedEngine {
+  const char* name;
+  bool available;  // in this build
+  LookForLibrary look;
+};
+std::vector<ReportedEngine> reported_engines();
 
 }  // namespace dsc

@@ -11,7 +11,6 @@
 #include "base/log_rank.hpp"
 #include "base/mutex.hpp"
 #include "base/process_guard.hpp"
-#include "engine_host/progress.hpp"
 
 namespace dsc {
 namespace {
@@ -147,7 +146,5 @@ void finalize_world() {
   } release{world, handle};
   if (can_finalize(last)) last.finalize();
 }
-
-bool progress_all(Deadline deadline) { return make_progress({}, 0, deadline); }
 
 }  // namespace dsc

@@ -18,7 +18,4 @@ uint64_t current_world();
 // errors.
 void finalize_world();
 
-// Does the same as Comm::progress(), for all worlds of this process.
-bool progress_all(Deadline deadline);
-
 }  // namespace dsc

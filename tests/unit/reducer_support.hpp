@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "conformance/engine.hpp"
 #include "dtype/dtype.hpp"
 #include "dtype_reference.hpp"
-#include "fake_comm.hpp"
 #include "reducer/reducer.hpp"
 
 #include <setjmp.h>
@@ -41,9 +41,9 @@ inline void check(bool good, const char* what, int line) {
 #define CHECK(condition) check((condition), #condition, __LINE__)
 
 inline void on_ranks(int size, const std::function<void(Comm&)>& body) {
-  fake::on_ranks(size, body);
+  conformance::on_ranks(size, body);
   assert_int_equal(complaints.exchange(0), 0);
-  assert_int_equal(fake::live_blocks(), 0);
+  assert_int_equal(conformance::live_blocks(), 0);
 }
 
 template <typename Body>

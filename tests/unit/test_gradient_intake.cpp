@@ -49,7 +49,7 @@ struct Intake {
     return gradients.marks().usage().ready_order();
   }
 
-  const std::vector<std::shared_ptr<Comm>> world = fake::make_world(1, 200);
+  const std::vector<std::shared_ptr<Comm>> world = conformance::make_world(1, 200);
   const dsc::ParamList list;
   GradientIntake gradients;
 };

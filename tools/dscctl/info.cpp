@@ -9,7 +9,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -22,8 +21,6 @@
 
 namespace dscctl {
 namespace {
-
-constexpr std::array kFeatures = {"host", "nccl", "cuda", "pmix", "gloo", "pipeline"};
 
 std::string version_text(int32_t major, int32_t minor, int32_t patch) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(patch);
@@ -41,12 +38,16 @@ Json library_info() {
   return info;
 }
 
-Json feature_info() {
+bool has_feature(const std::string& name) {
+  int32_t available = 0;
+  return dsc_feature(name.c_str(), &available) == DSC_OK && available == 1;
+}
+
+// Every engine and library is a feature.
+Json feature_info(const Json& engines) {
   Json info;
-  for (const char* name : kFeatures) {
-    int32_t available = 0;
-    info[name] = dsc_feature(name, &available) == DSC_OK && available == 1;
-  }
+  for (const auto& [name, engine] : engines.items()) info[name] = has_feature(name);
+  info["pipeline"] = has_feature("pipeline");
   return info;
 }
 
@@ -168,9 +169,10 @@ std::string format_fact(const std::string& name, const Json& value) {
 
 Json collect_info() {
   Json info;
+  const Json engines = Json::parse(library_text(dsc_engine_report));
   info["libdsc"] = library_info();
-  info["features"] = feature_info();
-  info["engines"] = Json::parse(library_text(dsc_engine_report));
+  info["features"] = feature_info(engines);
+  info["engines"] = engines;
   info["host"] = host_info();
   return info;
 }

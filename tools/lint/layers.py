@@ -9,6 +9,7 @@ import sys
 
 import source
 
+ENGINES = "engine_*"  # all that are not named by themselves
 LAYERS = [  # lowest first; folders of one layer do not see each other
     {"base"},
     {"dtype"},
@@ -17,16 +18,18 @@ LAYERS = [  # lowest first; folders of one layer do not see each other
     {"bootstrap"},
     {"control"},
     {"comm", "transport"},
-    {"engine_host", "engine_nccl", "gloo", "memory"},
+    {ENGINES, "gloo", "memory"},
     {"engine_hier", "gradients", "tensor_list"},
     {"session", "reducer", "sharded", "tied", "pipeline_run", "tensor_parallel", "context_parallel", "expert_parallel"},
     {"hooks", "join"},
 ]
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
+for path in source.files("impl/engine_*/*.?pp"):
+    LEVEL.setdefault(path.split("/")[1], LEVEL[ENGINES])
 LOOK_INSIDE = (
     "capi/",
     "tests/unit/",
-    "tests/engine_loopback/",
+    "tests/conformance/",
     "tests/fuzz/",
     "tests/support/fake_gpu/",
     "bench/bench_compress.cpp",

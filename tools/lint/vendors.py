@@ -10,8 +10,10 @@ import sys
 
 import source
 
-HOMES = {  # folders and files that may name a vendor
-    "nccl": ("impl/engine_nccl/", "impl/session/engine_table.cpp"),
+ENGINE_TABLE = "impl/session/engine_table.cpp"
+OWN_ENGINES = {"host", "hier"}  # every other folder engine_NAME has the name of a vendor's library
+ENGINES = {path.split("/")[1].removeprefix("engine_") for path in source.files("impl/engine_*/*.?pp")} - OWN_ENGINES
+HOMES = {name: (f"impl/engine_{name}/", ENGINE_TABLE) for name in sorted(ENGINES)} | {  # that may name a vendor
     "cuda": ("impl/device/", "impl/engine_nccl/"),
     "gloo": ("impl/gloo/", "impl/transport/library.", "impl/transport/table.h"),
 }

@@ -1,0 +1,11 @@
+// What dsc_engine_report() says of NCCL.
+#pragma once
+
+#include "comm/library_report.hpp"
+
+namespace dsc {
+
+// What was found is reported also where there is no driver for it.
+void look_for_nccl(LibraryReport& report);
+
+}  // namespace dsc

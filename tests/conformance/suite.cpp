@@ -1,0 +1,85 @@
+// The rules of the seam, which every engine keeps. To run them over a new engine:
+//
+//   1. Add the engine to the engine table, or, as added.cpp does it, define added_group_library() for this
+//      program only.
+//   2. Add a line to `suite_engines` in tests/conformance/meson.build: the environment in which start-up
+//   chooses
+//      the engine, and the sources and dependencies that define it if it is not in the table.
+//   3. ./dev test 'engine_*_NAME'
+//
+// Then run the tests of tests/ranks over it, which see the C interface only: the lists in
+// tests/ranks/meson.build and tests/gpu/meson.build say which of them hold for which engine, and why others
+// do not.
+//
+// Whatever an engine refuses by unsupported_reason() is left out here; that it refuses before another rank
+// can notice is a rule of its own.
+#include "suite.hpp"
+
+#include "base/process_guard.hpp"
+#include "session/start_up.hpp"
+
+extern "C" {
+#include "cmocka_c.h"  // last: it defines fail() as a macro
+}
+
+namespace suite {
+namespace {
+
+dsc::InitOptions options_of(const rank_t& self) {
+  dsc::InitOptions options;
+  options.job_id = self.options.job_id;
+  options.backend = self.options.backend;
+  options.device = self.options.device;
+  options.rank = self.options.rank;
+  options.world_size = self.options.world_size;
+  options.rank_per_thread = self.options.rank_per_thread;
+  options.init_timeout_ms = self.options.init_timeout_ms;
+  options.timeout_ms = self.options.timeout_ms;
+  return options;
+}
+
+int run_rank(rank_t* self) {
+  const Body body = *static_cast<const Body*>(self->arg);
+  int failed = 0;
+  dsc::mark_process();
+  dsc::capture(
+      [&] {
+        const auto world = dsc::start_world(options_of(*self), 0);
+        failed = body(self, *world);
+        if (failed == 0 && !world->failure().revoked) world->finalize();
+        world->leave();
+        world->end_world();
+      },
+      [&](const dsc::Error& error) { failed = rank_fail(self, __FILE__, __LINE__, "%s", error.what()); });
+  return failed;
+}
+
+}  // namespace
+
+int run(int size, Body body) { return run_without_world(size, run_rank, &body); }
+
+}  // namespace suite
+
+int main() {
+  using namespace suite;
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(every_kind_moves_its_data),
+      cmocka_unit_test(internal_kinds_gather),
+      cmocka_unit_test(messages_keep_their_order),
+      cmocka_unit_test(a_batch_is_one_operation),
+      cmocka_unit_test(memory_is_zeroed),
+      cmocka_unit_test(operations_are_counted),
+      cmocka_unit_test(a_work_ends_once),
+      cmocka_unit_test(progress_waits_for_all_worlds),
+      cmocka_unit_test(a_deadline_fails_the_group),
+      cmocka_unit_test(different_calls_are_a_mismatch),
+      cmocka_unit_test(different_messages_are_a_mismatch),
+      cmocka_unit_test(a_rank_that_leaves_is_named),
+      cmocka_unit_test(a_revoked_group_keeps_its_first_cause),
+      cmocka_unit_test(what_is_unsupported_touches_nobody),
+      cmocka_unit_test(groups_are_made_alike),
+      cmocka_unit_test(channels_share_the_end),
+      cmocka_unit_test(the_living_agree_and_go_on),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
