@@ -3,13 +3,14 @@
 //   1. Add the engine to the engine table, or, as added.cpp does it, define added_group_library() for this
 //      program only.
 //   2. Add a line to `suite_engines` in tests/conformance/meson.build: the environment in which start-up
-//   chooses
-//      the engine, and the sources and dependencies that define it if it is not in the table.
+//      chooses the engine, and the sources and dependencies that define it if it is not in the table.
 //   3. ./dev test 'engine_*_NAME'
 //
 // Then run the tests of tests/ranks over it, which see the C interface only: the lists in
 // tests/ranks/meson.build and tests/gpu/meson.build say which of them hold for which engine, and why others
 // do not.
+//
+// Cases of memory run over Space: in host memory, or on the device of an engine for devices.
 //
 // Whatever an engine refuses by unsupported_reason() is left out here; that it refuses before another rank
 // can notice is a rule of its own.
@@ -80,6 +81,10 @@ int main() {
       cmocka_unit_test(groups_are_made_alike),
       cmocka_unit_test(channels_share_the_end),
       cmocka_unit_test(the_living_agree_and_go_on),
+      cmocka_unit_test(memory_computes),
+      cmocka_unit_test(memory_packs_tensors),
+      cmocka_unit_test(memory_has_norms),
+      cmocka_unit_test(memory_keeps_the_order),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -82,5 +82,9 @@ void what_is_unsupported_touches_nobody(void** state);
 void groups_are_made_alike(void** state);
 void channels_share_the_end(void** state);
 void the_living_agree_and_go_on(void** state);
+void memory_computes(void** state);
+void memory_packs_tensors(void** state);
+void memory_has_norms(void** state);
+void memory_keeps_the_order(void** state);
 
 }  // namespace suite
