@@ -45,7 +45,7 @@ class Buffer {
     gpu_upload(device_, values_.data(), bytes());
   }
   ~Buffer() {
-    if (device_) gpu_free(device_);
+    if (device_ && gpu_synchronize(nullptr)) gpu_free(device_);  // a stream may still use it
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
