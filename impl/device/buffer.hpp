@@ -38,7 +38,7 @@ class PinnedBuffer {
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
 
   std::byte* data() const noexcept { return static_cast<std::byte*>(memory_); }
-  DeviceAddress address() const noexcept { return reinterpret_cast<DeviceAddress>(memory_); }
+  DeviceAddress address() const noexcept { return address_of(memory_); }
   // Never frees the memory, because the device may still use it.
   void keep() noexcept { memory_ = nullptr; }
 

@@ -83,8 +83,7 @@ int device_of_memory(const Device& device, const void* memory) {
                                   CudaPointerAttribute::device_ordinal};
   void* values[] = {&type, &managed, &number};
   const DeviceScope scope(device);
-  const CudaResult result =
-      device.cuda().pointer_get_attributes(3, which, values, reinterpret_cast<CudaAddress>(memory));
+  const CudaResult result = device.cuda().pointer_get_attributes(3, which, values, address_of(memory));
   // CUDA does not know the address, or there is no current context.
   if (result == CudaResult::invalid_value || result == CudaResult::invalid_context) return kHostMemory;
   device.check(result, "cuPointerGetAttributes");

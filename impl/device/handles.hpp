@@ -7,4 +7,8 @@ struct DeviceStream;
 struct DeviceEvent;
 using DeviceAddress = unsigned long long;
 
+inline DeviceAddress address_of(const void* memory) noexcept {
+  return reinterpret_cast<DeviceAddress>(memory);
+}
+
 }  // namespace dsc

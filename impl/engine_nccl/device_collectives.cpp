@@ -14,8 +14,7 @@ DeviceCollectives::DeviceCollectives(const NcclGroup& group, const NcclEnding& e
 void DeviceCollectives::copy_locally(const Call& call, CudaStream* stream) const {
   if (call.send == call.recv || !call.send || !call.recv) return;
   const Transfer transfer(call, 0, 1);
-  group_.device().copy(reinterpret_cast<CudaAddress>(call.recv), reinterpret_cast<CudaAddress>(call.send),
-                       transfer.send_bytes, stream);
+  group_.device().copy(address_of(call.recv), address_of(call.send), transfer.send_bytes, stream);
 }
 
 bool DeviceCollectives::is_plain(const Call& call) const noexcept {
@@ -45,7 +44,7 @@ void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* strea
   if (transfer.pattern == Pattern::kNothing) return;
   if (call.kind == OpKind::kAllToAll && call.send == call.recv) {
     const DeviceBuffer& copy = copies.inputs.emplace_back(device, transfer.send_bytes, stream);
-    device.copy(copy.address(), reinterpret_cast<DeviceAddress>(call.send), transfer.send_bytes, stream);
+    device.copy(copy.address(), address_of(call.send), transfer.send_bytes, stream);
     call.send = copy.data();
   } else {
     call = copies.packed

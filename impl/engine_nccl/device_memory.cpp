@@ -24,7 +24,7 @@ class DeviceMemory {
       device().check(device().cuda().mem_alloc(&address, bytes), "cuMemAlloc");
       data_ = reinterpret_cast<void*>(address);
     }
-    const auto address = reinterpret_cast<CudaAddress>(data_);
+    const auto address = address_of(data_);
     device().zero(address, bytes, nullptr);
     device().check(device().cuda().stream_synchronize(nullptr), "cuStreamSynchronize");
   }
@@ -37,7 +37,7 @@ class DeviceMemory {
       if (nccl.mem_alloc)
         nccl.mem_free(data);
       else
-        world.nccl.device->cuda().mem_free(reinterpret_cast<CudaAddress>(data));
+        world.nccl.device->cuda().mem_free(address_of(data));
     };
     call_out([&] {
       if (has_left_window()) return give_back();

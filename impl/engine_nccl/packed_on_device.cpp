@@ -20,8 +20,8 @@ PackedOnDevice::PackedOnDevice(const Device& device, const Kernels& kernels, con
   for (int receiver = 0; receiver < size; ++receiver) {
     const Block block = transfer_.outgoing(receiver);
     const size_t start = packed_start(transfer_.send_blocks, transfer_.count, receiver);
-    copy(reinterpret_cast<CudaAddress>(transfer_.send_at(block.from)),
-         send_->address() + transfer_.bytes_of(start), block.from_rows, {}, block.count);
+    copy(address_of(transfer_.send_at(block.from)), send_->address() + transfer_.bytes_of(start),
+         block.from_rows, {}, block.count);
   }
 }
 
@@ -30,8 +30,8 @@ void PackedOnDevice::unpack() const {
   for (int sender = 0; sender < transfer_.size; ++sender) {
     const Block block = transfer_.received_from(sender);
     const size_t start = packed_start(transfer_.recv_blocks, transfer_.count, sender);
-    copy(recv_->address() + transfer_.bytes_of(start),
-         reinterpret_cast<CudaAddress>(transfer_.recv_at(block.to)), {}, block.to_rows, block.count);
+    copy(recv_->address() + transfer_.bytes_of(start), address_of(transfer_.recv_at(block.to)), {},
+         block.to_rows, block.count);
   }
 }
 

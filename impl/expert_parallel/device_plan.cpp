@@ -51,8 +51,7 @@ std::unique_ptr<std::vector<int64_t>> DevicePlan::make_lists(const MoePlan& plan
 // ends, and it may happen while the caller captures a stream.
 void DevicePlan::upload(std::unique_ptr<std::vector<int64_t>> lists, Deadline deadline) {
   const Device& device = *context_.device;
-  device.copy(lists_->address(), reinterpret_cast<DeviceAddress>(lists->data()),
-              lists->size() * sizeof(int64_t), stream_.get());
+  device.copy(lists_->address(), address_of(lists->data()), lists->size() * sizeof(int64_t), stream_.get());
   if (wait_for(device, *context_.events, stream_.get(), deadline)) return;
   static_cast<void>(lists.release());  // the device may still read it
   fail(DSC_ERR_TIMEOUT, "the lists of the plan were not on device %d in time", device.number());

@@ -3,12 +3,6 @@
 #include "base/guard.hpp"
 
 namespace dsc {
-namespace {
-
-DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
-
-}  // namespace
-
 StreamRows::~StreamRows() {
   call_out([this] { plan_->note_use(stream_); });
 }

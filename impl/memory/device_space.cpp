@@ -16,7 +16,6 @@ namespace {
 
 static_assert(sizeof(Norm) == Kernels::kNormResultBytes);
 
-DeviceAddress address_of(const void* memory) { return reinterpret_cast<DeviceAddress>(memory); }
 DeviceStream* stream_of(void* stream) { return static_cast<DeviceStream*>(stream); }
 DeviceEvent* event_of(const Mark& mark) { return static_cast<const PooledEvent*>(mark.get())->get(); }
 
