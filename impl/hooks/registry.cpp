@@ -22,6 +22,8 @@ struct Entry {
   bool sends_wire;     // can be inside a wrapper
   const char* meaning;
   std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
+  bool is_of_any_memory =
+      false;  // it reaches gradients only through bucket.space; others are staged on a device
 };
 
 std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) {
@@ -37,9 +39,9 @@ std::shared_ptr<BucketHook> make_blocks(const HookMaking& making, const HookOpti
 
 std::span<const Entry> table() {
   static const std::array entries{
-      Entry{"allreduce", {}, 0, true, "the mean, in the buckets' type", make_mean},
-      Entry{"fp16", {}, DSC_DTYPE_F16, false, "sends f16, alone or with a hook inside", make_mean},
-      Entry{"bf16", {}, DSC_DTYPE_BF16, false, "sends bf16, alone or with a hook inside", make_mean},
+      Entry{"allreduce", {}, 0, true, "the mean, in the buckets' type", make_mean, true},
+      Entry{"fp16", {}, DSC_DTYPE_F16, false, "sends f16, alone or with a hook inside", make_mean, true},
+      Entry{"bf16", {}, DSC_DTYPE_BF16, false, "sends bf16, alone or with a hook inside", make_mean, true},
       Entry{"fp8", fp8_options(), 0, false, "8-bit floats, with a scale for each block", make_fp8_hook},
       Entry{"int8", block_options(), 0, false, "8-bit integers, with a scale for each block", make_blocks<8>},
       Entry{"int4", block_options(), 0, false, "4-bit integers, with a scale for each block", make_blocks<4>},
@@ -68,7 +70,7 @@ std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
   if (!spec.inner) {
     if (entry.wire_dtype != 0) making.wire_dtype = entry.wire_dtype;
     auto hook = entry.make(making, options);
-    return entry.make == make_mean ? hook : make_host_staged_hook(std::move(hook));  // make_mean: any memory
+    return entry.is_of_any_memory ? hook : make_host_staged_hook(std::move(hook));
   }
   if (entry.wire_dtype == 0)
     fail(DSC_ERR_INVALID_ARG, "hook %s takes no hook inside; fp16 and bf16 do", entry.name);

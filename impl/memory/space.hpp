@@ -76,7 +76,8 @@ using Mark = std::shared_ptr<const void>;
 // Never frees the memory, because a device or an operation may still use it.
 void keep(Memory memory) noexcept;
 
-// Any thread may use it, several at once for different elements. The group must outlive it and what it gives.
+// Any thread may use it, several at once for different elements. The group must outlive it and what it
+// gives; memory, streams and marks may outlive the Space.
 class Space {
  public:
   static std::unique_ptr<Space> of_host(Comm& group);

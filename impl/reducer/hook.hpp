@@ -25,7 +25,7 @@ struct HookBucket {
   std::span<const Tensor> tensors;      // of all parameters
   std::span<const GradientSlot> slots;  // of all parameters
   Comm& group;
-  Space& space;  // of the buffer
+  Space& space;  // of the buffer: the host, unless the hook works in any memory
 
   Elements elements() const noexcept { return {buffer, count, dtype}; }
 };

@@ -201,6 +201,10 @@ def save_without_room(world):
             assert not sharded.param_view(0).any()
         with pytest.raises((TypeError, dsc.InvalidArgError), match="PathLike"):
             sharded.save(5 if world.rank == last else folder)
+        if world.size > 1:  # as a folder with the time in its name
+            with pytest.raises(dsc.InvalidArgError, match="has folder .*expected .* as on rank 0"):
+                sharded.save(f"{folder}-{world.rank}")
+        assert sorted(os.listdir(folder)) == before
         world.barrier()
 
 

@@ -36,6 +36,8 @@ def _plain(units: Any) -> Any:
 def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: Optional[int]) -> None:
     """Writes the file of this rank's shard, unless a rank of another copy does; the files appear when all are written."""
     same = {"state": sorted(map(str, state)) if isinstance(state, Mapping) else [], "names": sharded._paths}
+    if isinstance(folder, (str, os.PathLike)):
+        same["folder"] = os.fspath(folder)
     number = _agree(sharded._world, "save", _failure(_check, folder, state, sharded.shards), same)
     path = _shard_files.path_of(pathlib.Path(folder), sharded.shard, sharded.n_shards)
     part, writes = path.with_suffix(".part"), sharded._world.rank < sharded.n_shards
