@@ -21,10 +21,6 @@ uint64_t failure_word_of(dsc_result_t code, int member) noexcept {
   return kFailed | static_cast<uint64_t>(-code) << 16 | static_cast<uint64_t>(member);
 }
 
-// Room for 1 KiB of data between hosts with the call to which it belongs: see Row and HostOutcome in
-// engine_hier.
-constexpr size_t kMostSmallBytes = 1152;
-
 // Data of all members up to this size is neither divided nor worth zero copy, and all blocks fit into a stage
 // in one part.
 size_t largest_small_block(const Tuning& tuning, size_t members) noexcept {

@@ -12,6 +12,7 @@
 #include "base/mutex.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "control/job_control.hpp"
+#include "control/world.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {

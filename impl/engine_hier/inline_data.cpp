@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.hpp"
+#include "comm/transfer.hpp"
 #include "engine_hier/inline_data.hpp"
 
 namespace dsc {
