@@ -168,8 +168,10 @@ def lines_of(library: Path, ranks: int, hosts: int) -> list:
     environment.pop("LD_LIBRARY_PATH", None)
     launcher = os.environ.get("DSCRUN") or shutil.which("dscrun") or "dscrun"
     wrapped = [sys.executable, __file__, "--record"]
-    if hosts > 1:  # as ranks of so many hosts
-        wrapped = ["sh", "-c", f'DSC_HOST_ID=host$((DSC_RANK % {hosts})) exec "$0" "$@"', *wrapped]
+    if hosts > 1:  # as ranks of so many hosts, of which each has as many
+        each = ranks // hosts
+        names = f"DSC_HOST_ID=h$((RANK / {each})) GROUP_RANK=$((RANK / {each})) LOCAL_RANK=$((RANK % {each})) LOCAL_WORLD_SIZE={each}"
+        wrapped = ["sh", "-c", f'export {names}; exec "$0" "$@"', *wrapped]
     ran = subprocess.run([launcher, "-n", str(ranks), "--", *wrapped], env=environment, capture_output=True, text=True)
     if ran.returncode != 0:
         sys.exit(f"compare_builds: {library} failed on {ranks} ranks:\n{ran.stderr}")
