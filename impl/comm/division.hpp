@@ -57,8 +57,8 @@ inline void set_columns(Call& call, const ColumnBlocks& columns) {
   call.columns = std::make_shared<const ColumnBlocks>(columns);
 }
 
-// Gives a call its buffers, which have so many elements. If one is empty, the other one says where the memory
-// is: what lies at the address of the empty one may be of another kind.
+// Gives a call its buffers and their numbers of elements. If one buffer is empty, only the other one says
+// where the memory is, because the address of an empty buffer may be of another kind.
 inline void set_buffers(Call& call, const void* send, size_t sent, void* recv, size_t received) noexcept {
   call.send = sent > 0 || received == 0 ? send : nullptr;
   call.recv = received > 0 || sent == 0 ? recv : nullptr;

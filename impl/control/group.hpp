@@ -52,8 +52,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
   // Up to this size of the block of each member, data moves at once with the comparison of calls.
-  // Of a SmallCollective, for each rank: room for 1 KiB of data between hosts with the call to which it
-  // belongs.
+  // The most bytes that each rank has in a SmallCollective. 1 KiB of data between hosts fits, together with
+  // the call to which it belongs.
   static constexpr size_t kMostSmallBytes = 1152;
   size_t small_block() const noexcept { return small_block_; }
 

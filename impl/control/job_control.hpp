@@ -60,10 +60,10 @@ class JobControl final : private JobWatch::Client {
   // dead.
   ~JobControl() override = default;
 
-  // Publishes why a group failed, and first that the ranks in `gone` are, so that nobody who knows of the
-  // failure can miss that it concerns other groups, too; if the store does not answer now, this is repeated
-  // later. Returns the cause that counts: the first one that any rank has published, or `cause` if the store
-  // does not answer. Any thread; takes at most two seconds.
+  // Publishes that the ranks in `gone` are gone, and then why a group failed. In this order a rank that knows
+  // of the failure also knows that it concerns other groups. If the store does not answer now, this is
+  // repeated later. Returns the cause that counts: the first one that any rank has published, or `cause` if
+  // the store does not answer. Any thread; takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
 
   // Returns once the listener knows all that was published before under the key that is written now. Any

@@ -181,8 +181,9 @@ void JobWatch::note_end(int32_t rank) {
   std::erase_if(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
 }
 
-// The leader of a host does not run or is gone. The others of its host tell if they run: all of them may be
-// stopped, and then nobody there tells of it. Their silence counts from that of the leader.
+// The leader of a host does not run or is gone. From now on the other ranks of the host give signs of life:
+// if all of them are stopped, no rank of that host can report it. Their silence counts from that of the
+// leader.
 void JobWatch::look_behind(int32_t leader) {
   const int64_t now = now_ns();
   const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;

@@ -115,7 +115,7 @@ void HierWorld::catch_up() noexcept {
     control_->catch_up(Deadline::after_ms(kCatchUpMs));
 }
 
-// False if nobody can be told, or if all members on other hosts have left before.
+// Returns false if no other rank can be reached, or if all members on other hosts have left already.
 bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   if (ended_in_order_.load() || !store_answers()) return false;
   const std::vector<int32_t>& members = engine.state.global_ranks();

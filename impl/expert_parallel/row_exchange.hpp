@@ -33,8 +33,8 @@ class RowExchange {
   size_t received_rows() const noexcept { return received_rows_; }
   size_t most_rows() const noexcept { return std::max(sent_rows_, received_rows_); }
 
-  // Throws STATE while a work of the call before is held that nobody has waited for. One that was destroyed
-  // before its end is waited for, because how far it has come differs between ranks.
+  // Throws STATE if the caller still holds the work of the previous call and has not waited for it. If that
+  // work was destroyed early, this waits for the operation: its progress differs between ranks.
   void expect_idle() const;
 
   // Memory for the rows of the tokens or of the experts, in the order in which they travel. It stays until

@@ -1,4 +1,4 @@
-// What fails in the middle of the end of an iteration fails it on all ranks: after an error nobody knows what
+// An error while an iteration ends fails it on all ranks: after the error it is unknown what
 // the buckets or shards hold, and no rank may use them.
 #pragma once
 

@@ -21,7 +21,7 @@ class GradientIntake {
   GradientIntake(const GradientIntake&) = delete;
   GradientIntake& operator=(const GradientIntake&) = delete;
 
-  // Guards what the owner changes between iterations, too.
+  // Guards the marks, and what the owner changes between iterations.
   mutable Mutex mutex;
   const Marks& marks() const DSC_REQUIRES(mutex) { return marks_; }
 
@@ -65,7 +65,6 @@ class GradientIntake {
   }
   // Returns whether the parameter has a sum already, to which the gradient is added.
   bool accept_sum(size_t index, const void* gradient, size_t bytes) DSC_REQUIRES(mutex);
-  void end_sum(size_t index) DSC_EXCLUDES(mutex);
   // Returns whether the parameter is to be taken without a gradient now; only then it is counted.
   bool accept_unused(size_t index) DSC_REQUIRES(mutex);
   void note_collected(size_t index) DSC_EXCLUDES(mutex);
@@ -78,7 +77,7 @@ class GradientIntake {
       throw Error(error);
     });
   }
-  // The same for a gradient that is only added to what is collected.
+  // The same for a gradient that is only added to what is collected; afterwards the parameter has a sum.
   template <typename Step>
   void add(size_t index, const Step& step) DSC_EXCLUDES(mutex) {
     capture(step, [&](const Error& error) {
@@ -104,6 +103,7 @@ class GradientIntake {
 
  private:
   void take_back(size_t index) DSC_EXCLUDES(mutex);
+  void end_sum(size_t index) DSC_EXCLUDES(mutex);
   void cancel_sum(size_t index) DSC_EXCLUDES(mutex);
 
   Marks marks_ DSC_GUARDED_BY(mutex);

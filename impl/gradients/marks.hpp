@@ -61,7 +61,7 @@ class Marks {
 
   const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }
   bool is_ready(size_t index) const { return params_[index].state == State::kReady; }
-  // Nothing of it was seen in this iteration.
+  // Returns whether the parameter has neither a mark nor a sum in this iteration.
   bool is_untouched(size_t index) const {
     return params_[index].state == State::kNone && !params_[index].accumulated;
   }
@@ -77,7 +77,8 @@ class Marks {
     return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
   }
   std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
-  // Those that are not ready yet, in this order; all of them by index if it is empty.
+  // Marks the parameters that are not ready yet, in the given order or, if that is empty, by index. Returns
+  // them.
   std::vector<size_t> take_missing(std::span<const size_t> order = {});
   std::vector<size_t> missing() const;
   size_t first_missing(std::span<const size_t> indices) const;

@@ -78,7 +78,7 @@ struct Entry {
   bool is_listed = false;            // its order takes memory for each operation
 };
 
-constexpr std::string_view kAuto = "auto";  // an order that is looked for
+constexpr std::string_view kAuto = "auto";  // a search for the best order
 constexpr int32_t kAny = INT32_MAX;
 constexpr std::array kEntries{
     Entry{"deepspeed_train", 1, 1, 1, PlacementShape::kLoop, one_f_one_b, deepspeed_train},

@@ -115,7 +115,7 @@ void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, i
   space_.divide(slot.elements(), divisor, stream_);
 }
 
-// Those that are in the bucket already take part only if they must be scaled or counted.
+// Gradients that are in the bucket already take part only if they must be scaled or counted.
 void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void* norm) {
   std::map<int32_t, std::vector<TensorPart>> parts;  // by the tensors' type
   for (const auto& [slot, gradient, part] : bucket.taken) {

@@ -18,7 +18,7 @@ namespace dsc {
 
 // How a bucket is filled.
 struct Filling {
-  double scale = 1;  // of all gradients, but for those that were made in their views and are divided
+  double scale = 1;  // of all gradients, except those that were made in their views and are divided
   int divisor = 1;   // of gradients that were made in their views
 };
 

@@ -36,7 +36,7 @@ class SharedWorld : public std::enable_shared_from_this<SharedWorld> {
   // come.
   std::shared_ptr<SharedGroup> join(uint64_t id, int size, int comers);
 
-  // Those that exist.
+  // Returns the worlds that exist.
   static std::vector<std::shared_ptr<SharedWorld>> all();
 
   // --- With the lock held.

@@ -12,8 +12,8 @@
 //
 // Cases of memory run over Space: in host memory, or on the device of an engine for devices.
 //
-// Whatever an engine refuses by unsupported_reason() is left out here; that it refuses before another rank
-// can notice is a rule of its own.
+// The cases leave out what an engine refuses by unsupported_reason(). One case checks that it refuses before
+// another rank can notice.
 #include "suite.hpp"
 
 #include "base/process_guard.hpp"

@@ -189,7 +189,7 @@ int every_kind_body(rank_t* self, dsc::Comm& world) {
   return check_all<double>(self, world);
 }
 
-// Those that the library itself uses are on host memory, also beside a device.
+// The kinds that the library itself uses move host memory, also in a world that is bound to a device.
 int internal_body(rank_t* self, dsc::Comm& world) {
   for (const OpKind kind : {OpKind::kSplit, OpKind::kCreateGroup, OpKind::kMemAlloc, OpKind::kVerify,
                             OpKind::kPipeRun, OpKind::kBind}) {

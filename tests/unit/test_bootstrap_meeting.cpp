@@ -489,7 +489,7 @@ void test_ranks_of_different_users(void**) {
   assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of other users than 65534 do not"});
 }
 
-// As a container's filter of system calls may.
+// Refuses accept4() from now on, as a container's filter of system calls may.
 void refuse_accept4() {
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_accept4, 0, 1),

@@ -1,5 +1,5 @@
-// Which gradients of an iteration there are: marks of several threads, sums, marks that are taken back,
-// static graphs.
+// The intake knows which gradients of an iteration there are: marks of several threads, sums, marks that are
+// taken back, static graphs.
 #include <future>
 #include <stdexcept>
 #include <vector>

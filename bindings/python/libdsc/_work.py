@@ -376,7 +376,7 @@ def reap(misses: int = MISSES) -> None:
 
 
 def end_dropped(handle: int, comm: Calls) -> None:
-    """Waits for an operation if its Work was dropped, where a call must not depend on how far that has come."""
+    """Waits for an operation whose Work was dropped, so that the next call does not depend on its progress."""
     if any(handle == dropped for dropped, _ in list(_dropped)):
         _interrupt.call(comm._stop, lib.dsc_work_synchronize, handle, FOREVER_MS)
         reap_all()

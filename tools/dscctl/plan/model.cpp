@@ -130,7 +130,7 @@ int holder_of(const Shape& shape, int part, Placement placement) {
 // The stages that hold each name of tied weights.
 using Holders = std::map<std::string, std::set<int>>;
 
-// Of a part, without tied weights that its stage has already.
+// Returns the bytes of a part's weights, without tied weights that its stage has already.
 double weights_of(const Question& question, size_t first, size_t end, int holder, Holders& holders) {
   double sum = 0;
   for (size_t i = first; i < end; ++i) {

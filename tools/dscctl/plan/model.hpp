@@ -65,7 +65,7 @@ Candidates candidates(const Question& question);
 
 using Boundaries = std::vector<size_t>;  // part p has layers [p] to [p + 1] - 1
 
-// Which stage has which part.
+// How the parts of a model are assigned to stages.
 enum class Placement { kUnknown, kLoop, kZigzag };
 Placement placement_of(const schedule::Handle& schedule);
 
