@@ -1,4 +1,4 @@
-// What dsc_engine_report() says of NCCL.
+// What dsc_engines_json() says of NCCL.
 #pragma once
 
 #include "comm/library_report.hpp"

@@ -83,7 +83,7 @@ impl Comm {
         let _turn = self.turn("broadcast_shape")?;
         // SAFETY: the library checks the handle; sizes has the room that it is told, and all outlive the call.
         let result = unsafe {
-            sys::dsc_broadcast_shape(self.raw(), root, &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
+            sys::dsc_broadcast_shape(self.raw(), &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes, root)
         };
         self.check(result, "broadcast_shape")?;
         Ok((

@@ -179,7 +179,7 @@ impl Comm {
 
     /// What start-up found, and what was missing, in words.
     pub fn start_report(&self) -> Result<String> {
-        self.shared.handle.text(sys::dsc_comm_start_report)
+        self.shared.handle.text(sys::dsc_comm_start_summary)
     }
 
     /// The sizes in bytes by which it chooses how data moves, in the form of the environment variable DSC_TUNING.

@@ -18,7 +18,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// ```
 /// let error = dsc::shard_indices(10, 0, 0, None, false).unwrap_err();
 /// assert_eq!(error.code, dsc::ErrorCode::InvalidArg);
-/// println!("{error}"); // DSC_ERR_INVALID_ARG: dsc_shard_indices: ...
+/// println!("{error}"); // DSC_ERR_INVALID_ARG: dsc_sampler_indices: ...
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

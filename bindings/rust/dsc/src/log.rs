@@ -51,7 +51,7 @@ pub fn set_callback(level: Level, callback: impl Fn(Level, &str) + Send + Sync +
 /// Removes the callback; waits until a call of it that is running has returned.
 pub fn remove_callback() -> Result<()> {
     // SAFETY: without a function nothing is called.
-    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_OFF) };
+    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_LEVEL_OFF) };
     replace(None);
     check(result)
 }

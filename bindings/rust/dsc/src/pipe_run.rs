@@ -359,15 +359,15 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
 ///
 /// The call must be as the library describes it.
 unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
-    let room = call.problem_bytes.saturating_sub(1);
+    let room = call.error_capacity.saturating_sub(1);
     let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
-    if call.problem.is_null() || call.problem_bytes == 0 {
+    if call.error.is_null() || call.error_capacity == 0 {
         return;
     }
-    // SAFETY: there is room for problem_bytes, of which these are at most all.
+    // SAFETY: there is room for error_capacity, of which these are at most all.
     unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), call.problem.cast(), end);
-        *call.problem.add(end) = 0;
+        ptr::copy_nonoverlapping(words.as_ptr(), call.error.cast(), end);
+        *call.error.add(end) = 0;
     }
 }
 

@@ -42,7 +42,7 @@ impl Watch {
     /// [`ErrorCode::BadHandle`] when the communicator is gone.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
-        comm.handle.text(sys::dsc_trace_text)
+        comm.handle.text(sys::dsc_trace_json)
     }
 
     /// As [`Comm::dump_trace`], also while the thread that has the communicator is stuck in a call;

@@ -69,7 +69,7 @@ impl Watch {
             None => return Ok(true),
         };
         // SAFETY: as in abort().
-        let result = unsafe { sys::dsc_progress(comm.handle.raw(), milliseconds(timeout)) };
+        let result = unsafe { sys::dsc_comm_progress(comm.handle.raw(), milliseconds(timeout)) };
         check(result)?;
         Ok(result == sys::DSC_OK)
     }
@@ -82,7 +82,7 @@ impl Watch {
         };
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
+        check(unsafe { sys::dsc_comm_error_info(comm.handle.raw(), &mut info) })?;
         Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
     }
 }
