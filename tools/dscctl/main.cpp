@@ -12,9 +12,23 @@
 #include "dscctl/schedule/command.hpp"
 #include "dscctl/trace/command.hpp"
 
+namespace {
+
+constexpr const char* kFooter =
+    "Environment: info --env shows the variables that start-up reads. info finds libraries by "
+    "DSC_NCCL_LIBRARY,\n"
+    "DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take sizes from "
+    "DSC_TUNING.\n"
+    "NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH dates the page of --help-as man. All "
+    "others\n"
+    "are in docs/environment.md.";
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Looks into libdsc from the command line.", "dscctl");
   app.require_subcommand(1);
+  app.footer(kFooter);
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +
                                         std::to_string(DSC_VERSION_PATCH));
