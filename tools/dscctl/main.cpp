@@ -15,13 +15,10 @@
 namespace {
 
 constexpr const char* kFooter =
-    "Environment: info --env shows the variables that start-up reads. info finds libraries by "
-    "DSC_NCCL_LIBRARY,\n"
-    "DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take sizes from "
-    "DSC_TUNING.\n"
-    "NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH dates the page of --help-as man. All "
-    "others\n"
-    "are in docs/environment.md.";
+    "Environment: info --env shows the variables that start-up reads. info finds libraries by\n"
+    "DSC_NCCL_LIBRARY, DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take\n"
+    "sizes from DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH dates the page of\n"
+    "--help-as man. All others are in docs/environment.md.";
 
 }  // namespace
 
