@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-checks=(format layers vendors sizes words names environment scripts headers exports guards bindings rust docs clang)
+checks=(format layers vendors sizes words names environment pictures scripts headers exports guards bindings rust docs clang)
 
 about() {
   case $1 in
@@ -15,6 +15,7 @@ about() {
     words) echo "no path of one machine, nothing left to do" ;;
     names) echo "the guides name public functions that exist" ;;
     environment) echo "docs/environment.md lists the variables that the code reads" ;;
+    pictures) echo "pictures of the guides are small, can be read, and are shown" ;;
     scripts) echo "shell and Python files parse" ;;
     headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;
     exports) echo "the library, the headers and the version map name the same functions" ;;
