@@ -60,6 +60,7 @@ def timeline(world: dsc.Communicator, folder: pathlib.Path) -> None:
     """Two replicas of a model that two ranks divide; one rank has more to compute than the others."""
     tensor = world.split(world.rank // 2, name="tensor")
     data = world.split(world.rank % 2, name="data")
+    assert tensor and data
     model = Model(ROWS * (SLOW_FACTOR if world.rank == SLOW_RANK else 1), layers=4)
     part = np.zeros(ROWS * WIDTH, np.float32)
     reducer = dsc.BucketReducer(data, model.params, bucket_bytes=2 * model.params[0].nbytes)
@@ -72,7 +73,7 @@ def timeline(world: dsc.Communicator, folder: pathlib.Path) -> None:
     world.dump_trace(folder / f"dsc_trace_rank_{world.rank}.json")
 
 
-def memory_of(world: dsc.Communicator, stage: int) -> dict[str, int]:
+def memory_of(world: dsc.Communicator, stage: Any) -> dict[str, int]:
     """Bytes on this rank after a step of Adam: two arrays of state for each shard."""
     model = Model(1)
     whole = sum(weight.nbytes for weight in model.params)
@@ -98,7 +99,7 @@ def ring_sources(world: dsc.Communicator) -> list[int]:
     return [source for source, _ in ring(np.zeros(16, np.float32))]
 
 
-def layer_shapes(world: dsc.Communicator, enter: str, leave: str) -> list[tuple[int, ...]]:
+def layer_shapes(world: dsc.Communicator, enter: Any, leave: Any) -> list[tuple[int, ...]]:
     """Shapes on this rank on the way through two divided layers, y = leave(relu(enter(x) W1) W2)."""
     tokens, width, hidden = 8, 4, 28
     divided = enter != "copy"

@@ -22,11 +22,11 @@ def quickest(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def begin_ns(ranks: list[dict[str, Any]]) -> int:
-    return min(rank["time_begun_ns"] for rank in ranks)
+    return min(int(rank["time_begun_ns"]) for rank in ranks)
 
 
 def end_ns(ranks: list[dict[str, Any]]) -> int:
-    return max(rank["time_finished_ns"] for rank in ranks)
+    return max(int(rank["time_finished_ns"]) for rank in ranks)
 
 
 def draw(folder: pathlib.Path) -> str:
@@ -54,7 +54,7 @@ def draw(folder: pathlib.Path) -> str:
 
 def draw_rank(page: svg.Page, y: float, name: str, rank: dict[str, Any], place: Any) -> None:
     """Two rows: the backward pass up to each gradient, and the buckets."""
-    gradients = sorted(rank["gradients"], key=lambda gradient: gradient["time_ready_ns"])
+    gradients = sorted(rank["gradients"], key=lambda gradient: int(gradient["time_ready_ns"]))
     last = place(gradients[-1]["time_ready_ns"])
     page.box(last, y - 4, place(rank["time_finished_ns"]) - last, 2 * ROW + GAP + 8, EXPOSED)
     page.text(svg.MARGIN, y + ROW + 6, name, 12, bold=True)

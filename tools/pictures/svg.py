@@ -74,5 +74,5 @@ class Page:
 
 def round_step(least: float) -> float:
     """The smallest of 1, 2, 5, 10, ... that is not less."""
-    power = 10 ** math.floor(math.log10(least))
+    power = float(10 ** math.floor(math.log10(least)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
