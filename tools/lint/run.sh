@@ -12,7 +12,7 @@ about() {
     layers) echo "includes follow the arrows between the folders" ;;
     vendors) echo "vendors' names stand only in the folders of their libraries" ;;
     sizes) echo "files and classes have at most 600 lines, functions at most 70" ;;
-    words) echo "no path of one machine, nothing left to do" ;;
+    words) echo "no path of one machine, nothing left to do; guides and headers in plain words and short lines" ;;
     names) echo "the guides name public functions that exist" ;;
     environment) echo "docs/environment.md lists the variables that the code reads" ;;
     pictures) echo "pictures of the guides are small, can be read, and are shown" ;;
