@@ -7,7 +7,7 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
-use crate::numbers::Op;
+use crate::reduction::Reduction;
 use crate::started::complete_work;
 
 /// # Blocks of different lengths
@@ -30,7 +30,7 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
-    pub fn reduce_scatter_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize], op: Op) -> Result<()>
+    pub fn reduce_scatter_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize], op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -39,7 +39,8 @@ impl Comm {
         let stream = from.default_stream(to);
         self.expect_blocks(name, "send", from, counts)?;
         self.expect_own(name, "recv", to, from, counts)?;
-        let (dtype, op) = (to.dtype.number(), op.number());
+        op.combine().expect(name, from.dtype)?;
+        let (dtype, op) = (to.dtype.number(), op.combine().number());
         let _turn = self.turn(name)?;
         self.run_blocks(name, from, to, |work| {
             // SAFETY: as in all_gather_v().

@@ -10,8 +10,9 @@ use crate::convert::{milliseconds, number};
 use crate::data::{Data, DataMut, Element};
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::numbers::{Dtype, Op};
+use crate::numbers::Dtype;
 use crate::operation::launch;
+use crate::reduction::Reduction;
 use crate::request::{self, Request};
 use crate::started::complete;
 
@@ -38,12 +39,12 @@ impl Comm {
     /// world.finalize()
     /// # }
     /// ```
-    pub fn all_reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+    pub fn all_reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>) -> Result<()> {
         self.run(request::all_reduce(data, op))
     }
 
     /// Combines the elements of all ranks; every rank gets the result in `recv`.
-    pub fn all_reduce_into<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    pub fn all_reduce_into<S, R>(&self, send: &S, recv: &mut R, op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -135,7 +136,7 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets part r: `send` has [`size`](Comm::size) times as many as `recv`.
-    pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -144,12 +145,12 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
-    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>) -> Result<()> {
         self.run(request::reduce_scatter_in_place(data, op))
     }
 
     /// Combines the elements of all ranks; the root gets the result in place, elsewhere nothing is written.
-    pub fn reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op, root: usize) -> Result<()> {
+    pub fn reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>, root: usize) -> Result<()> {
         self.run(request::reduce(data, op, root))
     }
 

@@ -12,6 +12,7 @@ use crate::error::{check, Error, Result};
 use crate::handles::CommHandle;
 use crate::numbers::{Backend, ErrorCode};
 use crate::stats::{read_stats, OpStats};
+use crate::user_op::explain;
 use crate::watch::Watch;
 
 /// A group of ranks, and the operations on it.
@@ -52,7 +53,7 @@ pub struct Comm {
 /// What a communicator and those who watch it have in common; several `Comm`s of one world share it.
 pub(crate) struct Shared {
     pub(crate) handle: CommHandle,
-    rank: usize,
+    pub(crate) rank: usize,
     size: usize,
     pub(crate) name: Arc<str>,
     /// Whether the library has a thread that moves operations on.
@@ -283,7 +284,7 @@ impl Comm {
         if result >= 0 {
             return Ok(());
         }
-        Err(Error::last(result).in_op(op).in_group(self.name()))
+        Err(explain(Error::last(result).in_op(op).in_group(self.name()), self.name(), self.rank()))
     }
 }
 

@@ -18,9 +18,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// ```
 /// let error = dsc::shard_indices(10, 0, 0, None, false).unwrap_err();
 /// assert_eq!(error.code, dsc::ErrorCode::InvalidArg);
-/// println!("{error}"); // DSC_ERR_INVALID_ARG: dsc_shard_indices: ...
+/// println!("{error}"); // DSC_ERR_INVALID_ARG: shard_indices: ...
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `{:?}` prints the same text, because a `main` that returns an error and a failed `unwrap` print that. `{:#?}` prints all
+/// fields.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
     /// What kind of failure it is.
@@ -105,6 +108,24 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !out.alternate() {
+            return fmt::Display::fmt(self, out);
+        }
+        out.debug_struct("Error")
+            .field("code", &self.code)
+            .field("message", &self.message)
+            .field("rank", &self.rank)
+            .field("ranks", &self.ranks)
+            .field("group", &self.group)
+            .field("op", &self.op)
+            .field("sequence", &self.sequence)
+            .field("index", &self.index())
+            .finish()
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl fmt::Display for ErrorCode {
@@ -183,6 +204,15 @@ mod tests {
         assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
         assert_eq!(said("\u{e9}->a and b->c"), "a and c");
         assert!(may_be_said_anew(ErrorCode::InvalidArg) && !may_be_said_anew(ErrorCode::Callback));
+    }
+
+    #[test]
+    fn debug_reads_like_display() {
+        let error = Error::invalid("root is 9; expected 0 to 3".into()).in_op("broadcast");
+        assert_eq!(format!("{:?}", error), "DSC_ERR_INVALID_ARG: root is 9; expected 0 to 3");
+        let fields = format!("{:#?}", error);
+        assert!(fields.starts_with("Error {") && fields.contains("code: InvalidArg"), "{}", fields);
+        assert!(fields.contains("\"broadcast\"") && fields.contains("index: None"), "{}", fields);
     }
 
     #[test]

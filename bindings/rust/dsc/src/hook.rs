@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ErrorCode};
 use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
+use crate::user_op::text_of;
 
 /// What a hook returns; any error ends the iteration on this rank, and the reducer on all. An [`Error`] of this crate is told
 /// as it is.
@@ -281,8 +282,7 @@ unsafe extern "C" fn receive(
             hook.note(error);
         }
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            let words = format!("it panicked: {}", text.unwrap_or("without a text"));
+            let words = format!("it panicked: {}", text_of(&*panic));
             write_error(bucket, &words);
             hook.note(hook.failed(bucket.index, &words));
             forget(panic); // it might panic when dropped, and nothing may leave this function

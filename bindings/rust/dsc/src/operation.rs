@@ -8,19 +8,19 @@ use crate::comm::Comm;
 use crate::convert::number;
 use crate::data::Span;
 use crate::error::{Error, Result};
-use crate::numbers::Op;
+use crate::reduction::Combine;
 use crate::tensor_map::Step;
 
 /// What to do, without the buffers.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    AllReduce(Op),
+    AllReduce(Combine),
     Broadcast { root: usize },
     AllGather,
     AllGatherInPlace,
-    ReduceScatter(Op),
-    ReduceScatterInPlace(Op),
-    Reduce { op: Op, root: usize },
+    ReduceScatter(Combine),
+    ReduceScatterInPlace(Combine),
+    Reduce { op: Combine, root: usize },
     Gather { root: usize },
     Scatter { root: usize },
     AllToAll,
@@ -48,9 +48,21 @@ impl Operation {
         }
     }
 
+    /// How it combines elements, if it does.
+    fn combine(&self) -> Option<Combine> {
+        match *self {
+            Operation::AllReduce(op) | Operation::ReduceScatter(op) => Some(op),
+            Operation::ReduceScatterInPlace(op) | Operation::Reduce { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
     /// Replaces the buffers of an operation in place by those that the C interface wants, and checks lengths.
     fn fit(&self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
         let (size, rank) = (comm.size(), comm.rank());
+        if let Some(combine) = self.combine() {
+            combine.expect(self.name(), send.dtype)?;
+        }
         let (send, recv) = match *self {
             Operation::AllGatherInPlace => (self.own_part(recv, size, rank)?, recv),
             Operation::ReduceScatterInPlace(_) => (send, self.own_part(send, size, rank)?),

@@ -19,6 +19,7 @@ use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
 use crate::tensor::{RawTensors, Tensor};
+use crate::user_op::text_of;
 
 /// What a callback returns; any error ends the run on all ranks, and its text becomes part of the run's error.
 pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -342,8 +343,7 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
         Ok(Ok(())) => return 0,
         Ok(Err(cause)) => run.failure.insert(cause).clone(),
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            let words = format!("panicked: {}", text.unwrap_or("without a text"));
+            let words = format!("panicked: {}", text_of(&*panic));
             run.panic = Some(panic);
             words
         }

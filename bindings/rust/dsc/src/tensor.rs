@@ -10,10 +10,11 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::convert::{c_string, number};
-use crate::data::{DataMut, Span, HOST};
+use crate::data::{DataMut, RawElement, Span, HOST};
 use crate::error::Result;
 use crate::init::pointer;
-use crate::numbers::{Dtype, Op};
+use crate::numbers::Dtype;
+use crate::reduction::Reduction;
 
 /// One tensor of a list: its memory, and how it is described in comparisons and messages.
 ///
@@ -142,8 +143,16 @@ impl Comm {
 
     /// Combines the tensors of all ranks, packed into buffers of so many bytes (0: 250 MiB): as an
     /// [`all_reduce`](Comm::all_reduce) of each, in fewer operations. Collective.
-    pub fn all_reduce_coalesced(&self, tensors: &mut [Tensor<'_>], op: Op, buffer_bytes: usize) -> Result<()> {
-        let raw = RawTensors::new(tensors)?;
+    pub fn all_reduce_coalesced(
+        &self,
+        tensors: &mut [Tensor<'_>],
+        op: impl Reduction<RawElement>,
+        buffer_bytes: usize,
+    ) -> Result<()> {
+        let (raw, op) = (RawTensors::new(tensors)?, op.combine());
+        for tensor in tensors.iter() {
+            op.expect("all_reduce_coalesced", tensor.span.dtype)?;
+        }
         // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
         let result = unsafe {
             sys::dsc_all_reduce_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), op.number(), buffer_bytes)

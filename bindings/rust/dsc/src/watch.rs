@@ -9,6 +9,7 @@ use dsc_sys as sys;
 use crate::comm::Shared;
 use crate::convert::{milliseconds, sized};
 use crate::error::{check, Error, Result};
+use crate::user_op::explain;
 
 /// A communicator as threads see it that do not communicate: from [`Comm::watch`](crate::Comm::watch).
 ///
@@ -83,7 +84,8 @@ impl Watch {
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
         check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
-        Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
+        let failed = info.code < 0;
+        Ok(failed.then(|| explain(Error::from_info(&info).in_group(&comm.name), &comm.name, comm.rank)))
     }
 }
 
