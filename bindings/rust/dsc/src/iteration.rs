@@ -71,14 +71,51 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.check(result, "bucket_reducer_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready; the last one of a bucket starts its reduction. What was accumulated is
-    /// added. The result stands in `gradient` after [`finish`](Iteration::finish). In an iteration without
-    /// [sync](BucketReducer::set_sync) it is only added to what this rank collects, and not changed.
+    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction. What was accumulated is
+    /// added.
+    ///
+    /// After [`finish`](Iteration::finish) the result is in `gradient`, which is borrowed until then. For a gradient that
+    /// does not stay alive so long, see [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
+    /// [sync](BucketReducer::set_sync), the gradient is only added to what this rank collects, and not changed.
     ///
     /// Any thread may call it, several at once.
     pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
         self.mark(index, span, ptr::null_mut())
+    }
+
+    /// Copies a gradient into its bucket and marks it as ready, so that it is borrowed for this call only.
+    ///
+    /// It is for gradients that are made inside a callback, such as the backward pass of [`pipe_run`](crate::Comm::pipe_run):
+    /// the callback uses a shared reference to the iteration. What was accumulated is added. After
+    /// [`finish`](Iteration::finish) the result is in the parameter's [`view`](BucketReducer::view);
+    /// [`read_grad`](BucketReducer::read_grad) gives a copy. To compute a gradient in its bucket, without a copy, see
+    /// [`grad_view`](Iteration::grad_view).
+    ///
+    /// Any thread may call it, several at once for different parameters. The gradient is in memory of the host.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// let iteration = reducer.begin()?;
+    /// let backward = |x: f32| iteration.mark_ready_copy(0, &[2.0 * x; 4]);
+    /// backward(1.5)?;
+    /// iteration.finish()?;
+    /// assert_eq!(reducer.view::<f32>(0)?, [3.0; 4]); // the mean over all ranks
+    /// # world.finalize()
+    /// # }
+    /// ```
+    pub fn mark_ready_copy<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
+        let span = self.fit(index, gradient.span())?;
+        if span.is_on_device() {
+            let text = "mark_ready_copy: the gradient is on a GPU; expected memory of the host, or mark_ready_on";
+            return Err(Error::invalid(text.into()));
+        }
+        self.accumulate_raw(index, span, ptr::null_mut())?;
+        self.mark_accumulated(index)
     }
 
     /// As [`mark_ready`](Iteration::mark_ready) with a gradient on the GPU that is computed on a stream.
