@@ -30,7 +30,13 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
-    pub fn reduce_scatter_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize], op: impl Reduction<S::Kind>) -> Result<()>
+    pub fn reduce_scatter_v<S, R>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        counts: &[usize],
+        op: impl Reduction<S::Kind>,
+    ) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,

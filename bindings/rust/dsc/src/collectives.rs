@@ -145,7 +145,11 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
-    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>) -> Result<()> {
+    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(
+        &self,
+        data: &mut B,
+        op: impl Reduction<B::Kind>,
+    ) -> Result<()> {
         self.run(request::reduce_scatter_in_place(data, op))
     }
 

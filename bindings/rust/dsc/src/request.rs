@@ -46,7 +46,11 @@ pub fn all_reduce<B: DataMut>(data: B, op: impl Reduction<B::Kind>) -> Request<B
 }
 
 /// Combines the elements of all ranks; see [`Comm::all_reduce_into`](crate::Comm::all_reduce_into).
-pub fn all_reduce_into<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, op: impl Reduction<S::Kind>) -> Request<(S, R)> {
+pub fn all_reduce_into<S: Data, R: DataMut<Kind = S::Kind>>(
+    send: S,
+    recv: R,
+    op: impl Reduction<S::Kind>,
+) -> Request<(S, R)> {
     pair(send, recv, Operation::AllReduce(op.combine()))
 }
 
@@ -71,7 +75,11 @@ pub fn all_gather_in_place<B: DataMut>(data: B) -> Request<B> {
 }
 
 /// Combines elements and gives each rank a part; see [`Comm::reduce_scatter`](crate::Comm::reduce_scatter).
-pub fn reduce_scatter<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, op: impl Reduction<S::Kind>) -> Request<(S, R)> {
+pub fn reduce_scatter<S: Data, R: DataMut<Kind = S::Kind>>(
+    send: S,
+    recv: R,
+    op: impl Reduction<S::Kind>,
+) -> Request<(S, R)> {
     pair(send, recv, Operation::ReduceScatter(op.combine()))
 }
 

@@ -30,12 +30,21 @@ impl<'scope> Scope<'scope, '_> {
     /// world.finalize()
     /// # }
     /// ```
-    pub fn all_reduce<B: DataMut + ?Sized>(&'scope self, data: &'scope mut B, op: impl Reduction<B::Kind>) -> InPlace<'scope, B> {
+    pub fn all_reduce<B: DataMut + ?Sized>(
+        &'scope self,
+        data: &'scope mut B,
+        op: impl Reduction<B::Kind>,
+    ) -> InPlace<'scope, B> {
         self.start(request::all_reduce(data, op))
     }
 
     /// See [`Comm::all_reduce_into`](crate::Comm::all_reduce_into).
-    pub fn all_reduce_into<S, R>(&'scope self, send: &'scope S, recv: &'scope mut R, op: impl Reduction<S::Kind>) -> Pair<'scope, S, R>
+    pub fn all_reduce_into<S, R>(
+        &'scope self,
+        send: &'scope S,
+        recv: &'scope mut R,
+        op: impl Reduction<S::Kind>,
+    ) -> Pair<'scope, S, R>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -58,7 +67,12 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// See [`Comm::reduce_scatter`](crate::Comm::reduce_scatter).
-    pub fn reduce_scatter<S, R>(&'scope self, send: &'scope S, recv: &'scope mut R, op: impl Reduction<S::Kind>) -> Pair<'scope, S, R>
+    pub fn reduce_scatter<S, R>(
+        &'scope self,
+        send: &'scope S,
+        recv: &'scope mut R,
+        op: impl Reduction<S::Kind>,
+    ) -> Pair<'scope, S, R>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -67,7 +81,12 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// See [`Comm::reduce`](crate::Comm::reduce).
-    pub fn reduce<B: DataMut + ?Sized>(&'scope self, data: &'scope mut B, op: impl Reduction<B::Kind>, root: usize) -> InPlace<'scope, B> {
+    pub fn reduce<B: DataMut + ?Sized>(
+        &'scope self,
+        data: &'scope mut B,
+        op: impl Reduction<B::Kind>,
+        root: usize,
+    ) -> InPlace<'scope, B> {
         self.start(request::reduce(data, op, root))
     }
 
