@@ -101,7 +101,11 @@ impl Comm {
         if sum == Some(whole.count) {
             return Ok(());
         }
-        Err(self.wrong(op, format!("{} has {} elements; expected the sum of its counts", name, whole.count)))
+        let expected = match sum {
+            Some(sum) => format!("{}, the sum of its counts", sum),
+            None => "the sum of its counts, which is more than memory can hold".into(),
+        };
+        Err(self.wrong(op, format!("{} has {} elements; expected {}", name, whole.count, expected)))
     }
 
     /// This rank's buffer is as long as its block.

@@ -9,6 +9,7 @@ use dsc_sys as sys;
 
 use crate::convert::sized;
 use crate::numbers::ErrorCode;
+use crate::words::in_rust;
 
 /// The result of a call into libdsc.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -65,8 +66,8 @@ impl Error {
     pub(crate) fn last(result: sys::dsc_result_t) -> Self {
         // SAFETY: the text is never NULL and stays valid until this thread's next failing call.
         let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
-        let (code, message) = (ErrorCode::from_number(result), message.to_string_lossy().into_owned());
-        let message = if may_be_said_anew(code) { in_rust(message) } else { message };
+        let code = ErrorCode::from_number(result);
+        let message = in_rust(code, message.to_string_lossy().into_owned());
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: info has the size that it says, and outlives the call.
         let known = unsafe { sys::dsc_last_error_info(&mut info) } == sys::DSC_OK && info.code == result;
@@ -148,24 +149,6 @@ pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
     Ok(())
 }
 
-/// Other messages may quote a program's own text.
-fn may_be_said_anew(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::InvalidArg | ErrorCode::Unsupported)
-}
-
-/// Says the words of the C interface as a program in Rust knows them.
-fn in_rust(mut message: String) -> String {
-    for (c, rust) in [("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"), ("costs->n is", "values per cost are")] {
-        message = message.replace(c, rust);
-    }
-    while let Some(arrow) = message.find("->") {
-        let before = |letter: char| !letter.is_alphanumeric() && letter != '_';
-        let start = message[..arrow].char_indices().rev().find(|(_, letter)| before(*letter));
-        message.replace_range(start.map_or(0, |(at, letter)| at + letter.len_utf8())..arrow + 2, "");
-    }
-    message
-}
-
 /// The text in a fixed array, up to its zero.
 pub(crate) fn text(field: &[c_char]) -> String {
     let bytes: Vec<u8> = field.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
@@ -192,18 +175,6 @@ mod tests {
         assert_eq!(code, ErrorCode::Unknown(-1000));
         assert_eq!(code.number(), -1000);
         assert_eq!(code.to_string(), "DSC_UNKNOWN_RESULT(-1000)");
-    }
-
-    #[test]
-    fn messages_speak_the_words_of_rust() {
-        let said = |text: &str| in_rust(text.into());
-        assert_eq!(
-            said("x: costs->n is 3, expected 2, (options->overlap)"),
-            "x: values per cost are 3, expected 2, (overlap)"
-        );
-        assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
-        assert_eq!(said("\u{e9}->a and b->c"), "a and c");
-        assert!(may_be_said_anew(ErrorCode::InvalidArg) && !may_be_said_anew(ErrorCode::Callback));
     }
 
     #[test]

@@ -106,6 +106,7 @@ mod trace;
 mod user_op;
 mod version;
 mod watch;
+mod words;
 mod work;
 
 pub use batch::Batch;

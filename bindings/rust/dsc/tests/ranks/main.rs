@@ -23,6 +23,7 @@ mod sharded;
 mod sharing;
 mod tensor_map;
 mod tied;
+mod words;
 mod work;
 
 use std::process;

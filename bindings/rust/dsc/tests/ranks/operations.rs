@@ -55,7 +55,7 @@ fn parts_are_exchanged() {
         world.all_to_all_in_place(&mut x).unwrap();
         assert_eq!((&came, &came[..]), (&x, &[rank as i64, 10 + rank as i64, 20 + rank as i64][..]));
         let error = world.all_to_all(&[0u8; 4], &mut [0u8; 4]).unwrap_err();
-        assert_eq!(error.message, "all_to_all: 4 elements cannot be divided among 3 ranks");
+        assert_eq!(error.message, "all_to_all: the buffer has 4 elements; expected a multiple of 3, the ranks");
         // Every rank has r + 1 elements for rank r.
         let (sent, got) = ([1, 2, 3], [rank + 1; RANKS]);
         let mut blocks = vec![0u32; RANKS * (rank + 1)];
@@ -80,7 +80,12 @@ fn blocks_of_different_lengths() {
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 2]).unwrap_err();
         assert_eq!(error.message, "all_gather: there are 2 counts for recv; expected one per rank, 3");
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, usize::MAX]).unwrap_err();
-        assert_eq!(error.message, "all_gather: recv has 3 elements; expected the sum of its counts");
+        assert_eq!(
+            error.message,
+            "all_gather: recv has 3 elements; expected the sum of its counts, which is more than memory can hold"
+        );
+        let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, 2]).unwrap_err();
+        assert_eq!(error.message, "all_gather: recv has 3 elements; expected 4, the sum of its counts");
         world.monitored_barrier(Duration::from_secs(20)).unwrap();
         world.finalize().unwrap();
     });
