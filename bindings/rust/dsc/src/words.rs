@@ -113,7 +113,7 @@ pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
     let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
     let message = counted(without_arrows(message));
     let message = numbered(message, "timeout_ms", |n| format!("timeout is {} ms", n));
-    CHOICES.iter().fold(message, |message, choice| chosen(message, choice))
+    CHOICES.iter().fold(message, chosen)
 }
 
 /// Other messages may quote a program's own text.
