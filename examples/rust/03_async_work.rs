@@ -38,7 +38,7 @@ fn main() -> dsc::Result<()> {
         assert!(buffer.iter().all(|x| *x == expected(i)));
     }
 
-    // Owned: the buffer moves into the work and comes back by wait(), so the work may live anywhere.
+    // Owned: the buffer moves into the work, and wait() returns it, so the work can be kept anywhere.
     let work = world.start(request::all_reduce(
         vec![world.rank() as f32; COUNT],
         Op::Sum,

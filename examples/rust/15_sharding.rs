@@ -33,7 +33,7 @@ fn main() -> dsc::Result<()> {
         .stage(stage)
         .rules(ShardRules::new().units(&LAYERS));
     let mut sharded = Sharded::new(&world, &mut tensors, &options)?;
-    drop(params); // they stand in the library's buffers now
+    drop(params); // their values are in the library's buffers now
     let mut momentum: Vec<Vec<f32>> = sharded
         .shards()?
         .iter()

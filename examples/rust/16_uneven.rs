@@ -10,7 +10,7 @@ const WANTED: [f64; 4] = [1.0, -2.0, 0.5, 0.25]; // three weights and a bias
 const MICRO_BATCH: usize = 8;
 const RATE: f64 = 0.5;
 
-/// A rank's model and where its samples come from.
+/// A rank's model and the source of its samples.
 struct Learner {
     weights: Vec<f64>,
     bias: [f64; 1],

@@ -111,7 +111,7 @@ fn train_step(
     let grad_hidden = grad_y.times(&w2.transposed()).where_positive(&hidden);
     let partial = grad_hidden.times(&w1.transposed()).flat();
     let mut grad_x = vec![0.0; x.0.len() * WIDTH];
-    // What enter.backward() does, as an operation in the background: meanwhile come the gradients of the weights.
+    // As enter.backward(), but in the background: meanwhile the gradients of the weights are computed.
     let (grad_w1, grad_w2) = group.scope(|scope| -> dsc::Result<(Matrix, Matrix)> {
         let work = scope.start(if divides_tokens {
             request::reduce_scatter(&partial, &mut grad_x, Op::Sum)
@@ -147,7 +147,7 @@ fn main() -> dsc::Result<()> {
         Matrix::pattern(HIDDEN, WIDTH, 4),
     );
 
-    // A mapping between one rank does nothing, so this is the whole computation.
+    // With one rank a mapping does not exchange anything, so this is the whole computation.
     let alone = world.split(Some(rank), 0)?.expect("every rank has a color");
     let whole = train_step(&alone, &x, &w1, &w2, false)?;
 

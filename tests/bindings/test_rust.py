@@ -18,7 +18,7 @@ LIBRARY = os.environ.get("DSC_LIB_DIR", "")
 
 
 def rust_program():
-    """The twin of compiled.c_program()."""
+    """The Rust version of compiled.c_program()."""
     lines = ["#![allow(dead_code, non_camel_case_types)]", f'#[path = "{FFI}"]', "mod ffi;", "use std::mem::*;"]
     lines += ["fn size<T>(_: *const T) -> usize { size_of::<T>() }", "fn main() {"]
     for struct in API["structs"]:
@@ -72,7 +72,7 @@ WRAPPERS = {
 
 
 def handle_of(function):
-    """The handle that a function's rule about threads is of: its first argument, or the communicator if it says so."""
+    """The handle that a function's thread rule is about: its first argument, or the communicator if the rule says so."""
     types = [argument["type"] for argument in function["arguments"]]
     if function["threads"].endswith("per communicator") and "dsc_comm_t*" in types:
         return "dsc_comm_t*"
@@ -136,7 +136,7 @@ def test_one_thread_at_a_time_is_kept():
 
 
 def test_what_a_group_of_operations_would_take_in_waits_for_its_turn():
-    """Between begin and end a blocking call only notes its buffers, which safe code may free before the end."""
+    """Between begin and end of a batch, a blocking call only notes its buffers, which safe code may free before the end."""
     operations = {f["name"] for f in API["functions"] if f["header"].endswith("collectives.h")} - {"dsc_monitored_barrier"}
     found = set()
     for file, signature, body in rust_functions():
@@ -173,7 +173,7 @@ def build(tmp_path, **environment):
 @pytest.mark.parametrize(
     "environment, said",
     [
-        ({"DSC_LIB_DIR": "/nowhere"}, "DSC_LIB_DIR is /nowhere, where there is no libdsc.so"),
+        ({"DSC_LIB_DIR": "/nowhere"}, "DSC_LIB_DIR is /nowhere, which has no libdsc.so"),
         ({"PKG_CONFIG": "false"}, "DSC_LIB_DIR is not set, and false says:"),
         ({"PKG_CONFIG": "/no/pkg-config"}, "DSC_LIB_DIR is not set, and /no/pkg-config cannot be run:"),
     ],
@@ -191,7 +191,7 @@ def test_a_library_of_the_architecture_is_found_below_the_folder(tmp_path):
     (folder / "libdsc.so.0").touch()
     done = build(tmp_path, DSC_LIB_DIR=str(tmp_path / "lib"))
     assert done.returncode != 0
-    assert f"libdsc.so.0 in {folder} is for running; linking needs the files for developers (Debian: libdsc-dev)" in done.stderr
+    assert f"libdsc.so.0 in {folder} is for running programs; linking needs the development files (Debian: libdsc-dev)" in done.stderr
     (folder / "libdsc.so").symlink_to(LIBRARY + "/libdsc.so")
     done = build(tmp_path, DSC_LIB_DIR=str(tmp_path / "lib"))
     assert done.returncode == 0, done.stderr

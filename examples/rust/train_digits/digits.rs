@@ -1,4 +1,4 @@
-//! The data and the network of `train_digits`: plain Rust, nothing in here knows of other processes.
+//! The data and the network of `train_digits`: plain Rust without communication.
 //!
 //! Fully connected layers with tanh between them and softmax cross entropy at the end, in double precision: the same
 //! network, with the same first weights, as in examples/c/digits.c and examples/python/digits.py.
@@ -187,7 +187,7 @@ impl Network {
         Ok(())
     }
 
-    /// The gradient of a layer's inputs, which came out of tanh.
+    /// The gradient of a layer's inputs, which are outputs of tanh.
     fn input_gradient(&self, layer: usize) -> Vec<f64> {
         let (inputs, outputs) = (WIDTHS[layer], WIDTHS[layer + 1]);
         let rows = self.values[layer]

@@ -29,7 +29,7 @@ impl Comm {
         })
     }
 
-    /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
+    /// Combines the elements of all ranks. Rank r gets a block of `counts[r]`; blocks are in rank order.
     pub fn reduce_scatter_v<S, R>(
         &self,
         send: &S,
@@ -54,8 +54,8 @@ impl Comm {
         })
     }
 
-    /// Sends a block of elements to every rank and gets one from every rank. What rank r has for this one in its
-    /// `send_counts` is `recv_counts[r]` here.
+    /// Sends a block of elements to every rank and receives one from every rank. `recv_counts[r]` equals the entry for this
+    /// rank in the `send_counts` of rank r.
     pub fn all_to_all_v<S, R>(&self, send: &S, send_counts: &[usize], recv: &mut R, recv_counts: &[usize]) -> Result<()>
     where
         S: Data + ?Sized,
@@ -74,7 +74,7 @@ impl Comm {
         })
     }
 
-    /// Without a place for a work object the library waits only for memory of the host.
+    /// If it gets no pointer for a work object, the library waits only for operations on memory of the host.
     pub(crate) fn run_blocks(
         &self,
         op: &'static str,
@@ -90,7 +90,7 @@ impl Comm {
         complete_work(self, work, op)
     }
 
-    /// A buffer of all blocks has as many elements as the counts, one per rank, add up to.
+    /// The size of a buffer of all blocks is the sum of the counts, one per rank.
     fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
         if counts.len() != self.size() {
             let text =

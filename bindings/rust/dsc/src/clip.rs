@@ -35,7 +35,7 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// A factor for all gradients that comes first, such as 1 / loss scale; 1 by default.
+    /// A factor that all gradients are multiplied by first, such as 1 / loss scale; 1 by default.
     #[must_use]
     pub fn scale(mut self, factor: f64) -> Self {
         self.scale = Some(factor);
@@ -57,8 +57,8 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters; it is scaled all
-    /// the same. All count by default.
+    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters; it is
+    /// still scaled. By default all count.
     #[must_use]
     pub fn counted(mut self, counted: &[bool]) -> Self {
         self.counted = Some(counted.iter().map(|counts| u8::from(*counts)).collect());
@@ -100,7 +100,7 @@ impl BucketReducer {
         let _turn = options.shards.map(|shards| shards.turn("bucket_reducer_clip")).transpose()?;
         let mut norm = 0.0;
         // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the caller
-        // answers for the gradients.
+        // guarantees the gradients.
         let result = unsafe { sys::dsc_bucket_reducer_clip(self.raw(), &raw, &mut norm) };
         self.check(result, "bucket_reducer_clip")?;
         Ok(norm)

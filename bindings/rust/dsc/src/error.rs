@@ -29,20 +29,20 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Error {
     /// What kind of failure it is.
     pub code: ErrorCode,
-    /// What happened, what was expected and what came.
+    /// What happened, what was expected and what the call got.
     pub message: String,
     /// The first rank at fault in the group, where that is known.
     pub rank: Option<usize>,
-    /// All ranks at fault; at most 64 are told.
+    /// All ranks at fault; at most 64 are listed.
     pub ranks: Box<[usize]>,
-    /// Name of the communicator that failed, whose numbers the ranks have. Reducers, sharded parameters and the like have
-    /// groups of their own, such as "reducer".
+    /// Name of the communicator that failed; `rank` and `ranks` are its ranks. Reducers, sharded parameters and similar
+    /// objects have their own groups, such as "reducer".
     pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
     pub op: Option<Box<str>>,
-    /// Number of the operation in that communicator, from 1.
+    /// Number of the operation in that communicator, counted from 1.
     pub sequence: Option<u64>,
-    /// index() + 1: so the whole stays small enough to be returned by value.
+    /// index() + 1. This keeps the struct small enough to be returned by value.
     pub(crate) element: Option<NonZeroU64>,
 }
 
@@ -57,7 +57,7 @@ impl Error {
         Error { code, message, rank: None, ranks: Box::default(), group: None, op: None, sequence: None, element: None }
     }
 
-    /// An argument that is wrong by this crate's own check.
+    /// A wrong argument that this crate has found itself.
     pub(crate) fn invalid(message: String) -> Self {
         Error::new(ErrorCode::InvalidArg, message)
     }
@@ -91,7 +91,7 @@ impl Error {
         }
     }
 
-    /// Names the communicator of the call, unless the failure is known to be that of another group.
+    /// Names the communicator of the call, unless the failure is already known to be one of another group.
     pub(crate) fn in_group(mut self, name: &str) -> Self {
         self.group = self.group.or_else(|| Some(name.into()));
         self
@@ -141,7 +141,7 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Turns a result of the C interface into a Rust one; states count as success.
+/// Turns a result of the C interface into a Rust one; positive results, which are states, count as success.
 pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
     if result < 0 {
         return Err(Error::last(result));

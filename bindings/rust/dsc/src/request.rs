@@ -1,7 +1,7 @@
-//! Operations that are described first and started later, by [`Scope::start`] or [`Comm::start`].
+//! Descriptions of operations, which [`Scope::start`] or [`Comm::start`] start.
 //!
 //! A request holds its buffers: references for a scope, or owned buffers for [`Comm::start`]. The methods of [`Comm`]
-//! with the same names do the same at once and wait.
+//! with the same names do the same and wait.
 //!
 //! [`Scope::start`]: crate::Scope::start
 //! [`Comm::start`]: crate::Comm::start

@@ -13,7 +13,7 @@ type Pair<'scope, S, R> = Result<ScopedWork<'scope, (&'scope S, &'scope mut R)>>
 
 /// # Operations
 ///
-/// Each starts an operation and returns at once; [`Comm`](crate::Comm) has them with the same names, to run to their end.
+/// Each starts an operation and returns at once. The methods of [`Comm`](crate::Comm) with the same names also wait.
 /// [`start`](Scope::start) takes every other [`request`](crate::request).
 impl<'scope> Scope<'scope, '_> {
     /// Starts to combine the elements of all ranks, in place; see [`Comm::all_reduce`](crate::Comm::all_reduce).
@@ -24,7 +24,7 @@ impl<'scope> Scope<'scope, '_> {
     /// let mut x = [world.rank() as f32; 8];
     /// world.scope(|scope| {
     ///     scope.all_reduce(&mut x, dsc::Op::Max)?;
-    ///     Ok(()) // the end of the scope waits, and tells if it failed
+    ///     Ok(()) // the end of the scope waits, and returns a failure
     /// })?;
     /// assert_eq!(x[7], world.size() as f32 - 1.0);
     /// world.finalize()

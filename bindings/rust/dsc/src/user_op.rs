@@ -133,7 +133,7 @@ where
         Ok(()) => 0,
         Err(panic) => {
             note_panic(*id, text_of(&*panic));
-            mem::forget(panic); // it might panic when dropped, and nothing may leave this function
+            mem::forget(panic); // it might panic when dropped, and a panic may not leave this function
             PANICKED
         }
     }
