@@ -1,5 +1,5 @@
-//! A mesh: named axes instead of colors and keys. Pairs of ranks share a layer (tp), and such pairs form a pipeline (pp).
-//! The last stage broadcasts a value that only it knows.
+//! A mesh: named axes instead of colors and keys. Pairs of ranks share a layer (tp), and such pairs form a pipeline
+//! (pp). The last stage broadcasts a value that only it knows.
 //!
 //!     dscrun -n 4 -- 14_mesh
 

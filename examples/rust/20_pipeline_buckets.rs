@@ -3,8 +3,8 @@
 //!     dscrun -n 4 -- 20_pipeline_buckets
 //!
 //! A stage is y = weight x + bias. The pipeline computes activations and gradients micro-batch by micro-batch. The
-//! reducer averages the gradients of a stage over its replicas. The last micro-batch marks them, inside the callback for
-//! the backward pass, so a reduction starts while other stages still compute.
+//! reducer averages the gradients of a stage over its replicas. The last micro-batch marks them, inside the callback
+//! for the backward pass, so a reduction starts while other stages still compute.
 
 use dsc::{
     BucketReducer, Comm, Dtype, GroupOptions, Iteration, Op, PipeCall, PipeCallbacks, PipeOp,
@@ -60,7 +60,7 @@ impl Step<'_> {
         Ok(call.inputs.get::<f64>(0)?[0])
     }
 
-    /// What the prediction of the last stage is above the label.
+    /// The prediction of the last stage minus the label.
     fn excess(&self, call: &PipeCall) -> dsc::Result<f64> {
         let label = sample(self.replica, Self::micro_batch(call)).1;
         Ok(apply(self.params, self.input(call)?) - label)
@@ -97,7 +97,7 @@ impl Step<'_> {
     }
 }
 
-/// What travels between the two stages: one number.
+/// The two stages exchange one number.
 fn shapes(pipeline: &Comm) -> PipeShapes {
     let number = || vec![Tensor::described(Dtype::F64, 1).shape(&[1])];
     let (inputs, outputs) = match pipeline.rank() {

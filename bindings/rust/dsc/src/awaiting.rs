@@ -1,7 +1,7 @@
 //! Wakes the tasks that await operations.
 //!
-//! A program that awaits has an additional thread, `dsc-await`. It polls the descriptors of all awaited operations. It does
-//! not belong to a runtime, so a work can be awaited in any runtime.
+//! A program that awaits has an additional thread, `dsc-await`. It polls the descriptors of all awaited operations. It
+//! does not belong to a runtime, so a work can be awaited in any runtime.
 
 use std::io::{Read, Write};
 use std::mem;
@@ -85,8 +85,8 @@ impl Reactor {
     fn run(&self, mut interrupted: UnixStream) {
         loop {
             let (mut descriptors, timeout_ms) = self.descriptors(&interrupted);
-            // SAFETY: there are that many descriptors. They stay open: `awaited` holds the works, and only this thread removes
-            // them.
+            // SAFETY: there are that many descriptors. They stay open: `awaited` holds the works, and only this thread
+            // removes them.
             if unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) } < 0 {
                 thread::sleep(Duration::from_millis(1)); // a signal, or more descriptors than the process may have
             }
@@ -98,8 +98,8 @@ impl Reactor {
         }
     }
 
-    /// Stores the waker of the latest poll and returns the one before. Wakers are code of the program, so they are neither
-    /// cloned nor dropped under the lock.
+    /// Stores the waker of the latest poll and returns the one before. Wakers are code of the program, so they are
+    /// neither cloned nor dropped under the lock.
     fn await_with(&self, started: &Arc<Started>, waker: Waker) -> Option<Waker> {
         let mut awaited = locked(&self.awaited);
         match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
@@ -120,7 +120,8 @@ impl Reactor {
         (descriptors, if driven { UNTIL_READABLE } else { DRIVE_MS })
     }
 
-    /// Removes the tasks whose operations have completed. They are woken outside the lock, because a waker may poll at once.
+    /// Removes the tasks whose operations have completed. They are woken outside the lock, because a waker may poll at
+    /// once.
     fn completed(&self) -> Vec<Waker> {
         let mut awaited = locked(&self.awaited);
         let (running, completed) = awaited.drain(..).partition(|(started, _)| matches!(started.test(), Ok(false)));

@@ -54,8 +54,8 @@ impl Comm {
         })
     }
 
-    /// Sends a block of elements to every rank and receives one from every rank. `recv_counts[r]` equals the entry for this
-    /// rank in the `send_counts` of rank r.
+    /// Sends a block of elements to every rank and receives one from every rank. `recv_counts[r]` equals the entry for
+    /// this rank in the `send_counts` of rank r.
     pub fn all_to_all_v<S, R>(&self, send: &S, send_counts: &[usize], recv: &mut R, recv_counts: &[usize]) -> Result<()>
     where
         S: Data + ?Sized,

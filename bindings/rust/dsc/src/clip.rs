@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::numbers::Norm;
 use crate::reducer::BucketReducer;
 
-/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and [`Sharded::clip`](crate::Sharded::clip),
-/// the same on all ranks. The defaults only compute the norm.
+/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and
+/// [`Sharded::clip`](crate::Sharded::clip), the same on all ranks. The defaults only compute the norm.
 #[derive(Clone, Default)]
 pub struct ClipOptions<'c> {
     max_norm: Option<f64>,
@@ -49,8 +49,8 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of
-    /// them. By default this rank holds the whole model.
+    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism: the norm is over
+    /// all of them. By default this rank holds the whole model.
     #[must_use]
     pub fn shards(mut self, shards: &'c Comm) -> Self {
         self.shards = Some(shards);
@@ -99,8 +99,8 @@ impl BucketReducer {
         let raw = options.raw(self.params.len())?;
         let _turn = options.shards.map(|shards| shards.turn("bucket_reducer_clip")).transpose()?;
         let mut norm = 0.0;
-        // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the caller
-        // guarantees the gradients.
+        // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the
+        // caller guarantees the gradients.
         let result = unsafe { sys::dsc_bucket_reducer_clip(self.raw(), &raw, &mut norm) };
         self.check(result, "bucket_reducer_clip")?;
         Ok(norm)

@@ -66,8 +66,8 @@ impl Comm {
         self.run(request::broadcast_into(send, recv, root))
     }
 
-    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it. The arguments of the
-    /// other ranks are ignored.
+    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it. The arguments of
+    /// the other ranks are ignored.
     #[doc(alias = "dsc_broadcast_shape")]
     pub fn broadcast_shape(&self, dtype: Dtype, shape: &[usize], root: usize) -> Result<(Dtype, Vec<usize>)> {
         let (root, is_root) = (number("root", root)?, self.rank() == root);
@@ -93,8 +93,8 @@ impl Comm {
         ))
     }
 
-    /// Gives every rank the root's elements in a new vector. The other ranks need not know how many there are; they pass
-    /// any slice, such as `&[]`.
+    /// Gives every rank the root's elements in a new vector. The other ranks need not know how many there are; they
+    /// pass any slice, such as `&[]`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -204,7 +204,8 @@ impl Comm {
         self.run(request::barrier())
     }
 
-    /// Sends to one rank. It returns when the receiver has taken the elements and `data` may be written again, for any size.
+    /// Sends to one rank. It returns when the receiver has taken the elements and `data` may be written again, for any
+    /// size.
     pub fn send<B: Data + ?Sized>(&self, data: &B, peer: usize) -> Result<()> {
         self.run(request::send(data, peer))
     }
@@ -224,8 +225,8 @@ impl Comm {
         unsafe { launch(self, &request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
     }
 
-    /// Queues an operation on memory of the GPU on a stream and returns. Only later work on that stream waits for it. It may
-    /// be captured in a graph.
+    /// Queues an operation on memory of the GPU on a stream and returns. Only later work on that stream waits for it.
+    /// It may be captured in a graph.
     ///
     /// ```no_run
     /// # fn step(world: &dsc::Comm, grads: &mut dsc::DeviceBuffer<f32>, stream: dsc::Stream<'_>) -> dsc::Result<()> {
@@ -238,8 +239,8 @@ impl Comm {
     ///
     /// # Safety
     ///
-    /// The buffers stay valid, and only work on the stream uses them, until the stream has passed the operation or, if it
-    /// was captured, the graph is destroyed.
+    /// The buffers stay valid, and only work on the stream uses them, until the stream has passed the operation or, if
+    /// it was captured, the graph is destroyed.
     pub unsafe fn enqueue<B>(&self, mut request: Request<B>, stream: Stream<'_>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
         // SAFETY: the caller's promise.

@@ -22,10 +22,10 @@ use crate::watch::Watch;
 ///
 /// # Threads
 ///
-/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come from any
-/// thread at any time, also while another one is inside an operation. Operations take one thread at a time: a second one
-/// gets [`ErrorCode::Busy`] at once, without side effects. For threads that communicate at the same time, split one
-/// communicator per thread.
+/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come
+/// from any thread at any time, also while another one is inside an operation. Operations take one thread at a time: a
+/// second one gets [`ErrorCode::Busy`] at once, without side effects. For threads that communicate at the same time,
+/// split one communicator per thread.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -59,7 +59,8 @@ pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
     /// Whether the library has a thread that drives operations.
     pub(crate) has_progress_thread: bool,
-    /// Held during a call. Otherwise a batch that another thread has open would take in the call, and nothing would wait for it.
+    /// Held during a call. Otherwise a batch that another thread has open would take in the call, and nothing would
+    /// wait for it.
     turn: Mutex<()>,
 }
 
@@ -156,7 +157,8 @@ impl Comm {
         Ok(id)
     }
 
-    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one host.
+    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one
+    /// host.
     pub fn master_addr(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_master_addr)
     }
@@ -184,8 +186,8 @@ impl Comm {
         self.shared.handle.text(sys::dsc_comm_start_report)
     }
 
-    /// The sizes in bytes at which the communicator switches between algorithms, in the form of the environment variable
-    /// DSC_TUNING.
+    /// The sizes in bytes at which the communicator switches between algorithms, in the form of the environment
+    /// variable DSC_TUNING.
     pub fn tuning(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_tuning)
     }

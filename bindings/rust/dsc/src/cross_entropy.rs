@@ -83,8 +83,8 @@ impl Comm {
     /// Writes the loss of each token, the same on all ranks. Collective.
     ///
     /// `logits` are one row per token of this rank's columns, which are consecutive in the order of the ranks, of f32,
-    /// f64, f16 or bf16; `targets` are columns of the whole vocabulary, the same on all ranks. `losses` is f64 for logits
-    /// of f64, otherwise f32.
+    /// f64, f16 or bf16; `targets` are columns of the whole vocabulary, the same on all ranks. `losses` is f64 for
+    /// logits of f64, otherwise f32.
     ///
     /// ```
     /// use dsc::CrossEntropyOptions;
@@ -115,7 +115,8 @@ impl Comm {
         made.expect("losses", losses.span(), targets.len(), made.loss_type())?;
         let (scores, written) = (logits.span(), losses.span_mut());
         let _turn = self.turn("vocab_cross_entropy_forward")?;
-        // SAFETY: the counts were compared above; the losses are borrowed mutably, and the state has two numbers per token.
+        // SAFETY: the counts were compared above; the losses are borrowed mutably, and the state has two numbers per
+        // token.
         let result = unsafe {
             sys::dsc_vocab_cross_entropy_forward(
                 self.raw(),

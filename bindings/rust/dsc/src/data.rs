@@ -44,8 +44,8 @@ impl Span {
         self.device != HOST
     }
 
-    /// The default stream for an operation on both buffers. Empty buffers of a GPU have no address, so the stream tells where
-    /// they are.
+    /// The default stream for an operation on both buffers. Empty buffers of a GPU have no address, so the stream tells
+    /// where they are.
     pub(crate) fn default_stream(self, other: Self) -> *mut std::ffi::c_void {
         if self.is_on_device() || other.is_on_device() {
             crate::device::LEGACY as *mut std::ffi::c_void
@@ -55,15 +55,16 @@ impl Span {
     }
 }
 
-/// A number type of the library: every bit pattern is a value, and it has no padding. With the feature `half`, the types `f16`
-/// and `bf16` of the crate `half` are elements, too.
+/// A number type of the library: every bit pattern is a value, and it has no padding. With the feature `half`, the
+/// types `f16` and `bf16` of the crate `half` are elements, too.
 pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
     /// Its type in the C interface.
     const DTYPE: Dtype;
 }
 
 /// Memory that operations read: a number, an array, a slice, a `Vec`, a [`SharedBuffer`](crate::SharedBuffer), a
-/// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of them.
+/// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of
+/// them.
 pub trait Data: Sealed {
     /// Buffers of one operation have the same kind: the element type, or [`RawElement`].
     type Kind;

@@ -62,8 +62,9 @@ impl fmt::Debug for Stream<'_> {
 
 /// Elements in memory of the GPU that a communicator is bound to; freed when dropped. From [`Comm::device_buffer`].
 ///
-/// Operations take it as they take a `Vec`, and hold it until the device no longer uses it. Kernels and copies of the program
-/// access its elements by address; the code that enqueues them must make sure that they end before the buffer is dropped.
+/// Operations take it as they take a `Vec`, and hold it until the device no longer uses it. Kernels and copies of the
+/// program access its elements by address; the code that enqueues them must make sure that they end before the buffer
+/// is dropped.
 ///
 /// ```no_run
 /// use dsc::{request, Op};
@@ -74,7 +75,7 @@ impl fmt::Debug for Stream<'_> {
 /// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
 /// let stream = dsc::Stream::legacy(); // or one of the program, by Stream::from_raw
 /// world.scope(|scope| -> dsc::Result<()> {
-///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // after the work that is already on the stream
+///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // ordered after earlier work on it
 ///     sum.wait_on(stream) // later work on the stream sees the sums; the program waits when the scope ends
 /// })?;
 /// world.finalize()
@@ -93,8 +94,8 @@ pub struct DeviceSlice<'m, T: Element> {
 }
 
 impl Comm {
-    /// Allocates `len` elements, zeroed, on the GPU that this communicator is bound to. They are registered with NCCL where
-    /// it can. Collective, with equal bytes on all ranks.
+    /// Allocates `len` elements, zeroed, on the GPU that this communicator is bound to. They are registered with NCCL
+    /// where it can. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn device_buffer<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_DEVICE)?;
@@ -136,8 +137,8 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
     ///
     /// # Safety
     ///
-    /// There are `len` elements at this address of the device. During `'m` they are not freed, and only work that is ordered
-    /// on streams uses them.
+    /// There are `len` elements at this address of the device. During `'m` they are not freed, and only work that is
+    /// ordered on streams uses them.
     pub unsafe fn from_raw(address: *mut T, len: usize, device: u32) -> Self {
         DeviceSlice { address: address as usize, len, device, memory: PhantomData }
     }
@@ -175,8 +176,8 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
 
 impl<T: Element> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer until the
-        // device is done, or its caller guarantees that.
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer
+        // until the device is done, or its caller guarantees that.
         unsafe { sys::dsc_mem_free(self.elements.address as *mut c_void) };
     }
 }

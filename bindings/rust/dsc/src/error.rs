@@ -22,8 +22,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// println!("{error}"); // DSC_ERR_INVALID_ARG: shard_indices: ...
 /// ```
 ///
-/// `{:?}` prints the same text, because a `main` that returns an error and a failed `unwrap` print that. `{:#?}` prints all
-/// fields.
+/// `{:?}` prints the same text, because a `main` that returns an error and a failed `unwrap` print that. `{:#?}` prints
+/// all fields.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
@@ -47,8 +47,8 @@ pub struct Error {
 }
 
 impl Error {
-    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient that
-    /// the message names.
+    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient
+    /// that the message names.
     pub fn index(&self) -> Option<u64> {
         self.element.map(|element| element.get() - 1)
     }

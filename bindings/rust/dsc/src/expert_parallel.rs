@@ -62,16 +62,16 @@ impl MoeOptions {
 
 /// The plan of which token goes to which rank for its experts, for one layer and step.
 ///
-/// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by slot.
-/// All buffers of a call are in memory of the host, or all on the GPU that the communicator is bound to. A call returns when
-/// it is complete. dsc/expert_parallel.h defines the numbers.
+/// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by
+/// slot. All buffers of a call are in memory of the host, or all on the GPU that the communicator is bound to. A call
+/// returns when it is complete. dsc/expert_parallel.h defines the numbers.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of 2 elements
+/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of size 2
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
 /// let mut rows = vec![0f32; plan.rows() * 2];
 /// plan.dispatch(&tokens, 2, MoePayload::Plain, &mut rows)?;
@@ -172,7 +172,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// The position of each slot's row among the rows that this rank sends; `None` if the slot is not sent or was dropped.
+    /// The position of each slot's row among the rows that this rank sends; `None` if the slot is not sent or was
+    /// dropped.
     #[doc(alias = "dsc_moe_plan_positions")]
     pub fn positions(&self) -> Result<Vec<Option<usize>>> {
         // SAFETY: as for expert_rows().
@@ -207,8 +208,8 @@ impl MoePlan<'_> {
 
     /// Sends the rows of the experts back, and computes the weighted sum for each token. Collective.
     ///
-    /// `weights` has a number for each slot, f64 for rows of f64 and otherwise f32; `None`: all are 1. `returned` gets the
-    /// rows without their weights, `hidden` elements for each slot; the gradients of the weights need them.
+    /// `weights` has a number for each slot, f64 for rows of f64 and otherwise f32; `None`: all are 1. `returned` gets
+    /// the rows without their weights, `hidden` elements for each slot; the gradients of the weights need them.
     #[doc(alias = "dsc_moe_combine")]
     pub fn combine<R, W, O, K>(
         &mut self,
@@ -231,7 +232,8 @@ impl MoePlan<'_> {
 
     /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, on the ranks of the experts. Collective.
     ///
-    /// `of_weights` are the rows that [`combine`](MoePlan::combine) returned, and the buffer for the gradients of the weights.
+    /// `of_weights` are the rows that [`combine`](MoePlan::combine) returned, and the buffer for the gradients of the
+    /// weights.
     #[doc(alias = "dsc_moe_combine_backward")]
     pub fn combine_backward<G, W, K, R, V>(
         &mut self,
@@ -364,8 +366,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Calls the library, on a GPU in the order of its default stream. If it gets no pointer for a work object, it returns when
-    /// the exchange is complete.
+    /// Calls the library, on a GPU in the order of its default stream. If it gets no pointer for a work object, it
+    /// returns when the exchange is complete.
     fn exchange(
         &self,
         op: &'static str,

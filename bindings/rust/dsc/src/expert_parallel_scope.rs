@@ -13,9 +13,9 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 
 /// # In the background
 ///
-/// Each of these starts an exchange in a scope of the plan's communicator. A plan has one call in progress at a time: until
-/// the program has waited for its work, another call fails with [`ErrorCode::State`](crate::ErrorCode::State). The plan may
-/// be dropped while a call is in progress.
+/// Each of these starts an exchange in a scope of the plan's communicator. A plan has one call in progress at a time:
+/// until the program has waited for its work, another call fails with [`ErrorCode::State`](crate::ErrorCode::State).
+/// The plan may be dropped while a call is in progress.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};

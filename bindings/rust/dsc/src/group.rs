@@ -40,7 +40,8 @@ impl GroupOptions {
         self
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; if a name is set twice, the later value counts.
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; if a name is set twice, the later
+    /// value counts.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
@@ -116,13 +117,13 @@ impl Comm {
         Comm::from_group(group)
     }
 
-    /// Makes a group of the same ranks that uses an existing communicator of another library, in the order of ranks of that
-    /// communicator: for "nccl", an `ncclComm_t`. Collective.
+    /// Makes a group of the same ranks that uses an existing communicator of another library, in the order of ranks of
+    /// that communicator: for "nccl", an `ncclComm_t`. Collective.
     ///
     /// # Safety
     ///
-    /// `communicator` is a communicator of that library and outlives the group. Nothing else uses it while operations of the
-    /// group are called or in progress.
+    /// `communicator` is a communicator of that library and outlives the group. Nothing else uses it while operations
+    /// of the group are called or in progress.
     pub unsafe fn adopt(&self, library: &str, communicator: *mut c_void, options: &GroupOptions) -> Result<Comm> {
         let (library, mut group) = (c_string("library", library)?, ptr::null_mut());
         let result = options.with_raw(|raw| {

@@ -1,9 +1,9 @@
 //! The handles of the C interface, and which of them may go to other threads.
 //!
 //! A handle is an id: passing it between threads is harmless in itself. What the headers allow from any thread is
-//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered
-//! by [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this with
-//! api.json.
+//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered by
+//! [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this
+//! with api.json.
 
 use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
@@ -51,8 +51,8 @@ pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 /// A plan of an exchange of tokens; destroyed when dropped.
 pub(crate) struct MoePlanHandle(pub(crate) NonNull<sys::dsc_moe_plan_t>);
 
-// SAFETY: the value is an id, which is not dereferenced. Queries, abort, time-out and destroy may come from any thread. The
-// rest is reached through Comm only, where a second thread gets DSC_ERR_BUSY without side effects.
+// SAFETY: the value is an id, which is not dereferenced. Queries, abort, time-out and destroy may come from any thread.
+// The rest is reached through Comm only, where a second thread gets DSC_ERR_BUSY without side effects.
 unsafe impl Send for CommHandle {}
 // SAFETY: as above.
 unsafe impl Sync for CommHandle {}
@@ -60,14 +60,14 @@ unsafe impl Sync for CommHandle {}
 unsafe impl Send for WorkHandle {}
 // SAFETY: as above.
 unsafe impl Sync for WorkHandle {}
-// SAFETY: begin, finish and the calls between iterations take one thread at a time and are reached through
-// `&mut BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
+// SAFETY: begin, finish and the calls between iterations take one thread at a time and are reached through `&mut
+// BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
 unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
 
-// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a join, which
-// call into it, take turns.
+// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a
+// join, which call into it, take turns.
 unsafe impl Send for JoinHandle {}
 // SAFETY: as above.
 unsafe impl Sync for JoinHandle {}
@@ -78,8 +78,8 @@ unsafe impl Send for ScheduleHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ScheduleHandle {}
 
-// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The function that
-// makes communicators takes one thread at a time per communicator, which it reaches through Comm.
+// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The function
+// that makes communicators takes one thread at a time per communicator, which it reaches through Comm.
 unsafe impl Send for MeshHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MeshHandle {}
@@ -89,8 +89,8 @@ unsafe impl Send for ReportHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReportHandle {}
 
-// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be called
-// from any thread.
+// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be
+// called from any thread.
 unsafe impl Send for TiedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for TiedHandle {}
@@ -112,8 +112,8 @@ unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
 
-// SAFETY: an exchange of rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else may be
-// called from any thread, by several at once.
+// SAFETY: an exchange of rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else
+// may be called from any thread, by several at once.
 unsafe impl Send for MoePlanHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MoePlanHandle {}

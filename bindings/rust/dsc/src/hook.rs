@@ -20,8 +20,8 @@ use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
 use crate::user_op::text_of;
 
-/// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this crate is
-/// returned unchanged.
+/// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
+/// crate is returned unchanged.
 pub type HookResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 type Function = Box<dyn FnMut(&mut Bucket<'_>) -> HookResult + Send>;
@@ -166,7 +166,10 @@ impl<'b> Bucket<'b> {
         if self.raw.stream.is_null() {
             return Ok(());
         }
-        Err(Error::invalid(format!("bucket {} is on a GPU, where a slice is not possible; see device_buffer", self.index())))
+        Err(Error::invalid(format!(
+            "bucket {} is on a GPU, where a slice is not possible; see device_buffer",
+            self.index()
+        )))
     }
 
     fn expect_type<T: Element>(&self) -> Result<()> {
@@ -193,7 +196,8 @@ pub(crate) struct Hook {
 
 struct Running {
     function: Function,
-    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that has no effect.
+    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that has no
+    /// effect.
     comm: Option<Comm>,
 }
 
@@ -293,8 +297,8 @@ unsafe extern "C" fn receive(
 
 /// # Communication hooks
 impl BucketReducer {
-    /// Sets a function that reduces a bucket instead of the reducer's all-reduce. It is called with each complete bucket in
-    /// launch order, the same on all ranks, and writes the mean over all ranks into it. The option
+    /// Sets a function that reduces a bucket instead of the reducer's all-reduce. It is called with each complete
+    /// bucket in launch order, the same on all ranks, and writes the mean over all ranks into it. The option
     /// [`average`](crate::ReducerOptions::average) then has no effect.
     ///
     /// It is called by the threads that mark gradients and finish iterations, one at a time, and may call operations of
@@ -342,16 +346,16 @@ impl BucketReducer {
         let c_name = c_string("the name of a hook", name)?;
         let hook = Arc::new(Hook::new(name, Box::new(hook)));
         let context = Arc::as_ptr(&hook) as *mut c_void;
-        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the reducer is
-        // destroyed, and it is only shared.
+        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the
+        // reducer is destroyed, and it is only shared.
         let result = unsafe { sys::dsc_bucket_reducer_set_hook(self.raw(), Some(receive), context, c_name.as_ptr()) };
         self.check(result, "bucket_reducer_set_hook")?;
         self.hook = Some(hook);
         Ok(())
     }
 
-    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`] lists
-    /// them. `None`: no hook. Collective.
+    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`]
+    /// lists them. `None`: no hook. Collective.
     pub fn use_hook(&mut self, spec: Option<&str>) -> Result<()> {
         let spec: Option<CString> = spec.map(|spec| c_string("a hook", spec)).transpose()?;
         let spec = spec.as_ref().map_or(ptr::null(), |spec| spec.as_ptr());

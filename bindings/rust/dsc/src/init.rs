@@ -15,8 +15,8 @@ use crate::store::Store;
 
 /// Joins all ranks of the job into one world, with default options.
 ///
-/// Rank and size come from RANK and WORLD_SIZE, or from the variables of another launcher. Without either, the process is
-/// a world of one rank. A second call returns the existing world.
+/// Rank and size come from RANK and WORLD_SIZE, or from the variables of another launcher. Without either, the process
+/// is a world of one rank. A second call returns the existing world.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -144,17 +144,18 @@ impl InitOptions {
         timeout: Duration, timeout => Some(timeout);
         /// The groups of a process that has not run for this long fail; zero: never; 30 s by default.
         stall_timeout: Duration, timeout => Some(timeout);
-        /// Whether a thread of the library drives operations in the background; on by default. Without it, the program calls
-        /// [`Comm::progress`].
+        /// Whether a thread of the library drives operations in the background; on by default. Without it, the program
+        /// calls [`Comm::progress`].
         progress_thread: bool, on => Some(on);
-        /// Secret of a job on several hosts, 64 hexadecimal digits; by default from DSC_TOKEN_FD, DSC_TOKEN_FILE or DSC_TOKEN,
-        /// or not set.
+        /// Secret of a job on several hosts, 64 hexadecimal digits; by default from DSC_TOKEN_FD, DSC_TOKEN_FILE or
+        /// DSC_TOKEN, or not set.
         token: &str, text => Some(text.to_owned());
         /// The store through which rank 0 tells ranks on other hosts where it listens.
         store: Arc<Store>, store => Some(store);
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; if a name is set twice, the later value counts.
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; if a name is set twice, the later
+    /// value counts.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));

@@ -17,8 +17,9 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 
 /// An iteration of a [`BucketReducer`], from `begin` to [`finish`](Iteration::finish).
 ///
-/// Gradients that were marked ready are borrowed until then. The library writes them only in `finish`. So an iteration that
-/// is forgotten does not write (a GPU may still read its gradients). One that is dropped ends the reducer on all ranks.
+/// Gradients that were marked ready are borrowed until then. The library writes them only in `finish`. So an iteration
+/// that is forgotten does not write (a GPU may still read its gradients). One that is dropped ends the reducer on all
+/// ranks.
 ///
 /// ```compile_fail
 /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
@@ -63,8 +64,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         let param = self.reducer.param(index)?;
         self.reducer.expect_in_graph(index)?;
         let before = param.claim(index, self.reducer.marks_repeat)?;
-        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the iteration,
-        // and is only read; the place in the bucket was claimed.
+        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the
+        // iteration, and is only read; the place in the bucket was claimed.
         let result = unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, gradient.ptr, stream) };
         param.give(before);
         self.reducer.check(result, "bucket_reducer_accumulate")
@@ -73,8 +74,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction. What was accumulated is
     /// added.
     ///
-    /// After [`finish`](Iteration::finish) the result is in `gradient`, which is borrowed until then. For a gradient that
-    /// does not stay alive so long, see [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
+    /// After [`finish`](Iteration::finish) the result is in `gradient`, which is borrowed until then. For a gradient
+    /// that does not stay alive so long, see [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
     /// [sync](BucketReducer::set_sync), the gradient is only added to what this rank collects, and not changed.
     ///
     /// Any thread may call it, several at once.
@@ -85,9 +86,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
 
     /// Copies a gradient into its bucket and marks it as ready, so that it is borrowed for this call only.
     ///
-    /// It is for gradients that are made inside a callback, such as the backward pass of [`pipe_run`](crate::Comm::pipe_run):
-    /// the callback uses a shared reference to the iteration. What was accumulated is added. After
-    /// [`finish`](Iteration::finish) the result is in the parameter's [`view`](BucketReducer::view);
+    /// It is for gradients that are made inside a callback, such as the backward pass of
+    /// [`pipe_run`](crate::Comm::pipe_run): the callback uses a shared reference to the iteration. What was accumulated
+    /// is added. After [`finish`](Iteration::finish) the result is in the parameter's [`view`](BucketReducer::view);
     /// [`read_grad`](BucketReducer::read_grad) gives a copy. To compute a gradient in its bucket, without a copy, see
     /// [`grad_view`](Iteration::grad_view).
     ///
@@ -134,8 +135,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.mark(index, Span::none(), ptr::null_mut())
     }
 
-    /// As [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient that was computed in
-    /// the parameter's [`device_view`](BucketReducer::device_view).
+    /// As [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient that was
+    /// computed in the parameter's [`device_view`](BucketReducer::device_view).
     pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
         self.mark(index, Span::none(), stream.as_raw())
     }
@@ -148,7 +149,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     fn mark(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let before = self.claim(index)?;
         // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
-        // call that writes it, and so is the stream. The place in the bucket was claimed; from now on the library uses it.
+        // call that writes it, and so is the stream. The place in the bucket was claimed; from now on the library uses
+        // it.
         let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -168,7 +170,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     }
 
     /// Marks a sparse gradient: some of the parameter's rows, which are copied. The parameter must
-    /// [expect](crate::Tensor::expect_sparse) sparse gradients. An index may repeat. The result is [`BucketReducer::sparse`] after `finish`.
+    /// [expect](crate::Tensor::expect_sparse) sparse gradients. An index may repeat. The result is
+    /// [`BucketReducer::sparse`] after `finish`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -197,7 +200,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         }
         let before = self.claim(index)?;
         let (raw, rows) = (self.reducer.raw(), indices.len());
-        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the parameter.
+        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the
+        // parameter.
         let result = unsafe { sys::dsc_bucket_reducer_mark_sparse(raw, index, indices.as_ptr(), values.ptr, rows) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -210,8 +214,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.param(index)?.claim(index, self.reducer.marks_repeat)
     }
 
-    /// Releases a place after a mark. If a mark failed for another reason than its arguments, it counts: a bucket has failed, and
-    /// the library may still use the place.
+    /// Releases a place after a mark. If a mark failed for another reason than its arguments, it counts: a bucket has
+    /// failed, and the library may still use the place.
     fn give(&self, index: usize, before: u8, result: sys::dsc_result_t) {
         let refused = matches!(
             result,
@@ -220,8 +224,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.params[index].give(if refused { before } else { MARKED });
     }
 
-    /// Returns the place of a parameter's gradient in its bucket, so that a gradient computed there is never copied. After a
-    /// rank has called this, buckets are not rebuilt again.
+    /// Returns the place of a parameter's gradient in its bucket, so that a gradient computed there is never copied.
+    /// After a rank has called this, buckets are not rebuilt again.
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
         param.expect_place::<T>(index)?;
@@ -244,11 +248,12 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.finish()
     }
 
-    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory that was marked ready
-    /// and in the views. Returns the norm after scaling and before limiting. Collective.
+    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory that was marked
+    /// ready and in the views. Returns the norm after scaling and before limiting. Collective.
     ///
-    /// Ranks that have run out of batches do not take part, so clipping is not possible under a [`Join`](crate::Join) then.
-    /// If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the step. Floating-point types only.
+    /// Ranks that have run out of batches do not take part, so clipping is not possible under a [`Join`](crate::Join)
+    /// then. If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the step. Floating-point
+    /// types only.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -269,7 +274,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn finish_and_clip(mut self, options: &ClipOptions<'_>) -> Result<f64> {
         self.finished = true;
         self.reducer.finish()?;
-        // SAFETY: the gradients of this iteration are borrowed until self is dropped, and the call waits for the device.
+        // SAFETY: the gradients of this iteration are borrowed until self is dropped, and the call waits for the
+        // device.
         let norm = unsafe { self.reducer.clip(options) };
         let settled = self.reducer.settle_or_abandon();
         norm.and_then(|norm| settled.map(|()| norm))
@@ -280,8 +286,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     ///
     /// # Safety
     ///
-    /// The gradients that were marked ready, although no longer borrowed, stay valid until the stream has passed the results,
-    /// and only work on the stream uses them.
+    /// The gradients that were marked ready, although no longer borrowed, stay valid until the stream has passed the
+    /// results, and only work on the stream uses them.
     pub unsafe fn finish_on(mut self, stream: Stream<'_>) -> Result<()> {
         self.finished = true;
         // SAFETY: as the caller guarantees.

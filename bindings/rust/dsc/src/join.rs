@@ -28,8 +28,8 @@ impl JoinOptions {
         Self::default()
     }
 
-    /// Whether means are over all ranks (the default), where ranks without batches contribute zeros. `false`: over the ranks
-    /// that still have batches.
+    /// Whether means are over all ranks (the default), where ranks without batches contribute zeros. `false`: over the
+    /// ranks that still have batches.
     #[must_use]
     pub fn divide_by_initial(mut self, on: bool) -> Self {
         self.divide_by_active = !on;
@@ -52,11 +52,12 @@ impl JoinOptions {
     }
 }
 
-/// Lets ranks run different numbers of iterations: a rank that has run out of batches takes part with zeros until all have.
+/// Lets ranks run different numbers of iterations: a rank that has run out of batches takes part with zeros until all
+/// have.
 ///
-/// While it exists, [`sync_buffers`](BucketReducer::sync_buffers), and [`begin`](BucketReducer::begin) of iterations that are
-/// reduced, are collective. A rank without batches calls [`finish`](Join::finish). Dropping a join without that is an error on
-/// the ranks that continue. It works like PyTorch's `Join`.
+/// While it exists, [`sync_buffers`](BucketReducer::sync_buffers), and [`begin`](BucketReducer::begin) of iterations
+/// that are reduced, are collective. A rank without batches calls [`finish`](Join::finish). Dropping a join without
+/// that is an error on the ranks that continue. It works like PyTorch's `Join`.
 ///
 /// ```
 /// use dsc::{BucketReducer, Join, JoinOptions, ReducerOptions, Tensor};
@@ -87,7 +88,8 @@ pub struct Join {
 }
 
 impl Join {
-    /// Puts reducers under a join. They were made from this communicator, and are in the same order on all ranks. Collective.
+    /// Puts reducers under a join. They were made from this communicator, and are in the same order on all ranks.
+    /// Collective.
     ///
     /// The program uses them until [`finish`](Join::finish), which needs them again.
     pub fn new(comm: &Comm, reducers: &mut [&mut BucketReducer], options: &JoinOptions) -> Result<Self> {
@@ -107,9 +109,9 @@ impl Join {
         Ok(Join { handle: JoinHandle(handle), reducers, group: comm.shared.name.clone() })
     }
 
-    /// Says that this rank has no more batches, and takes part in the iterations of the others until no rank has any. Then the
-    /// tensors, usually the parameters, of the last rank to finish (the highest rank if several did) are copied to all ranks.
-    /// Returns that rank. Collective.
+    /// Says that this rank has no more batches, and takes part in the iterations of the others until no rank has any.
+    /// Then the tensors, usually the parameters, of the last rank to finish (the highest rank if several did) are
+    /// copied to all ranks. Returns that rank. Collective.
     ///
     /// The reducers are those of [`new`](Join::new), in their order.
     pub fn finish(self, reducers: &mut [&mut BucketReducer], params: &mut [Tensor<'_>]) -> Result<usize> {
@@ -117,8 +119,8 @@ impl Join {
         self.finish_with_buffers(reducers, params, &mut none)
     }
 
-    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for each reducer. They are
-    /// written when other ranks synchronise theirs.
+    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for each reducer.
+    /// They are written when other ranks synchronise theirs.
     pub fn finish_with_buffers(
         mut self,
         reducers: &mut [&mut BucketReducer],
@@ -128,7 +130,8 @@ impl Join {
         self.expect(reducers, buffers)?;
         let raw = RawTensors::new(params)?;
         let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| take(&mut reducer.at_rest)).collect();
-        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their hooks.
+        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their
+        // hooks.
         let last_rank = unsafe { self.finish_raw(&raw) }.map_err(|error| self.explain(error, reducers))?;
         for (reducer, at_rest) in reducers.iter_mut().zip(at_rest) {
             reducer.at_rest = at_rest;
@@ -144,7 +147,8 @@ impl Join {
     /// It writes the tensors, and the views and buffers of the reducers, and calls their hooks.
     unsafe fn finish_raw(&mut self, params: &RawTensors) -> Result<usize> {
         let (list, count, mut last_rank) = (params.list.as_ptr(), params.list.len(), 0);
-        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller answers for the rest.
+        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller answers for the
+        // rest.
         check(unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), list, count, &mut last_rank) })?;
         Ok(natural(last_rank))
     }

@@ -22,26 +22,26 @@
 //!   returns; the handles only test and wait earlier.
 //! - [`Comm::start`] takes owned buffers, which [`Work::wait`] returns.
 //!
-//! In both ways, safe code cannot touch or free a buffer that the library still writes, whatever happens to the handles. A
-//! guard that waits when it is dropped would not be enough, because safe code may forget it.
+//! In both ways, safe code cannot touch or free a buffer that the library still writes, whatever happens to the
+//! handles. A guard that waits when it is dropped would not be enough, because safe code may forget it.
 //!
 //! Memory of GPUs, as [`DeviceBuffer`] or [`DeviceSlice`], is [`Data`] too, but not a slice. A [`Stream`] orders the
 //! operations on it.
 //!
 //! # Errors
 //!
-//! Every call returns a [`Result`]. An [`Error`] says what happened and, if it is known, which rank is at fault. Only a bug
-//! panics, and a drop never does.
+//! Every call returns a [`Result`]. An [`Error`] says what happened and, if it is known, which rank is at fault. Only a
+//! bug panics, and a drop never does.
 //!
 //! # Threads
 //!
-//! All types can be shared between threads. A call that the library allows to one thread at a time needs `&mut self`, or is an
-//! operation of a [`Comm`], where a second thread gets [`ErrorCode::Busy`].
+//! All types can be shared between threads. A call that the library allows to one thread at a time needs `&mut self`,
+//! or is an operation of a [`Comm`], where a second thread gets [`ErrorCode::Busy`].
 //!
 //! # Half-precision floats
 //!
-//! With the feature `half`, the types `f16` and `bf16` of the crate `half` are [`Element`]s. Without it, [`Raw`] takes their
-//! bytes.
+//! With the feature `half`, the types `f16` and `bf16` of the crate `half` are [`Element`]s. Without it, [`Raw`] takes
+//! their bytes.
 #![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -16,12 +16,12 @@ pub use crate::numbers::Level;
 
 type Callback = dyn Fn(Level, &str) + Send + Sync;
 
-/// The callback. It is kept here, not behind a pointer in the library: a running call holds a reference, so replacing the
-/// callback never frees the one that is being called.
+/// The callback. It is kept here, not behind a pointer in the library: a running call holds a reference, so replacing
+/// the callback never frees the one that is being called.
 static CALLBACK: Mutex<Option<Arc<Callback>>> = Mutex::new(None);
 
-/// Sends records of this level, and more urgent ones, to a callback. It replaces the callback before it and the standard
-/// error stream.
+/// Sends records of this level, and more urgent ones, to a callback. It replaces the callback before it and the
+/// standard error stream.
 ///
 /// It runs on the library's log thread, one record after another, and must not use this crate, except for names and
 /// versions. If it panics, only that record is lost.

@@ -16,8 +16,8 @@ use crate::numbers::ErrorCode;
 
 /// Elements in memory that operations move without copying; used as a slice.
 ///
-/// Only operations of this rank touch it, so it is as safe as a `Vec`. It may outlive its communicator, and is freed when
-/// dropped; other ranks keep their buffers.
+/// Only operations of this rank touch it, so it is as safe as a `Vec`. It may outlive its communicator, and is freed
+/// when dropped; other ranks keep their buffers.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -40,8 +40,8 @@ unsafe impl<T: Element> Send for SharedBuffer<T> {}
 unsafe impl<T: Element> Sync for SharedBuffer<T> {}
 
 impl Comm {
-    /// Allocates `len` elements, zeroed. Operations of this communicator, and of all groups made from it, move them without
-    /// copying. Collective, with equal bytes on all ranks.
+    /// Allocates `len` elements, zeroed. Operations of this communicator, and of all groups made from it, move them
+    /// without copying. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
         let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_HOST)?.cast();

@@ -15,7 +15,8 @@ use crate::group::GroupOptions;
 use crate::handles::MeshHandle;
 use crate::numbers::ErrorCode;
 
-/// Named axes over ranks: the coordinates of each rank, and the ranks of each group. It is plain arithmetic and immutable.
+/// Named axes over ranks: the coordinates of each rank, and the ranks of each group. It is plain arithmetic and
+/// immutable.
 ///
 /// Several axes are written as "tp-dp", in any order. The ranks of a group are in ascending order.
 ///
@@ -74,8 +75,8 @@ impl Mesh {
         Self::create(axes, None)
     }
 
-    /// Axes in an order such as "tp-cp-ep-dp-pp"; the first one varies fastest, as in Megatron-LM. The order may omit axes of
-    /// size 1.
+    /// Axes in an order such as "tp-cp-ep-dp-pp"; the first one varies fastest, as in Megatron-LM. The order may omit
+    /// axes of size 1.
     pub fn with_order(axes: &[(&str, usize)], order: &str) -> Result<Self> {
         Self::create(axes, Some(&c_string("order", order)?))
     }
@@ -111,8 +112,8 @@ impl Mesh {
         Self::new(&[("pipe", of(0)), ("data", of(1))])
     }
 
-    /// The mesh of the experts that belongs to this mesh of the dense layers: the same ranks, order and pp groups, with cp 1,
-    /// `ep`, `expert_tp` as tp (`None`: as in this mesh), and the remaining ranks as dp.
+    /// The mesh of the experts that belongs to this mesh of the dense layers: the same ranks, order and pp groups, with
+    /// cp 1, `ep`, `expert_tp` as tp (`None`: as in this mesh), and the remaining ranks as dp.
     pub fn experts(&self, ep: usize, expert_tp: Option<usize>) -> Result<Mesh> {
         let (ep, tp) = (number("ep", ep)?, number("expert_tp", expert_tp.unwrap_or(0))?);
         let mut experts = ptr::null_mut();
@@ -225,7 +226,8 @@ impl Mesh {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// One level of the groups along some axes. Each group is seen as a box of these sizes; the first one varies fastest.
+    /// One level of the groups along some axes. Each group is seen as a box of these sizes; the first one varies
+    /// fastest.
     pub fn levels(&self, axes: &str, sizes: &[usize], level: usize) -> Result<Vec<Vec<usize>>> {
         let (axes, sizes) = (c_string("axes", axes)?, numbers("a size", sizes)?);
         lists(|ranks, capacity, n_groups, size| {
@@ -248,8 +250,8 @@ impl Mesh {
         })
     }
 
-    /// The sizes of the parts that Megatron-LM's hybrid context parallelism makes of the groups along some axes: 2, 4 and so on,
-    /// up to half of a group. A group must be a single rank, or a multiple of each size.
+    /// The sizes of the parts that Megatron-LM's hybrid context parallelism makes of the groups along some axes: 2, 4
+    /// and so on, up to half of a group. A group must be a single rank, or a multiple of each size.
     pub fn hybrid_sizes(&self, axes: &str) -> Result<Vec<usize>> {
         let length = self.group(0, axes)?.len();
         let doubled = iter::successors(Some(2), |size| Some(size * 2));

@@ -26,12 +26,12 @@ pub struct NamedArray<T> {
 }
 
 impl Comm {
-    /// Copies the root's arrays with these keys to all ranks, in the order of the keys. The other ranks pass an empty list and
-    /// need not know the shapes. Collective.
+    /// Copies the root's arrays with these keys to all ranks, in the order of the keys. The other ranks pass an empty
+    /// list and need not know the shapes. Collective.
     ///
-    /// The shapes are sent first, then all arrays in one broadcast. A key that the root lacks, and sizes that do not fit the
-    /// elements, are [`InvalidArg`](crate::ErrorCode::InvalidArg) on all ranks. If keys or element types differ between
-    /// ranks, [`Mismatch`](crate::ErrorCode::Mismatch) names them. The communicator keeps working.
+    /// The shapes are sent first, then all arrays in one broadcast. A key that the root lacks, and sizes that do not
+    /// fit the elements, are [`InvalidArg`](crate::ErrorCode::InvalidArg) on all ranks. If keys or element types differ
+    /// between ranks, [`Mismatch`](crate::ErrorCode::Mismatch) names them. The communicator keeps working.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -94,8 +94,8 @@ impl RawList {
         Ok(RawList { raw: raw.collect(), shapes: vec![0; MOST_DIMS * keys.len()], _names: names })
     }
 
-    /// Describes the root's arrays and returns them in the order of the keys. The library checks them, so that all ranks learn
-    /// of an error.
+    /// Describes the root's arrays and returns them in the order of the keys. The library checks them, so that all
+    /// ranks learn of an error.
     fn describe<T: Element>(&mut self, keys: &[&str], mut arrays: Vec<NamedArray<T>>) -> Vec<NamedArray<T>> {
         let mut found = Vec::new();
         let sizes: usize = arrays.iter().map(|array| array.shape.len()).sum();

@@ -215,7 +215,8 @@ numbers! {
 }
 
 numbers! {
-    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become ready.
+    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become
+    /// ready.
     Rebuild {
         /// Buckets stay as they are planned at creation.
         Never = DSC_REBUILD_NEVER,
@@ -231,8 +232,8 @@ numbers! {
     BufferSync {
         /// They become equal to those of rank 0, or under a [`Join`](crate::Join) of the lowest rank that has batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
-        /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches; others as
-        /// with `Broadcast`.
+        /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches;
+        /// others as with `Broadcast`.
         Mean = DSC_BUFFER_SYNC_MEAN,
     }
 }

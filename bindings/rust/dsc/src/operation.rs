@@ -119,8 +119,8 @@ impl Operation {
     }
 }
 
-/// Starts an operation in stream order; the stream is NULL for memory of the host. If it gets no pointer for a work object, it
-/// also waits for the end of an operation on the host.
+/// Starts an operation in stream order; the stream is NULL for memory of the host. If it gets no pointer for a work
+/// object, it also waits for the end of an operation on the host.
 ///
 /// # Safety
 ///

@@ -38,17 +38,17 @@ impl Partitioner {
         Partitioner { weights: weights.to_vec(), parts, method: None, layer_bytes, part_limits }
     }
 
-    /// "bottleneck" makes the heaviest part as light as possible, then the next-heaviest, and so on, without empty parts.
-    /// "uniform" and "deepspeed_balanced" give the parts of DeepSpeed; "uniform_v0" and "deepspeed_balanced_v0" those of its
-    /// earlier versions.
+    /// "bottleneck" makes the heaviest part as light as possible, then the next-heaviest, and so on, without empty
+    /// parts. "uniform" and "deepspeed_balanced" give the parts of DeepSpeed; "uniform_v0" and "deepspeed_balanced_v0"
+    /// those of its earlier versions.
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
         self.method = Some(name.to_string());
         self
     }
 
-    /// The bytes that each layer takes, and the largest number of bytes for each part (or one number for all parts); for
-    /// "bottleneck".
+    /// The bytes that each layer takes, and the largest number of bytes for each part (or one number for all parts);
+    /// for "bottleneck".
     #[must_use]
     pub fn limits(mut self, layer_bytes: &[u64], part_limits: &[u64]) -> Self {
         self.layer_bytes = layer_bytes.to_vec();
@@ -91,8 +91,8 @@ fn first<T>(list: &[T]) -> *const T {
     }
 }
 
-/// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or ranks.
-/// The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
+/// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or
+/// ranks. The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
 ///
 /// ```
 /// assert_eq!(dsc::seed_layer(0, 0, None)?, 0xa706dd2f4d197e6f);

@@ -75,13 +75,14 @@ pub struct PipeSchedule {
 }
 
 impl PipeSchedule {
-    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". Every stage has as many parts of
-    /// the model as that schedule needs.
+    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". Every stage has as many
+    /// parts of the model as that schedule needs.
     pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
         Self::with_chunks(name, stages, stage, micro_batches, 0)
     }
 
-    /// As [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as the schedule needs.
+    /// As [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as the schedule
+    /// needs.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
         let planner = PipePlanner::new(name, stages, micro_batches);
         let planner = if chunks == 0 { planner } else { planner.chunks(chunks) };

@@ -48,15 +48,16 @@ impl PipeInstruction {
 }
 
 impl PipePlanner {
-    /// Checks instructions that another program made, a list for every stage. It follows them as blocking sends and receives
-    /// would.
+    /// Checks instructions that another program made, a list for every stage. It follows them as blocking sends and
+    /// receives would.
     ///
     /// It uses the planner's stages, micro-batches, chunks (1 by default), placement and
-    /// [`forward_only`](PipePlanner::forward_only). It ignores loads, the instructions that end a batch, and "overlap"; it
-    /// follows buffers if they are set.
+    /// [`forward_only`](PipePlanner::forward_only). It ignores loads, the instructions that end a batch, and "overlap";
+    /// it follows buffers if they are set.
     ///
-    /// The error names the stage and step of an instruction that is repeated, too early or missing, of a message that has no
-    /// other end or a wrong peer, or of a buffer that is in use. If stages wait for each other in a circle, it names the circle.
+    /// The error names the stage and step of an instruction that is repeated, too early or missing, of a message that
+    /// has no other end or a wrong peer, or of a buffer that is in use. If stages wait for each other in a circle, it
+    /// names the circle.
     ///
     /// ```
     /// use dsc::{PipeInstruction, PipeOp, PipePlanner};

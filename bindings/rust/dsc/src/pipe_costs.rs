@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 
 /// What operations, messages and memory of a pipeline cost. By default every operation takes 1, and all else is free.
 ///
-/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part, in the order
-/// in which data flows through them. All numbers are finite and 0 or more.
+/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part, in the
+/// order in which data flows through them. All numbers are finite and 0 or more.
 ///
 /// ```
 /// use dsc::{PipeCosts, PipePlanner};

@@ -77,9 +77,9 @@ pub struct PipeFound {
 impl PipePlanner {
     /// Finds the best schedule for given costs and limits of memory. The planner's name must be "auto".
     ///
-    /// It tries all named schedules, orders from greedy rules, small changes of the best one and, for small pipelines, every
-    /// possible order; with more than one chunk it also tries the zigzag placement. The same arguments give the same schedule
-    /// on every rank. It takes some hundred simulations.
+    /// It tries all named schedules, orders from greedy rules, small changes of the best one and, for small pipelines,
+    /// every possible order; with more than one chunk it also tries the zigzag placement. The same arguments give the
+    /// same schedule on every rank. It takes some hundred simulations.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipeLimits, PipePlanner};

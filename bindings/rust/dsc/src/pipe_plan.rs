@@ -47,8 +47,8 @@ impl Default for PipeReadOptions {
     }
 }
 
-/// The schedule of a whole pipeline. It can be printed, simulated, drawn and exported; a [`stage`](PipePlan::stage) of it can
-/// be run. It is immutable, and any thread may use it.
+/// The schedule of a whole pipeline. It can be printed, simulated, drawn and exported; a [`stage`](PipePlan::stage) of
+/// it can be run. It is immutable, and any thread may use it.
 ///
 /// `{}` prints a grid with a line per stage, for costs of 1. For more than 200,000 operations it prints only the name.
 ///
@@ -135,7 +135,8 @@ impl PipePlan {
     pub fn order(&self, stage: usize) -> Result<Vec<PipeCompute>> {
         let (stage, idle) = (number("stage", stage)?, PipeCompute::idle().raw()?);
         let order = list(0, idle, |room, capacity, total| {
-            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the call.
+            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the
+            // call.
             unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, room, capacity, total) }
         })?;
         Ok(order.iter().map(PipeCompute::from_raw).collect())
@@ -205,8 +206,8 @@ impl PipePlan {
         raw.messages = options.messages.number();
         let (bytes, len) = (text.as_ptr().cast(), text.len());
         ScheduleHandle::made(|schedule| {
-            // SAFETY: the text has the length that is passed; it and the options outlive the call, as the pointer for the
-            // schedule does.
+            // SAFETY: the text has the length that is passed; it and the options outlive the call, as the pointer for
+            // the schedule does.
             unsafe { sys::dsc_pipe_schedule_import(bytes, len, format.number(), &raw, schedule) }
         })
         .map(PipePlan::of)

@@ -11,8 +11,9 @@ use crate::pipe_plan::PipePlan;
 /// Instead of a stage: all stages.
 pub(crate) const WHOLE: i32 = -1;
 
-/// Makes schedules of pipelines. [`plan`](PipePlanner::plan) makes the schedule with a name, [`custom`](PipePlanner::custom) one
-/// from custom orders, and [`find`](PipePlanner::find) the best one for given costs.
+/// Makes schedules of pipelines. [`plan`](PipePlanner::plan) makes the schedule with a name,
+/// [`custom`](PipePlanner::custom) one from custom orders, and [`find`](PipePlanner::find) the best one for given
+/// costs.
 ///
 /// It is plain arithmetic and needs no communicator.
 ///
@@ -41,8 +42,8 @@ pub struct PipePlanner {
 }
 
 impl PipePlanner {
-    /// The name of a schedule in `dsc/pipe.h`, such as "1f1b", "zb_v" or "auto" (for [`custom`](PipePlanner::custom): any
-    /// name), the number of stages and the micro-batches of a batch; both are 1 or more.
+    /// The name of a schedule in `dsc/pipe.h`, such as "1f1b", "zb_v" or "auto" (for [`custom`](PipePlanner::custom):
+    /// any name), the number of stages and the micro-batches of a batch; both are 1 or more.
     pub fn new(name: &str, stages: usize, micro_batches: usize) -> Self {
         PipePlanner {
             name: name.to_owned(),
@@ -64,8 +65,8 @@ impl PipePlanner {
         self
     }
 
-    /// For "interleaved_1f1b": micro-batches that run through a chunk before the next chunk, 1 or more; by default as many
-    /// as there are stages, or a number that divides the batch evenly.
+    /// For "interleaved_1f1b": micro-batches that run through a chunk before the next chunk, 1 or more; by default as
+    /// many as there are stages, or a number that divides the batch evenly.
     #[must_use]
     pub fn micro_batch_group(mut self, micro_batches: usize) -> Self {
         self.micro_batch_group = Some(micro_batches);
@@ -86,8 +87,8 @@ impl PipePlanner {
         self
     }
 
-    /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7. By default they
-    /// are exchanged when they are needed, with the fewest buffers.
+    /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7. By
+    /// default they are exchanged when they are needed, with the fewest buffers.
     #[must_use]
     pub fn messages_at_once(mut self) -> Self {
         self.messages = PipeMessages::AtOnce;

@@ -49,8 +49,8 @@ pub struct PipeShapes {
     pub variable: bool,
 }
 
-/// The functions that [`Comm::pipe_run`] calls, with a state that the caller passes. Set a callback for every pass in the
-/// schedule; any other may be missing.
+/// The functions that [`Comm::pipe_run`] calls, with a state that the caller passes. Set a callback for every pass in
+/// the schedule; any other may be missing.
 ///
 /// Callbacks may share references, so a backward pass can mark gradients in the
 /// [`Iteration`](crate::Iteration) of a reducer; see [`mark_ready_copy`](crate::Iteration::mark_ready_copy).
@@ -129,8 +129,8 @@ pub struct PipeTensors<'c> {
 impl<'c> PipeTensors<'c> {
     /// # Safety
     ///
-    /// `places` must be NULL, or have an entry for every one of n tensors, whose memory only the callback uses during 'c. The
-    /// same holds for `sizes`; each has as many entries as its tensor has dimensions.
+    /// `places` must be NULL, or have an entry for every one of n tensors, whose memory only the callback uses during
+    /// 'c. The same holds for `sizes`; each has as many entries as its tensor has dimensions.
     unsafe fn new(
         tensors: *const sys::dsc_tensor_t,
         n: usize,
@@ -166,8 +166,9 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts(shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
     }
 
-    /// Sets the shape of an output of forward, if the run's shapes are [`variable`](PipeShapes::variable). It has as many
-    /// dimensions as described, and at most as many elements. An output that is not resized has the described shape.
+    /// Sets the shape of an output of forward, if the run's shapes are [`variable`](PipeShapes::variable). It has as
+    /// many dimensions as described, and at most as many elements. An output that is not resized has the described
+    /// shape.
     pub fn resize(&mut self, index: usize, shape: &[usize]) -> Result<()> {
         if self.sizes.is_null() {
             let text = "these tensors cannot be resized: only outputs can, in forward, when shapes are variable";
@@ -190,7 +191,8 @@ impl<'c> PipeTensors<'c> {
             }
         };
         for (axis, size) in sizes.into_iter().enumerate() {
-            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed mutably.
+            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed
+            // mutably.
             unsafe { *(*self.sizes.add(index)).add(axis) = size };
         }
         Ok(())
@@ -229,9 +231,9 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts_mut(place, count) })
     }
 
-    /// The address of a tensor, for work that the callback puts on the run's stream; it is on the GPU in a
-    /// [run there](Comm::pipe_run_on). NULL for the gradient of a tensor of an integer type. The memory stays valid until the
-    /// backward pass of the micro-batch.
+    /// The address of a tensor, for work that the callback puts on the run's stream; it is on the GPU in a [run
+    /// there](Comm::pipe_run_on). NULL for the gradient of a tensor of an integer type. The memory stays valid until
+    /// the backward pass of the micro-batch.
     pub fn place(&self, index: usize) -> Result<*mut c_void> {
         self.tensor(index)?;
         // SAFETY: places has an entry for every tensor of the list.
@@ -241,7 +243,8 @@ impl<'c> PipeTensors<'c> {
     fn find<T: Element>(&self, index: usize) -> Result<(*mut T, usize)> {
         let tensor = self.tensor(index)?;
         if tensor.device != HOST {
-            let text = format!("tensor {} is on device {}, where a slice is not possible; see place", index, tensor.device);
+            let text =
+                format!("tensor {} is on device {}, where a slice is not possible; see place", index, tensor.device);
             return Err(Error::invalid(text));
         }
         if tensor.dtype != T::DTYPE.number() {
@@ -378,9 +381,9 @@ impl Comm {
     /// Runs a schedule from its first to its last instruction: calls the callbacks with a state, and sends and receives
     /// activations and gradients between them. Rank s is stage s. Collective. Returns the mean loss, on all ranks.
     ///
-    /// Before the first callback, all ranks compare schedules and shapes. If they do not fit, or a callback is missing, the call
-    /// fails without side effects. A failure after that revokes this communicator, and every rank returns the first cause.
-    /// So does a panic in a callback; the panic then continues here.
+    /// Before the first callback, all ranks compare schedules and shapes. If they do not fit, or a callback is missing,
+    /// the call fails without side effects. A failure after that revokes this communicator, and every rank returns the
+    /// first cause. So does a panic in a callback; the panic then continues here.
     ///
     /// Callbacks run on this thread. They may use other communicators, but not this one.
     ///
@@ -431,8 +434,8 @@ impl Comm {
     }
 
     /// As [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator is bound to: a
-    /// callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there. The call returns when
-    /// all work is on the streams; later work on this stream runs after the run.
+    /// callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there. The call returns
+    /// when all work is on the streams; later work on this stream runs after the run.
     pub fn pipe_run_on<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -475,9 +478,9 @@ impl Comm {
         let context: *mut Run<'_, '_, S> = &mut run;
         let table = callbacks.raw(context.cast());
         let mut mean_loss = 0.0;
-        // SAFETY: the table, the target of its context, the options, the shapes and the memory, which is borrowed mutably,
-        // outlive the call, which keeps no pointer;
-        // the context is used by the callbacks only while the call runs.
+        // SAFETY: the table, the target of its context, the options, the shapes and the memory, which is borrowed
+        // mutably, outlive the call, which keeps no pointer; the context is used by the callbacks only while the call
+        // runs.
         let result = unsafe { sys::dsc_pipe_run(schedule.raw(), self.raw(), &table, &options, &mut mean_loss) };
         if let Some(panic) = run.panic {
             resume_unwind(panic);

@@ -111,7 +111,8 @@ impl PipeReport {
         Ok(spans.iter().map(PipeSpan::from_raw).collect())
     }
 
-    /// The critical path: a chain of operations that cannot be delayed without a longer makespan, in the order of their times.
+    /// The critical path: a chain of operations that cannot be delayed without a longer makespan, in the order of their
+    /// times.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -134,12 +135,12 @@ impl PipeReport {
 }
 
 impl PipePlan {
-    /// Computes when every operation runs and how much memory is in use. It takes about 0.1 microseconds and 60 bytes per
-    /// operation.
+    /// Computes when every operation runs and how much memory is in use. It takes about 0.1 microseconds and 60 bytes
+    /// per operation.
     ///
     /// Every stage runs its operations in order, each as soon as it has its input. A message waits for its link and
-    /// takes bytes / bytes_per_time on it, plus the latency; meanwhile both stages compute. An activation is held from the
-    /// start of its forward pass to the end of the half that computes gradients of weights.
+    /// takes bytes / bytes_per_time on it, plus the latency; meanwhile both stages compute. An activation is held from
+    /// the start of its forward pass to the end of the half that computes gradients of weights.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};

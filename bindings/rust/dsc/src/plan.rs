@@ -52,8 +52,8 @@ impl BucketPlanner {
         }
     }
 
-    /// A bucket is closed when it holds `limits[0]` bytes, the next one of its kind at `limits[1]`, and so on. The last limit
-    /// is used for all further buckets.
+    /// A bucket is closed when it holds `limits[0]` bytes, the next one of its kind at `limits[1]`, and so on. The last
+    /// limit is used for all further buckets.
     #[must_use]
     pub fn limits(mut self, bytes: &[usize]) -> Self {
         self.limits = bytes.to_vec();

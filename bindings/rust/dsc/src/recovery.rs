@@ -13,8 +13,8 @@ use crate::numbers::ErrorCode;
 impl Comm {
     /// Combines flags of all surviving ranks by bitwise AND; also works on a communicator that has failed.
     ///
-    /// Collective among the surviving ranks. All ranks that get a value get the same one, whenever ranks die. If a surviving
-    /// rank does not call it, all ranks get [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
+    /// Collective among the surviving ranks. All ranks that get a value get the same one, whenever ranks die. If a
+    /// surviving rank does not call it, all ranks get [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
     pub fn agree(&self, flags: i32) -> Result<i32> {
         let mut agreed = 0;
         // SAFETY: the library checks the handle, and agreed outlives the call.

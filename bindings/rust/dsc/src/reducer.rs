@@ -31,8 +31,8 @@ pub(crate) const IN_USE: u8 = 1;
 /// The library, until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
-/// A parameter, and who may touch its place in the bucket: the owner of the claim in `state`, and between iterations whoever
-/// borrows the reducer.
+/// A parameter, and who may touch its place in the bucket: the owner of the claim in `state`, and between iterations
+/// whoever borrows the reducer.
 pub(crate) struct Param {
     pub(crate) count: usize,
     /// Type of gradients.
@@ -72,10 +72,10 @@ pub(crate) struct Param {
 ///
 /// # On a GPU
 ///
-/// Parameters may be on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s. Then their
-/// buckets and gradients are there, too. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and similar
-/// calls take the stream that gradients are computed on; the other calls use the default stream. [`Iteration::finish`] waits
-/// until the device is done, [`Iteration::finish_on`] does not.
+/// Parameters may be on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s. Then
+/// their buckets and gradients are there, too. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and
+/// similar calls take the stream that gradients are computed on; the other calls use the default stream.
+/// [`Iteration::finish`] waits until the device is done, [`Iteration::finish_on`] does not.
 ///
 /// # Threads
 ///
@@ -86,8 +86,8 @@ pub(crate) struct Param {
 ///
 /// After the first iteration the buckets are rebuilt in the order in which gradients became ready
 /// ([`ReducerOptions::rebuild`]). After a rank has asked for the place of a gradient in its bucket, by
-/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`], they are not rebuilt
-/// again. [`read_grad`](BucketReducer::read_grad) does not prevent rebuilding.
+/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`], they are not
+/// rebuilt again. [`read_grad`](BucketReducer::read_grad) does not prevent rebuilding.
 pub struct BucketReducer {
     /// Before the hook: it is destroyed first, and the library calls the hook until then.
     handle: Option<ReducerHandle>,
@@ -163,16 +163,16 @@ impl BucketReducer {
 
     /// Starts an iteration.
     ///
-    /// Dropping an iteration without [`finish`](Iteration::finish) ends the reducer on all ranks, so that no rank waits for
-    /// gradients that will not arrive.
+    /// Dropping an iteration without [`finish`](Iteration::finish) ends the reducer on all ranks, so that no rank waits
+    /// for gradients that will not arrive.
     ///
     /// Under a [`Join`](crate::Join) it is collective.
     pub fn begin<'r, 'g>(&'r mut self) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(ptr::null_mut())
     }
 
-    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the work that is already on
-    /// the stream.
+    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the work that is
+    /// already on the stream.
     pub fn begin_on<'r, 'g>(&'r mut self, stream: Stream<'_>) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(stream.as_raw())
     }
@@ -193,8 +193,8 @@ impl BucketReducer {
 
     /// Waits for all buckets and writes the results; called by [`Iteration::finish`].
     pub(crate) fn finish(&mut self) -> Result<()> {
-        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call, which
-        // waits for the device.
+        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call,
+        // which waits for the device.
         let done = unsafe { self.finish_raw(ptr::null_mut()) }.and_then(|()| self.settle());
         if matches!(&done, Err(error) if error.code != ErrorCode::State) && self.is_on_device() {
             self.abandon(); // which waits for what may still be written
@@ -206,8 +206,8 @@ impl BucketReducer {
     ///
     /// Gradients on a device that were marked ready must stay valid until the stream has passed the work of this call.
     pub(crate) unsafe fn finish_raw(&mut self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the caller
-        // guarantees others.
+        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the
+        // caller guarantees others.
         let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), stream) };
         self.counted |= self.marks_repeat && self.sync; // or the reducer has ended
         self.check(result, "bucket_reducer_finish")?;
@@ -236,8 +236,9 @@ impl BucketReducer {
         Err(Error::new(ErrorCode::Timeout, text.into()).in_group(&self.group))
     }
 
-    /// Waits until all finished iterations are over on the GPU, but at most `timeout`; `false`: the time has passed. Call it
-    /// before you rely on results that [`Iteration::finish_on`] has put on a stream: it returns a failure that happened later.
+    /// Waits until all finished iterations are over on the GPU, but at most `timeout`; `false`: the time has passed.
+    /// Call it before you rely on results that [`Iteration::finish_on`] has put on a stream: it returns a failure that
+    /// happened later.
     pub fn synchronize(&self, timeout: Duration) -> Result<bool> {
         self.synchronize_raw(milliseconds(timeout))
     }
@@ -249,8 +250,8 @@ impl BucketReducer {
         Ok(result == sys::DSC_OK)
     }
 
-    /// The address of a parameter's place in its bucket on the GPU. A gradient that is computed there, after `begin` and before it
-    /// is marked, is never copied. The address may change at the next `begin`: ask again then.
+    /// The address of a parameter's place in its bucket on the GPU. A gradient that is computed there, after `begin`
+    /// and before it is marked, is never copied. The address may change at the next `begin`: ask again then.
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
@@ -271,8 +272,9 @@ impl BucketReducer {
         param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("view")?;
-        // SAFETY: the place has so many elements of this type as long as the reducer exists. After a finished iteration it is not
-        // written until the next one begins, which needs the reducer mutably, as do all calls that write between iterations.
+        // SAFETY: the place has so many elements of this type as long as the reducer exists. After a finished iteration
+        // it is not written until the next one begins, which needs the reducer mutably, as do all calls that write
+        // between iterations.
         Ok(unsafe { slice::from_raw_parts(self.place(index)?, param.count) })
     }
 
@@ -317,7 +319,8 @@ impl BucketReducer {
         })
     }
 
-    /// Refuses a parameter that a static graph does not use: the library reduces zeros for it as soon as any other is marked.
+    /// Refuses a parameter that a static graph does not use: the library reduces zeros for it as soon as any other is
+    /// marked.
     pub(crate) fn expect_in_graph(&self, index: usize) -> Result<()> {
         if !self.counted || self.param(index)?.marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -371,8 +374,8 @@ impl Place {
 }
 
 impl Param {
-    /// Claims the place, and returns its state before: FREE, or with `again` also MARKED, if the library knows whether another
-    /// mark may follow.
+    /// Claims the place, and returns its state before: FREE, or with `again` also MARKED, if the library knows whether
+    /// another mark may follow.
     pub(crate) fn claim(&self, index: usize, again: bool) -> Result<u8> {
         let from = |state| self.state.compare_exchange(state, IN_USE, Ordering::Acquire, Ordering::Acquire);
         let claimed = match from(FREE) {

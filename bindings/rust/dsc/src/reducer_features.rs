@@ -19,8 +19,8 @@ use crate::tensor::{RawTensors, Tensor};
 impl BucketReducer {
     /// Sets whether the iterations that begin from now on are reduced (the default); use the same value on all ranks.
     ///
-    /// An iteration that is not reduced does not communicate: marked gradients are added to what this rank collects, and
-    /// [`finish`](crate::Iteration::finish) only ends it. The next reduced iteration reduces the sums.
+    /// An iteration that is not reduced does not communicate: marked gradients are added to what this rank collects,
+    /// and [`finish`](crate::Iteration::finish) only ends it. The next reduced iteration reduces the sums.
     pub fn set_sync(&mut self, sync: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_bucket_reducer_set_sync(self.raw(), i32::from(sync)) };
@@ -71,7 +71,7 @@ struct Restore<'r> {
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped or forgotten; begin() returns that error
+        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped; begin() returns that
     }
 }
 
@@ -128,7 +128,8 @@ impl BucketReducer {
 
 /// # Sparse gradients
 impl BucketReducer {
-    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after another.
+    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after
+    /// another.
     pub fn sparse<T: Element>(&mut self, index: usize) -> Result<(&[i64], &[T])> {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
@@ -138,7 +139,8 @@ impl BucketReducer {
         // SAFETY: the library checks handle and index; all results outlive the call.
         let result = unsafe { sys::dsc_bucket_reducer_sparse(self.raw(), index, &mut indices, &mut values, &mut rows) };
         self.check(result, "bucket_reducer_sparse")?;
-        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer mutably.
+        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer
+        // mutably.
         Ok(unsafe { (entries(indices, rows), entries(values.cast::<T>(), rows * row)) })
     }
 }
@@ -176,8 +178,8 @@ impl BucketReducer {
         Ok(count)
     }
 
-    /// Statistics of the reducer and its latest iterations, as a JSON object with the names of PyTorch's DDP logging data.
-    /// docs/buckets.md of libdsc lists them. Times are in nanoseconds.
+    /// Statistics of the reducer and its latest iterations, as a JSON object with the names of PyTorch's DDP logging
+    /// data. docs/buckets.md of libdsc lists them. Times are in nanoseconds.
     pub fn stats(&mut self) -> Result<String> {
         let told = text(|room, capacity, bytes| {
             // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
@@ -186,8 +188,8 @@ impl BucketReducer {
         told.map_err(|error| self.explain(error, "bucket_reducer_stats"))
     }
 
-    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of the
-    /// reduction did not overlap with computation.
+    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of
+    /// the reduction did not overlap with computation.
     pub fn draw(&mut self) -> Result<String> {
         let drawn = text(|room, capacity, bytes| {
             // SAFETY: as in stats().

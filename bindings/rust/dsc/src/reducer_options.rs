@@ -72,35 +72,35 @@ impl ReducerOptions {
     }
 
     /// Parameters that are not marked before [`finish`](crate::Iteration::finish) have no gradient on this rank, and
-    /// [`unused`](crate::BucketReducer::unused) returns those without a gradient on any rank. By default `finish` fails for
-    /// unmarked parameters.
+    /// [`unused`](crate::BucketReducer::unused) returns those without a gradient on any rank. By default `finish` fails
+    /// for unmarked parameters.
     #[must_use]
     pub fn find_unused(mut self, on: bool) -> Self {
         self.find_unused = on;
         self
     }
 
-    /// Every iteration uses the same parameters equally often. The first one counts the marks of each parameter and is reduced
-    /// at its end; in later ones a parameter is ready after as many marks.
+    /// Every iteration uses the same parameters equally often. The first one counts the marks of each parameter and is
+    /// reduced at its end; in later ones a parameter is ready after as many marks.
     ///
-    /// A parameter that is used several times collects its gradient by [`accumulate`](crate::Iteration::accumulate), with
-    /// [`mark_accumulated`](crate::Iteration::mark_accumulated) after each.
+    /// A parameter that is used several times collects its gradient by [`accumulate`](crate::Iteration::accumulate),
+    /// with [`mark_accumulated`](crate::Iteration::mark_accumulated) after each.
     #[must_use]
     pub fn static_graph(mut self, on: bool) -> Self {
         self.static_graph = on;
         self
     }
 
-    /// When buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. They are never rebuilt
-    /// with explicit buckets, with `find_unused`, or after a rank has asked for a view.
+    /// When buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. They are
+    /// never rebuilt with explicit buckets, with `find_unused`, or after a rank has asked for a view.
     #[must_use]
     pub fn rebuild(mut self, when: Rebuild) -> Self {
         self.rebuild = Some(when);
         self
     }
 
-    /// Whether, in a rebuilt plan, `first_bucket_bytes` is the limit of the bucket that is launched first, as in PyTorch. By
-    /// default it is the limit of the one that is launched last.
+    /// Whether, in a rebuilt plan, `first_bucket_bytes` is the limit of the bucket that is launched first, as in
+    /// PyTorch. By default it is the limit of the one that is launched last.
     #[must_use]
     pub fn small_bucket_first(mut self, on: bool) -> Self {
         self.small_bucket_first = on;
@@ -115,8 +115,8 @@ impl ReducerOptions {
         self
     }
 
-    /// Whether results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another. By
-    /// default each index occurs once, in ascending order, with the sum of its rows.
+    /// Whether results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another.
+    /// By default each index occurs once, in ascending order, with the sum of its rows.
     #[must_use]
     pub fn keep_sparse_rows(mut self, on: bool) -> Self {
         self.keep_sparse_rows = on;

@@ -105,8 +105,8 @@ pub(crate) struct Step {
 }
 
 impl Ring {
-    /// Makes a ring for blocks and gradients of at most these sizes, equal on all ranks; `grad_bytes` is 0 without gradients.
-    /// Collective.
+    /// Makes a ring for blocks and gradients of at most these sizes, equal on all ranks; `grad_bytes` is 0 without
+    /// gradients. Collective.
     pub fn new(comm: &Comm, block_bytes: usize, grad_bytes: usize) -> Result<Self> {
         let mut ring = ptr::null_mut();
         // SAFETY: the library checks the handle, and the output outlives the call.
@@ -128,7 +128,8 @@ impl Ring {
         Ok(RingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block, as elements of type G, follow it around the ranks. Collective.
+    /// Begins a pass in which the gradients of each block, as elements of type G, follow it around the ranks.
+    /// Collective.
     ///
     /// Each addition rounds to G, so use f32 for blocks of 16-bit floats.
     pub fn backward<T: Element, G: Element>(
@@ -147,8 +148,8 @@ impl Ring {
         let mut home = room(if sums { block.len() * size_of::<G>() } else { 0 });
         // SAFETY: the buffer has at least as many bytes as the block, and they do not overlap.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr().cast::<u8>(), own.as_mut_ptr().cast(), size_of_val(block)) };
-        // SAFETY: from here on the ring owns both buffers; if the call fails, they are no longer used. counts has one entry per
-        // rank.
+        // SAFETY: from here on the ring owns both buffers; if the call fails, they are no longer used. counts has one
+        // entry per rank.
         let result = unsafe {
             sys::dsc_ring_begin(
                 self.handle.raw(),
@@ -209,8 +210,8 @@ impl<T: Element> RingPass<'_, T> {
 }
 
 impl<T: Element, G: Element> RingBackward<'_, T, G> {
-    /// Waits for the next block, and adds the gradients of the block before to those of the other ranks. `None` after the last
-    /// rank; then this rank's sum is ready.
+    /// Waits for the next block, and adds the gradients of the block before to those of the other ranks. `None` after
+    /// the last rank; then this rank's sum is ready.
     pub fn step(&mut self) -> Result<Option<RingGrads<'_, T, G>>> {
         if self.is_over {
             return Ok(None);
@@ -218,8 +219,8 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
         let step = self.ring.step()?;
         self.is_over = step.source.is_none();
         Ok(step.source.map(|source| {
-            // SAFETY: block and gradients stay valid until the next step, which needs an exclusive borrow of this pass; nothing
-            // else uses the gradients.
+            // SAFETY: block and gradients stay valid until the next step, which needs an exclusive borrow of this pass;
+            // nothing else uses the gradients.
             let (data, grad) = unsafe { (elements(step.data, step.count), elements_mut(step.grad, step.count)) };
             RingGrads { source, data, grad }
         }))
@@ -243,7 +244,8 @@ fn room(bytes: usize) -> Vec<u64> {
 
 /// # Safety
 ///
-/// So many elements are at the address, aligned, during the lifetime of the slice; the address may be null for 0 elements.
+/// So many elements are at the address, aligned, during the lifetime of the slice; the address may be null for 0
+/// elements.
 unsafe fn elements<'a, T>(at: *const c_void, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];

@@ -42,9 +42,9 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// The block stays valid and is not written, and the stream stays valid, until the pass has ended, the next one has begun
-    /// or the ring is dropped, and the stream has passed that. Work that uses the block of a step is put on the stream before
-    /// the following step.
+    /// The block stays valid and is not written, and the stream stays valid, until the pass has ended, the next one has
+    /// begun or the ring is dropped, and the stream has passed that. Work that uses the block of a step is put on the
+    /// stream before the following step.
     pub unsafe fn pass_on<D: Data>(
         &mut self,
         block: &D,
@@ -59,8 +59,8 @@ impl Ring {
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block follow it around the ranks. Their sum is written to `grad`, which has
-    /// as many elements as the block, of a floating-point type.
+    /// Begins a pass in which the gradients of each block follow it around the ranks. Their sum is written to `grad`,
+    /// which has as many elements as the block, of a floating-point type.
     ///
     /// # Safety
     ///
@@ -81,8 +81,8 @@ impl Ring {
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Waits until the GPU has done the work of all passes, but at most `timeout`; `false`: the time has passed. Call it before
-    /// you rely on results of the last pass: it returns a failure that happened later.
+    /// Waits until the GPU has done the work of all passes, but at most `timeout`; `false`: the time has passed. Call
+    /// it before you rely on results of the last pass: it returns a failure that happened later.
     #[doc(alias = "dsc_ring_synchronize")]
     pub fn synchronize(&mut self, timeout: Duration) -> Result<bool> {
         // SAFETY: the library checks the handle.
@@ -129,7 +129,8 @@ impl Ring {
 }
 
 impl<T: Element, G: Element> DeviceRingPass<'_, T, G> {
-    /// Puts the next step on the stream; `None` after the block of the last rank. Then, in stream order, the sum is ready.
+    /// Puts the next step on the stream; `None` after the block of the last rank. Then, in stream order, the sum is
+    /// ready.
     pub fn step(&mut self) -> Result<Option<DeviceRingBlock<T, G>>> {
         if self.is_over {
             return Ok(None);

@@ -40,11 +40,11 @@ impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
     /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns. If an
-    /// operation failed and the closure did not wait for it, the first such failure is the scope's error, unless the closure
-    /// itself returns one.
+    /// operation failed and the closure did not wait for it, the first such failure is the scope's error, unless the
+    /// closure itself returns one.
     ///
-    /// The scope waits, not the handles. So, like [`std::thread::scope`], it is sound whatever happens to the handles: safe
-    /// code cannot access buffers while the library writes them, even if a handle is forgotten.
+    /// The scope waits, not the handles. So, like [`std::thread::scope`], it is sound whatever happens to the handles:
+    /// safe code cannot access buffers while the library writes them, even if a handle is forgotten.
     ///
     /// If the closure panics, the scope first aborts the communicator on all ranks, so that it does not wait long.
     ///
@@ -141,8 +141,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         stream: *mut c_void,
     ) -> Result<ScopedWork<'scope, B>> {
         self.forget_completed();
-        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope waits
-        // for the operation.
+        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope
+        // waits for the operation.
         Ok(self.keep(unsafe { start(self.comm, request, stream)? }))
     }
 
@@ -168,8 +168,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm
     }
 
-    /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. The returned work is complete
-    /// when all of them are; its failure is the first failure among them.
+    /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. The returned work is
+    /// complete when all of them are; its failure is the first failure among them.
     pub fn batch<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
@@ -240,8 +240,8 @@ impl<B: Borrowed> ScopedWork<'_, B> {
         self.started.told(self.started.wait_for(timeout))
     }
 
-    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory of the
-    /// host, this thread waits.
+    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
+    /// of the host, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.told(self.started.wait_on(stream))
     }

@@ -53,8 +53,8 @@ impl SequenceHeads {
         self
     }
 
-    /// The number of heads of each rank, the same list on all ranks; a number may be 0, for example if there are fewer heads
-    /// of keys than ranks.
+    /// The number of heads of each rank, the same list on all ranks; a number may be 0, for example if there are fewer
+    /// heads of keys than ranks.
     #[must_use]
     pub fn head_parts(mut self, parts: &[usize]) -> Self {
         self.head_parts = Some(parts.to_vec());
@@ -98,8 +98,8 @@ impl SequenceHeads {
         let (tokens, own_heads) = (list(&self.sequence_parts), list(&self.head_parts));
         let (dtype, stream) = (to.dtype.number(), from.default_stream(to));
         comm.run_blocks(OP, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
-            // per rank; the library checks all the rest.
+            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one
+            // size per rank; the library checks all the rest.
             unsafe {
                 sys::dsc_sequence_to_heads(
                     comm.raw(),

@@ -47,7 +47,8 @@ impl SequenceOrder {
         }
     }
 
-    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be empty.
+    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be
+    /// empty.
     #[doc(alias = "dsc_sequence_ranges")]
     pub fn ranges(self, count: usize, ranks: usize, rank: usize) -> Result<[Range<usize>; 2]> {
         let (mut begins, mut lengths) = ([0; 2], [0; 2]);

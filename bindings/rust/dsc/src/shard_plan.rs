@@ -185,7 +185,8 @@ impl ShardRules {
         Ok(ShardPlan { buckets: buckets.iter().map(bucket).collect(), places, starts })
     }
 
-    /// The elements that shard `shard` of `to_shards` in the layout `to` takes from `from_shards` shards in this layout.
+    /// The elements that shard `shard` of `to_shards` in the layout `to` takes from `from_shards` shards in this
+    /// layout.
     #[doc(alias = "dsc_shard_copies")]
     pub fn copies(
         &self,

@@ -198,8 +198,8 @@ struct Param {
 ///
 /// # Threads
 ///
-/// Gradients may be marked by several threads at once. A call that takes one thread at a time needs `&mut self`, so it is
-/// possible only when parameters are not borrowed.
+/// Gradients may be marked by several threads at once. A call that takes one thread at a time needs `&mut self`, so it
+/// is possible only when parameters are not borrowed.
 pub struct Sharded {
     handle: ShardedHandle,
     group: Arc<str>,
@@ -210,8 +210,8 @@ pub struct Sharded {
 }
 
 impl Sharded {
-    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values into
-    /// them. Collective.
+    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values
+    /// into them. Collective.
     ///
     /// The parameters are given in forward order, in memory of the host. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
@@ -296,8 +296,8 @@ impl Sharded {
         self.check(result, "sharded_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready. The last one of a unit starts its reduction. The gradient is copied. It has the
-    /// type of gradients or that of the parameter.
+    /// Marks a parameter's gradient as ready. The last one of a unit starts its reduction. The gradient is copied. It
+    /// has the type of gradients or that of the parameter.
     pub fn mark_ready<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit("mark_ready", index, gradient.span())?;
         let (place, dtype) = (span.ptr, span.dtype.number());
@@ -329,8 +329,8 @@ impl Sharded {
         Ok(())
     }
 
-    /// Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective. If the norm is not finite,
-    /// gradients are unchanged. Of the options, only `max_norm` and `scale` are available.
+    /// Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective. If the norm is not
+    /// finite, gradients are unchanged. Of the options, only `max_norm` and `scale` are available.
     pub fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
         let raw = options.raw(self.params.len())?;
         let mut norm = 0.0;
@@ -399,8 +399,8 @@ impl Sharded {
         })?;
         expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
         expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
-        // SAFETY: both are memory of the library, of so many elements, and do not overlap. Nothing else uses them until a call
-        // that needs `&mut self`, because no gather and no reduction runs.
+        // SAFETY: both are memory of the library, of so many elements, and do not overlap. Nothing else uses them until
+        // a call that needs `&mut self`, because no gather and no reduction runs.
         Ok(unsafe {
             (
                 slice::from_raw_parts_mut(found.params.cast(), found.count),

@@ -106,8 +106,8 @@ impl Started {
     /// Returns when the buffers are no longer in use, whatever else goes wrong.
     pub(crate) fn settle(&self) {
         while let Err(error) = self.wait() {
-            // After fork(), only this process uses the child's copies. A part of a graph runs when its owner launches it. The
-            // library forgets only operations that have ended.
+            // After fork(), only this process uses the child's copies. A part of a graph runs when its owner launches
+            // it. The library forgets only operations that have ended.
             if matches!(error.code, ErrorCode::Forked | ErrorCode::State) || self.test().unwrap_or(true) {
                 return;
             }
@@ -128,8 +128,8 @@ impl Started {
 ///
 /// # Safety
 ///
-/// The memory of the buffers must stay in place when they are moved. Until the operation is complete, they must be kept, or
-/// their memory must not be used otherwise.
+/// The memory of the buffers must stay in place when they are moved. Until the operation is complete, they must be
+/// kept, or their memory must not be used otherwise.
 pub(crate) unsafe fn start<B>(
     comm: &Comm,
     request: Request<B>,
@@ -209,8 +209,8 @@ pub(crate) unsafe fn start_batch(
     }
 }
 
-/// Buffers of a running operation. They may be moved, but the compiler may not assume anything about their memory, which
-/// others write: moving a plain `&mut` would claim exclusive access to it.
+/// Buffers of a running operation. They may be moved, but the compiler may not assume anything about their memory,
+/// which others write: moving a plain `&mut` would claim exclusive access to it.
 pub(crate) struct Held<B>(MaybeUninit<B>);
 
 impl<B> Held<B> {

@@ -142,9 +142,10 @@ impl Store {
 
     /// Makes a store from two functions. It can set, get and wait.
     ///
-    /// `put` stores a value. `get` waits until a key has a value; it returns `None` if its time has passed. They run on the
-    /// thread that calls the store, several at once. Calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)).
-    /// After an error or a panic, the call of the store fails with [`Callback`](ErrorCode::Callback).
+    /// `put` stores a value. `get` waits until a key has a value; it returns `None` if its time has passed. They run on
+    /// the thread that calls the store, several at once. Calls into this crate fail inside
+    /// ([`Reentrant`](ErrorCode::Reentrant)). After an error or a panic, the call of the store fails with
+    /// [`Callback`](ErrorCode::Callback).
     #[doc(alias = "dsc_store_from_callbacks")]
     pub fn from_callbacks<P, G, E>(put: P, get: G) -> Result<Self>
     where
@@ -231,8 +232,8 @@ impl Store {
         Ok(sum)
     }
 
-    /// Sets a key if its value is the expected one, and returns the value afterwards. A missing key is set if the expected
-    /// value is empty; otherwise the expected value is returned.
+    /// Sets a key if its value is the expected one, and returns the value afterwards. A missing key is set if the
+    /// expected value is empty; otherwise the expected value is returned.
     pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>> {
         let key = c_string("the key", key)?;
         let (mut value, mut bytes) = (vec![0u8; LONGEST_VALUE], 0);

@@ -58,9 +58,9 @@ impl<'a> Tensor<'a> {
         self
     }
 
-    /// Declares that gradients of this parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its rows, which
-    /// [`mark_sparse`](crate::Iteration::mark_sparse) takes. It needs a [`shape`](Tensor::shape); the first size is the number
-    /// of rows.
+    /// Declares that gradients of this parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its
+    /// rows, which [`mark_sparse`](crate::Iteration::mark_sparse) takes. It needs a [`shape`](Tensor::shape); the first
+    /// size is the number of rows.
     #[must_use]
     pub fn expect_sparse(mut self) -> Self {
         self.sparse = true;

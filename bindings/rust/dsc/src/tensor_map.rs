@@ -85,25 +85,26 @@ impl TensorMap {
         TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None, chunk: None }
     }
 
-    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends to
-    /// each rank in the forward direction.
+    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends
+    /// to each rank in the forward direction.
     #[doc(alias = "dsc_tensor_map_v")]
     pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
         let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
         TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
     }
 
-    /// How an uneven mapping divides the sequence, which is the first dimension; `outer` is then the product of the dimensions
-    /// between it and the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each rank in the forward direction.
+    /// How an uneven mapping divides the sequence, which is the first dimension; `outer` is then the product of the
+    /// dimensions between it and the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each
+    /// rank in the forward direction.
     #[must_use]
     pub fn other_parts(mut self, parts: &[usize]) -> Self {
         self.other_parts = Some(parts.to_vec());
         self
     }
 
-    /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as [`split_range`]
-    /// divides them. The buffers are the whole ones, but only the chunk is read and written. It needs equal parts, and is not
-    /// possible for exchanges.
+    /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as
+    /// [`split_range`] divides them. The buffers are the whole ones, but only the chunk is read and written. It needs
+    /// equal parts, and is not possible for exchanges.
     #[doc(alias = "dsc_tensor_map_chunk")]
     #[must_use]
     pub fn chunk(mut self, number: usize, of: usize) -> Self {

@@ -178,8 +178,8 @@ impl TiedLayers {
     ///
     /// # Safety
     ///
-    /// The gradients, although no longer borrowed, stay valid until the stream has passed the sums, and only work on the stream
-    /// uses them.
+    /// The gradients, although no longer borrowed, stay valid until the stream has passed the sums, and only work on
+    /// the stream uses them.
     pub unsafe fn reduce_on(&mut self, grads: &mut [Tensor<'_>], stream: Stream<'_>) -> Result<()> {
         // SAFETY: as the caller guarantees.
         unsafe { self.reduce_raw(grads, stream.as_raw()) }
@@ -190,8 +190,8 @@ impl TiedLayers {
     /// Gradients on a device must stay valid until the stream has passed the work of this call.
     unsafe fn reduce_raw(&mut self, grads: &mut [Tensor<'_>], stream: *mut c_void) -> Result<()> {
         let raw = RawTensors::new(grads)?;
-        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive the
-        // call; the caller guarantees others.
+        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive
+        // the call; the caller guarantees others.
         let result =
             unsafe { sys::dsc_tied_layers_reduce(self.handle.raw(), raw.list.as_ptr(), raw.list.len(), stream) };
         self.check(result, "tied_layers_reduce")

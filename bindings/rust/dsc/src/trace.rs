@@ -38,15 +38,15 @@ impl Comm {
 }
 
 impl Watch {
-    /// As [`Comm::trace`], also while another thread is stuck in a call on the communicator. [`ErrorCode::BadHandle`] if the
-    /// communicator no longer exists.
+    /// As [`Comm::trace`], also while another thread is stuck in a call on the communicator. [`ErrorCode::BadHandle`]
+    /// if the communicator no longer exists.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
         comm.handle.text(sys::dsc_trace_text)
     }
 
-    /// As [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator. [`ErrorCode::BadHandle`] if
-    /// the communicator no longer exists.
+    /// As [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.
+    /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
         let comm = self.still_there()?;
         let path = match path {
@@ -66,11 +66,11 @@ impl Watch {
     }
 }
 
-/// Requests the trace files of all worlds of this process, in `DSC_TRACE_DIR`. [`ErrorCode::State`] if no world was made with
-/// that variable.
+/// Requests the trace files of all worlds of this process, in `DSC_TRACE_DIR`. [`ErrorCode::State`] if no world was
+/// made with that variable.
 ///
-/// A thread of the library writes them soon, even if other threads are stuck in calls. Only errors allocate memory, so it may
-/// be called in a signal handler if it does not fail.
+/// A thread of the library writes them soon, even if other threads are stuck in calls. Only errors allocate memory, so
+/// it may be called in a signal handler if it does not fail.
 pub fn request_trace_dump() -> Result<()> {
     // SAFETY: the function has no arguments, and may be called at any time.
     match unsafe { sys::dsc_trace_dump_request() } {

@@ -69,8 +69,8 @@ impl<T: Element> UserOp<T> {
     /// Makes an operation of a function. The function gets the result of the earlier ranks and the elements of the next
     /// rank; it writes their combination into the first.
     ///
-    /// It is called for pieces of the buffers, on any rank and on any thread, several at once. It must give the same bits
-    /// for the same inputs everywhere. Calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)).
+    /// It is called for pieces of the buffers, on any rank and on any thread, several at once. It must give the same
+    /// bits for the same inputs everywhere. Calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)).
     ///
     /// If it panics, the operation fails ([`Callback`](ErrorCode::Callback)) and the communicator is revoked on all
     /// ranks. The panic does not continue. The error names the rank where it happened; on that rank it has the text of

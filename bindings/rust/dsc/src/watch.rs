@@ -60,8 +60,8 @@ impl Watch {
     }
 
     /// Drives queued operations of the communicator's world from this thread, as the library's progress thread does. It
-    /// returns when one completes, none is left, or the time has passed; with a timeout of zero it does not wait. `true`: no
-    /// operation is left. It is for programs with an event loop; see [`InitOptions::progress_thread`].
+    /// returns when one completes, none is left, or the time has passed; with a timeout of zero it does not wait.
+    /// `true`: no operation is left. It is for programs with an event loop; see [`InitOptions::progress_thread`].
     ///
     /// [`InitOptions::progress_thread`]: crate::InitOptions::progress_thread
     pub fn progress(&self, timeout: Duration) -> Result<bool> {

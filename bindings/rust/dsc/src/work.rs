@@ -22,8 +22,8 @@ use crate::memory::SharedBuffer;
 use crate::request::Request;
 use crate::started::{start, Held, Started};
 
-/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or no
-/// buffer.
+/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or
+/// no buffer.
 ///
 /// Their memory stays in place when they are moved, and is not shared.
 pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
@@ -81,12 +81,12 @@ impl Comm {
 
 /// An asynchronous operation that owns its buffers; see [`Comm::start`].
 ///
-/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of a `Work`
-/// are moved into it, so that safe code cannot access them while the library writes. If a `Work` is dropped before its end,
-/// the operation finishes and the buffers are freed afterwards. If it is forgotten, they leak.
+/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of a
+/// `Work` are moved into it, so that safe code cannot access them while the library writes. If a `Work` is dropped
+/// before its end, the operation finishes and the buffers are freed afterwards. If it is forgotten, they leak.
 ///
-/// Any thread may test and wait; `Work` is [`Send`] and [`Sync`]. It is also a [`Future`], in any runtime: `work.await` gives the
-/// same result as [`wait`](Work::wait), and a thread of this crate, `dsc-await`, wakes the task.
+/// Any thread may test and wait; `Work` is [`Send`] and [`Sync`]. It is also a [`Future`], in any runtime: `work.await`
+/// gives the same result as [`wait`](Work::wait), and a thread of this crate, `dsc-await`, wakes the task.
 #[must_use = "wait() returns the buffers"]
 pub struct Work<B: Owned> {
     started: Arc<Started>,
@@ -105,8 +105,8 @@ impl<B: Owned> Work<B> {
         self.started.wait_for(timeout)
     }
 
-    /// Waits until the operation has completed, and returns the buffers. After a failure they are freed, because their contents
-    /// are unspecified.
+    /// Waits until the operation has completed, and returns the buffers. After a failure they are freed, because their
+    /// contents are unspecified.
     pub fn wait(mut self) -> Result<B> {
         self.started.wait()?;
         Ok(self.buffers())
@@ -116,8 +116,8 @@ impl<B: Owned> Work<B> {
         self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
-    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory of the
-    /// host, this thread waits.
+    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
+    /// of the host, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.wait_on(stream)
     }
@@ -184,8 +184,8 @@ fn reap() {
             }
         }
     }
-    // Outside the lock, because it may take long. Freeing memory of a GPU waits for all work there. That work may wait for
-    // this thread, if it belongs to the rank of another thread.
+    // Outside the lock, because it may take long. Freeing memory of a GPU waits for all work there. That work may wait
+    // for this thread, if it belongs to the rank of another thread.
     let me = thread::current().id();
     let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
     drop(own);

@@ -1,4 +1,4 @@
-//! Schedules of whole pipelines: made, taken apart, written, drawn, priced and looked for. No communicator.
+//! Schedules of whole pipelines: made, queried, exported, drawn, simulated and searched. Without a communicator.
 
 use std::thread;
 
@@ -104,7 +104,7 @@ fn wrong_planners_are_refused() {
 }
 
 #[test]
-fn orders_of_ones_own() {
+fn custom_orders() {
     let v = plan("dualpipe_v", 2, 4);
     let orders = v.orders().unwrap();
     assert!(orders.iter().flatten().any(|it| it.overlaps));
@@ -210,7 +210,7 @@ fn instructions_of_another_program_are_followed() {
 #[test]
 fn costs_of_parts() {
     let costs = PipeCosts::new().forward(&[1.0, 4.0]).latency(0.5).activation_bytes(&[10.0]).static_bytes(&[5.0, 7.0]);
-    // F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient comes at 19.5 + 0.5.
+    // F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient arrives at 19.5 + 0.5.
     let plan = plan("1f1b", 2, 3);
     let it = plan.simulate(&costs).unwrap();
     assert_eq!((it.makespan, it.stages.len()), (22.0, 2));

@@ -90,7 +90,7 @@ fn capacity_drops_the_lightest() {
     });
 }
 
-/// What the exchanges of a layer give, each run to its end or beside the program.
+/// The results of the exchanges of a layer, blocking or asynchronous.
 fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
     let (tokens, experts, weights) = layer(world.rank());
     let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, 2)).unwrap();

@@ -43,7 +43,7 @@ fn a_function_reduces_buckets() {
         assert!(reducer.stats().unwrap().contains("doubles the second"));
         assert_eq!(Arc::strong_count(&seen), 2);
         reducer.use_hook(None).unwrap();
-        assert_eq!(Arc::strong_count(&seen), 1); // the function is gone
+        assert_eq!(Arc::strong_count(&seen), 1); // the function was dropped
         assert_eq!(iterate(&mut reducer, &[2, 1, 0], &[me, 1.0, 8.0]).unwrap(), [0.5, 1.0, 8.0]);
         reducer.set_hook("mean", mean).unwrap();
         assert_eq!(iterate(&mut reducer, &[2, 1, 0], &[me, 1.0, 8.0]).unwrap(), [0.5, 1.0, 8.0]);

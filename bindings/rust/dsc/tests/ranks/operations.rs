@@ -106,7 +106,7 @@ fn a_sum_of_scaled_inputs() {
 }
 
 #[test]
-fn a_function_of_the_callers() {
+fn a_user_defined_function() {
     let calls = ranks(RANKS, |world| {
         let (calls, factor) = (Arc::new(AtomicUsize::new(0)), 10);
         let counted = calls.clone();
@@ -121,7 +121,7 @@ fn a_function_of_the_callers() {
         world.all_reduce(&mut x, op).unwrap();
         assert_eq!(x, vec![123; 50_000]);
         let work = world.start(request::all_reduce(vec![world.rank() as u64 + 4], op)).unwrap();
-        drop(digits); // what runs with it goes on
+        drop(digits); // operations that use it continue
         assert_eq!(work.wait().unwrap(), [456]);
         world.barrier().unwrap();
         assert_eq!(world.all_reduce(&mut x, op).unwrap_err().code, ErrorCode::InvalidArg);

@@ -1,4 +1,4 @@
-//! What a reducer does besides averaging: sums of several passes, unused parameters, rebuilt buckets, buffers, clipping.
+//! Further features of a reducer: sums of several passes, unused parameters, rebuilt buckets, buffers, clipping.
 
 use dsc::{Average, BucketReducer, BufferSync, ClipOptions, Comm, Dtype, ErrorCode, Norm, Raw, Rebuild};
 use dsc::{ReducerOptions, Tensor};
@@ -127,7 +127,7 @@ fn buckets_are_rebuilt_unless_there_are_views() {
         }
         assert_eq!(rebuilt.buckets().unwrap(), [[1], [2], [0]]);
         assert_eq!(viewed.buckets().unwrap(), [[2], [1], [0]]);
-        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // where it stands now
+        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // its current place
         assert_eq!(rebuilt.read_grad::<f32>(3).unwrap_err().code, ErrorCode::InvalidArg);
         world.finalize().unwrap();
     });
