@@ -1,6 +1,6 @@
 //! Memory of a GPU and a stream. With four ranks each of them prints
 //!   rank 0: every element is 10, on device 0
-//! or, where there is no GPU for every rank, "in host memory", after a line that says why.
+//! or, if there is no GPU for every rank, "in host memory" after a line that says why.
 //!
 //!     dscrun -n 4 -- 13_device
 

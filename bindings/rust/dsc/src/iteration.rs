@@ -33,7 +33,7 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 pub struct Iteration<'r, 'g> {
     reducer: &'r mut BucketReducer,
     finished: bool,
-    /// Invariant: gradients that live shorter must not be accepted.
+    /// Invariant, so that the lifetime of the gradients cannot be shortened.
     gradients: PhantomData<fn(&'g mut ()) -> &'g mut ()>,
 }
 

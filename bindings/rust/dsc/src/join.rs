@@ -147,7 +147,7 @@ impl Join {
     /// It writes the tensors, and the views and buffers of the reducers, and calls their hooks.
     unsafe fn finish_raw(&mut self, params: &RawTensors) -> Result<usize> {
         let (list, count, mut last_rank) = (params.list.as_ptr(), params.list.len(), 0);
-        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller answers for the
+        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller guarantees the
         // rest.
         check(unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), list, count, &mut last_rank) })?;
         Ok(natural(last_rank))

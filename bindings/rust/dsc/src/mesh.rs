@@ -173,7 +173,7 @@ impl Mesh {
         let n_coords = number("the number of coordinates", listed.len())?;
         let found = lists(|ranks, capacity, n_groups, n_ranks| {
             *n_groups = 1;
-            // SAFETY: the library checks the handle; coordinates and room are as many as it is told.
+            // SAFETY: the library checks the handle; coordinates and ranks have as many entries as it is told.
             unsafe { sys::dsc_mesh_filter(self.raw(), listed.as_ptr(), n_coords, ranks, capacity, n_ranks) }
         })?;
         Ok(found.into_iter().flatten().collect())

@@ -116,7 +116,7 @@ fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
                 plan.start_combine_backward(scope, &*out, Some(&weights), HIDDEN, &mut row_gradients, of_weights)?;
             let (row_gradients, _) = work.wait()?;
             plan.start_dispatch_backward(scope, &*row_gradients, HIDDEN, &mut gradients)?;
-            drop(plan); // the call goes on, and the end of the scope waits for it
+            drop(plan); // the call continues, and the end of the scope waits for it
             Ok(())
         })
         .unwrap();

@@ -128,7 +128,7 @@ fn built_in_hooks_have_names_and_memory() {
         assert_eq!(iterate(&mut plain, &[1, 0], &values).unwrap(), [0.5, 2.0]);
         assert_eq!(plain.save_hook().unwrap(), []);
 
-        // One that goes on from a saved state does what the first one does.
+        // A hook with a restored state gives the same results as the first one.
         let (mut first, mut second) = (compressed(&world, "onebit"), compressed(&world, "onebit"));
         iterate(&mut first, &[1, 0], &values).unwrap();
         let state = first.save_hook().unwrap();
