@@ -183,7 +183,7 @@ impl Comm {
 
     /// A text that says what start-up found and what was missing.
     pub fn start_report(&self) -> Result<String> {
-        self.shared.handle.text(sys::dsc_comm_start_report)
+        self.shared.handle.text(sys::dsc_comm_start_summary)
     }
 
     /// The sizes in bytes at which the communicator switches between algorithms, in the form of the environment

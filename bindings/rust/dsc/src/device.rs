@@ -98,7 +98,7 @@ impl Comm {
     /// where it can. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn device_buffer<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_DEVICE)?;
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_DEVICE)?;
         let device = self.device()?.unwrap_or(0);
         let (address, memory) = (memory.as_ptr() as usize, PhantomData);
         Ok(DeviceBuffer { elements: DeviceSlice { address, len, device, memory } })

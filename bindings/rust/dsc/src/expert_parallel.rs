@@ -47,10 +47,10 @@ impl MoeOptions {
         self
     }
 
-    #[doc(alias = "dsc_moe_options_init")]
-    fn raw(&self) -> Result<sys::dsc_moe_options_t> {
+    #[doc(alias = "dsc_moe_plan_options_init")]
+    fn raw(&self) -> Result<sys::dsc_moe_plan_options_t> {
         // SAFETY: `defaults` passes memory for the struct, and its size.
-        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_moe_options_init(raw, bytes) })?;
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_moe_plan_options_init(raw, bytes) })?;
         raw.experts = self.experts;
         raw.top_k = self.top_k;
         raw.capacity = self.capacity;

@@ -75,11 +75,11 @@ impl GroupOptions {
     }
 
     /// Calls with the options in the form of the C interface.
-    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
+    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_comm_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
         // SAFETY: the struct has so many bytes.
-        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_group_options_init(raw, bytes) })?;
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_comm_options_init(raw, bytes) })?;
         raw.name = pointer(&name);
         raw.timeout_ms = self.timeout.map_or(raw.timeout_ms, milliseconds);
         (raw.settings, raw.n_settings) = (settings.as_ptr(), settings.len());

@@ -51,7 +51,7 @@ pub fn set_callback(level: Level, callback: impl Fn(Level, &str) + Send + Sync +
 /// Removes the callback, after waiting for a running call of it to return.
 pub fn remove_callback() -> Result<()> {
     // SAFETY: NULL: the library calls no function.
-    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_OFF) };
+    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_LEVEL_OFF) };
     replace(None);
     check(result)
 }

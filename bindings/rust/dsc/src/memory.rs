@@ -44,7 +44,7 @@ impl Comm {
     /// without copying. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
-        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_HOST)?.cast();
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_HOST)?.cast();
         Ok(SharedBuffer { memory, len })
     }
 

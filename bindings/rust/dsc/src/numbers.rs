@@ -38,23 +38,23 @@ numbers! {
     /// What a [`TensorMap`](crate::TensorMap) does forward and, after the semicolon, backward.
     Mapping {
         /// No exchange, every rank has the whole tensor; the sum over the ranks.
-        Copy = DSC_MAP_COPY,
+        Copy = DSC_TENSOR_MAPPING_COPY,
         /// The sum over the ranks; no exchange.
-        Reduce = DSC_MAP_REDUCE,
+        Reduce = DSC_TENSOR_MAPPING_REDUCE,
         /// This rank's part of the whole; the parts of all ranks.
-        Scatter = DSC_MAP_SCATTER,
+        Scatter = DSC_TENSOR_MAPPING_SCATTER,
         /// The parts of all ranks; this rank's part of the whole.
-        Gather = DSC_MAP_GATHER,
+        Gather = DSC_TENSOR_MAPPING_GATHER,
         /// The parts of all ranks; this rank's part of the sum over the ranks.
-        GatherReduce = DSC_MAP_GATHER_REDUCE,
+        GatherReduce = DSC_TENSOR_MAPPING_GATHER_REDUCE,
         /// This rank's part of the sum over the ranks; the parts of all ranks.
-        ReduceScatter = DSC_MAP_REDUCE_SCATTER,
+        ReduceScatter = DSC_TENSOR_MAPPING_REDUCE_SCATTER,
         /// Part r of every rank's tensor goes to rank r; the reverse.
-        AllToAll = DSC_MAP_ALL_TO_ALL,
+        AllToAll = DSC_TENSOR_MAPPING_ALL_TO_ALL,
         /// From `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`; the reverse.
-        SequenceToHidden = DSC_MAP_SEQUENCE_TO_HIDDEN,
+        SequenceToHidden = DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN,
         /// From `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`; the reverse.
-        HiddenToSequence = DSC_MAP_HIDDEN_TO_SEQUENCE,
+        HiddenToSequence = DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE,
     }
 }
 
@@ -156,11 +156,11 @@ numbers! {
     /// What happens when an input of a reduction is NaN or infinite.
     NonFiniteCheck {
         /// Inputs are not checked.
-        Off = DSC_NONFINITE_OFF,
+        Off = DSC_NONFINITE_CHECK_OFF,
         /// [`Comm::nonfinite`](crate::Comm::nonfinite) reports it.
-        Count = DSC_NONFINITE_COUNT,
+        Count = DSC_NONFINITE_CHECK_COUNT,
         /// The operation also fails with [`ErrorCode::NonFinite`]; its output still holds the result.
-        Fail = DSC_NONFINITE_FAIL,
+        Fail = DSC_NONFINITE_CHECK_FAIL,
     }
 }
 
@@ -272,13 +272,13 @@ numbers! {
     /// How sharded parameters are laid out in flat buffers.
     ShardLayout {
         /// The parameters of a unit one after another, as in FSDP.
-        Unit = DSC_SHARD_UNIT,
+        Unit = DSC_SHARD_LAYOUT_UNIT,
         /// Buckets of Megatron's distributed optimizer, last parameter first.
-        Megatron = DSC_SHARD_MEGATRON,
+        Megatron = DSC_SHARD_LAYOUT_MEGATRON,
         /// Flat buffers of DeepSpeed's stages 1 and 2.
-        Deepspeed = DSC_SHARD_DEEPSPEED,
+        Deepspeed = DSC_SHARD_LAYOUT_DEEPSPEED,
         /// Each parameter is cut separately, as in DeepSpeed's stage 3.
-        Partitioned = DSC_SHARD_PARTITIONED,
+        Partitioned = DSC_SHARD_LAYOUT_PARTITIONED,
     }
 }
 
@@ -286,31 +286,31 @@ numbers! {
     /// What an instruction of a pipeline schedule asks for.
     PipeOp {
         /// Load inputs (first stage) or labels (last stage).
-        LoadMicroBatch = DSC_PIPE_LOAD_MICRO_BATCH,
+        LoadMicroBatch = DSC_PIPE_OP_LOAD_MICRO_BATCH,
         /// Forward pass of one micro-batch.
-        Forward = DSC_PIPE_FORWARD,
+        Forward = DSC_PIPE_OP_FORWARD,
         /// Backward pass of one micro-batch.
-        Backward = DSC_PIPE_BACKWARD,
+        Backward = DSC_PIPE_OP_BACKWARD,
         /// The part of a backward pass that gives gradients of the inputs.
-        BackwardInput = DSC_PIPE_BACKWARD_INPUT,
+        BackwardInput = DSC_PIPE_OP_BACKWARD_INPUT,
         /// The part of a backward pass that gives gradients of the weights.
-        BackwardWeight = DSC_PIPE_BACKWARD_WEIGHT,
+        BackwardWeight = DSC_PIPE_OP_BACKWARD_WEIGHT,
         /// Send the outputs to the next stage.
-        SendActivation = DSC_PIPE_SEND_ACTIVATION,
+        SendActivation = DSC_PIPE_OP_SEND_ACTIVATION,
         /// Receive the inputs from the previous stage.
-        RecvActivation = DSC_PIPE_RECV_ACTIVATION,
+        RecvActivation = DSC_PIPE_OP_RECV_ACTIVATION,
         /// Send the gradients of the inputs to the previous stage.
-        SendGrad = DSC_PIPE_SEND_GRAD,
+        SendGrad = DSC_PIPE_OP_SEND_GRAD,
         /// Receive the gradients of the outputs from the next stage.
-        RecvGrad = DSC_PIPE_RECV_GRAD,
+        RecvGrad = DSC_PIPE_OP_RECV_GRAD,
         /// Sum the gradients of weights that several stages share.
-        ReduceTiedGrads = DSC_PIPE_REDUCE_TIED_GRADS,
+        ReduceTiedGrads = DSC_PIPE_OP_REDUCE_TIED_GRADS,
         /// Reduce gradients over the data-parallel ranks.
-        ReduceGrads = DSC_PIPE_REDUCE_GRADS,
+        ReduceGrads = DSC_PIPE_OP_REDUCE_GRADS,
         /// Update the weights.
-        OptimizerStep = DSC_PIPE_OPTIMIZER_STEP,
+        OptimizerStep = DSC_PIPE_OP_OPTIMIZER_STEP,
         /// A forward and a backward pass at once.
-        Overlap = DSC_PIPE_OVERLAP,
+        Overlap = DSC_PIPE_OP_OVERLAP,
     }
 }
 
@@ -318,11 +318,11 @@ numbers! {
     /// Where the parts of a model are. Data flows through parts 0, 1, 2 and so on.
     PipePlacement {
         /// Part p is on stage p modulo stages: from the first stage to the last, again and again.
-        Loop = DSC_PIPE_LOOP,
+        Loop = DSC_PIPE_PLACEMENT_LOOP,
         /// From the first stage to the last, then back: two chunks make a V.
-        Zigzag = DSC_PIPE_ZIGZAG,
+        Zigzag = DSC_PIPE_PLACEMENT_ZIGZAG,
         /// Every stage has a whole model; stages exchange no data.
-        Apart = DSC_PIPE_APART,
+        Apart = DSC_PIPE_PLACEMENT_APART,
     }
 }
 
@@ -330,9 +330,9 @@ numbers! {
     /// When a stage sends and receives messages, relative to its computations.
     PipeMessages {
         /// When the receiver needs them for its next computation; this takes the fewest buffers.
-        WhenNeeded = DSC_PIPE_WHEN_NEEDED,
+        WhenNeeded = DSC_PIPE_MESSAGES_WHEN_NEEDED,
         /// Sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
-        AtOnce = DSC_PIPE_AT_ONCE,
+        AtOnce = DSC_PIPE_MESSAGES_AT_ONCE,
     }
 }
 
@@ -370,15 +370,15 @@ numbers! {
     /// How urgent a log record is.
     Level {
         /// No records.
-        Off = DSC_LOG_OFF,
+        Off = DSC_LOG_LEVEL_OFF,
         /// Something failed.
-        Error = DSC_LOG_ERROR,
+        Error = DSC_LOG_LEVEL_ERROR,
         /// Something looks wrong, but work continues.
-        Warn = DSC_LOG_WARN,
+        Warn = DSC_LOG_LEVEL_WARN,
         /// What was decided and why.
-        Info = DSC_LOG_INFO,
+        Info = DSC_LOG_LEVEL_INFO,
         /// Every step.
-        Debug = DSC_LOG_DEBUG,
+        Debug = DSC_LOG_LEVEL_DEBUG,
     }
 }
 

@@ -99,11 +99,11 @@ fn first<T>(list: &[T]) -> *const T {
 /// assert_eq!(dsc::seed_layer(1234, 7, Some("deepspeed"))?, 1241);
 /// # Ok::<(), dsc::Error>(())
 /// ```
-#[doc(alias = "dsc_seed_layer")]
+#[doc(alias = "dsc_rng_layer_seed")]
 pub fn seed_layer(seed: u64, layer: u64, method: Option<&str>) -> Result<u64> {
     let (method, mut found) = (method.map(|name| c_string("method", name)).transpose()?, 0);
     // SAFETY: method and found outlive the call.
-    check(unsafe { sys::dsc_seed_layer(seed, layer, pointer(&method), &mut found) })?;
+    check(unsafe { sys::dsc_rng_layer_seed(seed, layer, pointer(&method), &mut found) })?;
     Ok(found)
 }
 
@@ -137,17 +137,17 @@ pub enum SeedRegion {
 /// # Ok(())
 /// # }
 /// ```
-#[doc(alias = "dsc_seed_region")]
+#[doc(alias = "dsc_rng_region_seed")]
 pub fn seed_region(seed: u64, region: SeedRegion) -> Result<u64> {
     let (region, tensor, expert, expert_tensor) = match region {
-        SeedRegion::Data => (sys::DSC_RNG_DATA, 0, 0, 0),
-        SeedRegion::Tensor { rank } => (sys::DSC_RNG_TENSOR, rank, 0, 0),
-        SeedRegion::Expert { rank, tensor_rank } => (sys::DSC_RNG_EXPERT, 0, rank, tensor_rank),
+        SeedRegion::Data => (sys::DSC_RNG_REGION_DATA, 0, 0, 0),
+        SeedRegion::Tensor { rank } => (sys::DSC_RNG_REGION_TENSOR, rank, 0, 0),
+        SeedRegion::Expert { rank, tensor_rank } => (sys::DSC_RNG_REGION_EXPERT, 0, rank, tensor_rank),
     };
     let tensor = number("rank", tensor)?;
     let (expert, expert_tensor) = (number("rank", expert)?, number("tensor_rank", expert_tensor)?);
     let mut found = 0;
     // SAFETY: found outlives the call.
-    check(unsafe { sys::dsc_seed_region(seed, region, tensor, expert, expert_tensor, &mut found) })?;
+    check(unsafe { sys::dsc_rng_region_seed(seed, region, tensor, expert, expert_tensor, &mut found) })?;
     Ok(found)
 }

@@ -92,14 +92,14 @@ impl PipePlanner {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "dsc_pipe_schedule_find")]
+    #[doc(alias = "dsc_pipe_search")]
     pub fn find(&self, costs: &PipeCosts, limits: &PipeLimits) -> Result<PipeFound> {
         let (search, mut result) = (limits.raw()?, sized!(sys::dsc_pipe_search_result_t));
         let handle = self.with_raw(|options| {
             costs.with_raw(|costs| {
                 ScheduleHandle::made(|schedule| {
                     // SAFETY: options, costs, search and result outlive the call, as the pointer for the schedule does.
-                    unsafe { sys::dsc_pipe_schedule_find(options, costs, &search, &mut result, schedule) }
+                    unsafe { sys::dsc_pipe_search(options, costs, &search, &mut result, schedule) }
                 })
             })
         })?;

@@ -95,11 +95,11 @@ impl PipePlan {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "dsc_pipe_schedule_describe")]
+    #[doc(alias = "dsc_pipe_schedule_info")]
     pub fn info(&self) -> Result<PipeInfo> {
         let mut raw = sized!(sys::dsc_pipe_schedule_info_t);
         // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_pipe_schedule_describe(self.raw(), &mut raw) })?;
+        check(unsafe { sys::dsc_pipe_schedule_info(self.raw(), &mut raw) })?;
         Ok(PipeInfo {
             stages: natural(raw.stages),
             micro_batches: natural(raw.micro_batches),

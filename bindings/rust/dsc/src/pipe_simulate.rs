@@ -44,7 +44,7 @@ pub struct PipeStageReport {
 }
 
 impl PipeStageReport {
-    fn from_raw(raw: &sys::dsc_pipe_stage_report_t) -> Self {
+    fn from_raw(raw: &sys::dsc_pipe_stage_stats_t) -> Self {
         PipeStageReport {
             busy: raw.busy,
             start: raw.start,
@@ -162,7 +162,7 @@ impl PipePlan {
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no report and no error".into()))?;
         // SAFETY: the library checks the handle, and makespan outlives the call.
         check(unsafe { sys::dsc_pipe_report_makespan(report, &mut makespan) })?;
-        let stages = list(0, sized!(sys::dsc_pipe_stage_report_t), |stages, capacity, n| {
+        let stages = list(0, sized!(sys::dsc_pipe_stage_stats_t), |stages, capacity, n| {
             // SAFETY: the library checks the handle; stages has capacity entries, and n outlives the call.
             unsafe { sys::dsc_pipe_report_stages(report, stages, capacity, n) }
         })?;

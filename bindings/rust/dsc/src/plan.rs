@@ -148,7 +148,7 @@ pub(crate) fn bucket_lists(indices: &[usize], starts: &[usize], n_buckets: usize
 /// # Ok(())
 /// # }
 /// ```
-#[doc(alias = "dsc_shard_indices")]
+#[doc(alias = "dsc_sampler_indices")]
 pub fn shard_indices(
     count: usize,
     shards: usize,
@@ -160,7 +160,7 @@ pub fn shard_indices(
     list(0, 0, |indices, capacity, found| {
         // SAFETY: indices has capacity entries, and found outlives the call.
         unsafe {
-            sys::dsc_shard_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
+            sys::dsc_sampler_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
         }
     })
 }

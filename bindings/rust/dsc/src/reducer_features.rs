@@ -183,7 +183,7 @@ impl BucketReducer {
     pub fn stats(&mut self) -> Result<String> {
         let told = text(|room, capacity, bytes| {
             // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
-            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), room, capacity, bytes) }
+            unsafe { sys::dsc_bucket_reducer_stats_json(self.raw(), room, capacity, bytes) }
         });
         told.map_err(|error| self.explain(error, "bucket_reducer_stats"))
     }
@@ -202,7 +202,7 @@ impl BucketReducer {
     pub fn op_stats(&self) -> Result<Vec<OpStats>> {
         let totals = read_stats(|stats, capacity, count| {
             // SAFETY: stats has capacity elements, and count outlives the call.
-            unsafe { sys::dsc_bucket_reducer_op_stats(self.raw(), stats, capacity, count) }
+            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), stats, capacity, count) }
         });
         totals.map_err(|error| self.explain(error, "bucket_reducer_op_stats"))
     }

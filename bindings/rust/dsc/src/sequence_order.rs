@@ -42,8 +42,8 @@ pub struct CausalWork {
 impl SequenceOrder {
     fn number(self) -> sys::dsc_sequence_order_t {
         match self {
-            SequenceOrder::Contiguous => sys::DSC_ORDER_CONTIGUOUS,
-            SequenceOrder::Zigzag => sys::DSC_ORDER_ZIGZAG,
+            SequenceOrder::Contiguous => sys::DSC_SEQUENCE_ORDER_CONTIGUOUS,
+            SequenceOrder::Zigzag => sys::DSC_SEQUENCE_ORDER_ZIGZAG,
         }
     }
 
@@ -61,10 +61,10 @@ impl SequenceOrder {
     }
 
     /// The part of a causal attention that a rank computes with the keys of rank `source`.
-    #[doc(alias = "dsc_causal_work")]
+    #[doc(alias = "dsc_sequence_causal_range")]
     pub fn causal_work(self, count: usize, ranks: usize, rank: usize, source: usize) -> Result<CausalWork> {
-        let mut work = sys::dsc_causal_work_t {
-            struct_size: size_of::<sys::dsc_causal_work_t>(),
+        let mut work = sys::dsc_sequence_causal_range_t {
+            struct_size: size_of::<sys::dsc_sequence_causal_range_t>(),
             query_begin: 0,
             query_count: 0,
             key_begin: 0,
@@ -74,7 +74,7 @@ impl SequenceOrder {
         };
         let (ranks, rank, source) = (number("ranks", ranks)?, number("rank", rank)?, number("source", source)?);
         // SAFETY: the output outlives the call.
-        check(unsafe { sys::dsc_causal_work(self.number(), count, ranks, rank, source, &mut work) })?;
+        check(unsafe { sys::dsc_sequence_causal_range(self.number(), count, ranks, rank, source, &mut work) })?;
         Ok(CausalWork {
             queries: work.query_begin..work.query_begin + work.query_count,
             keys: work.key_begin..work.key_begin + work.key_count,

@@ -256,7 +256,7 @@ impl Sharded {
         let (mut n_units, mut shard, mut shards) = (0, 0, 0);
         // SAFETY: the lists are as large as the function needs.
         check(unsafe {
-            sys::dsc_sharded_places(
+            sys::dsc_sharded_locations(
                 self.raw(),
                 units.as_mut_ptr(),
                 buckets.as_mut_ptr(),
@@ -458,9 +458,9 @@ impl Sharded {
 
     /// The bytes that this rank holds.
     pub fn memory(&self) -> Result<ShardedMemory> {
-        let mut raw = sized!(sys::dsc_sharded_memory_t);
+        let mut raw = sized!(sys::dsc_sharded_memory_info_t);
         // SAFETY: the library checks the handle, and the struct has the size that it says.
-        check(unsafe { sys::dsc_sharded_memory(self.raw(), &mut raw) })?;
+        check(unsafe { sys::dsc_sharded_memory_info(self.raw(), &mut raw) })?;
         Ok(ShardedMemory {
             param_shard_bytes: raw.param_shard_bytes,
             grad_shard_bytes: raw.grad_shard_bytes,

@@ -86,7 +86,7 @@ impl Started {
     pub(crate) fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         loop {
             // SAFETY: the library checks the handle; the stream is alive.
-            let result = unsafe { sys::dsc_work_wait(self.raw(), stream.as_raw(), UNTIL_IT_ENDS) };
+            let result = unsafe { sys::dsc_work_wait(self.raw(), UNTIL_IT_ENDS, stream.as_raw()) };
             check(result).map_err(|error| self.failure().unwrap_or(error))?;
             if result == sys::DSC_OK {
                 return Ok(());
@@ -98,7 +98,7 @@ impl Started {
     fn failure(&self) -> Option<Error> {
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
-        let result = unsafe { sys::dsc_work_error(self.raw(), &mut info) };
+        let result = unsafe { sys::dsc_work_error_info(self.raw(), &mut info) };
         let known = result == sys::DSC_OK && info.code < 0;
         known.then(|| explain(Error::from_info(&info).in_op(self.op).in_group(&self.group), &self.group, self.rank))
     }

@@ -332,6 +332,6 @@ fn wrong(text: String) -> Error {
 pub fn split_range(count: usize, parts: usize, part: usize) -> Result<std::ops::Range<usize>> {
     let (mut begin, mut length) = (0, 0);
     // SAFETY: both outputs are valid.
-    check(unsafe { sys::dsc_split_range(count, parts, part, &mut begin, &mut length) })?;
+    check(unsafe { sys::dsc_tensor_map_part(count, parts, part, &mut begin, &mut length) })?;
     Ok(begin..begin + length)
 }

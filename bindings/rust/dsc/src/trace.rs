@@ -42,7 +42,7 @@ impl Watch {
     /// if the communicator no longer exists.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
-        comm.handle.text(sys::dsc_trace_text)
+        comm.handle.text(sys::dsc_trace_json)
     }
 
     /// As [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.

@@ -70,7 +70,7 @@ impl Watch {
             None => return Ok(true),
         };
         // SAFETY: as in abort().
-        let result = unsafe { sys::dsc_progress(comm.handle.raw(), milliseconds(timeout)) };
+        let result = unsafe { sys::dsc_comm_progress(comm.handle.raw(), milliseconds(timeout)) };
         check(result)?;
         Ok(result == sys::DSC_OK)
     }
@@ -83,7 +83,7 @@ impl Watch {
         };
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
+        check(unsafe { sys::dsc_comm_error_info(comm.handle.raw(), &mut info) })?;
         let failed = info.code < 0;
         Ok(failed.then(|| explain(Error::from_info(&info).in_group(&comm.name), &comm.name, comm.rank)))
     }
