@@ -1,4 +1,4 @@
-//! Tells which tokens of a sequence a rank holds, and what of a causal attention it computes.
+//! Which tokens of a sequence a rank holds, and which part of a causal attention it computes.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use dsc_sys as sys;
 use crate::convert::number;
 use crate::error::{check, Result};
 
-/// How ranks divide a sequence. With a causal mask, a zig-zag makes the work of all ranks the same.
+/// How ranks divide a sequence. With a causal mask, the zig-zag order gives all ranks the same work.
 ///
 /// ```
 /// use dsc::SequenceOrder;
@@ -28,14 +28,14 @@ pub enum SequenceOrder {
     Zigzag,
 }
 
-/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Which queries of a rank see which keys of a block, as positions among the tokens of the two ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CausalWork {
-    /// This rank's queries that see something; may be empty.
+    /// This rank's queries that see any key; may be empty.
     pub queries: Range<usize>,
     /// The keys that they see.
     pub keys: Range<usize>,
-    /// Query i sees the keys up to i; false: all of these queries see all of these keys.
+    /// Whether query i sees only the keys up to i; false: all of these queries see all of these keys.
     pub is_diagonal: bool,
 }
 
@@ -47,7 +47,8 @@ impl SequenceOrder {
         }
     }
 
-    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be empty.
+    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be
+    /// empty.
     #[doc(alias = "dsc_sequence_ranges")]
     pub fn ranges(self, count: usize, ranks: usize, rank: usize) -> Result<[Range<usize>; 2]> {
         let (mut begins, mut lengths) = ([0; 2], [0; 2]);
@@ -59,7 +60,7 @@ impl SequenceOrder {
         Ok([begins[0]..begins[0] + lengths[0], begins[1]..begins[1] + lengths[1]])
     }
 
-    /// What a rank computes of a causal attention with the keys of one rank, `source`.
+    /// The part of a causal attention that a rank computes with the keys of rank `source`.
     #[doc(alias = "dsc_sequence_causal_range")]
     pub fn causal_work(self, count: usize, ranks: usize, rank: usize, source: usize) -> Result<CausalWork> {
         let mut work = sys::dsc_sequence_causal_range_t {
