@@ -246,6 +246,8 @@ static dsc_result_t broadcast(call_t* call) {
   return for_all(call, broadcast_one, (int32_t)attribute(call, "root"));
 }
 
+enum { FORWARD = 1, BACKWARD = 2 }; /* the attribute "direction" */
+
 /** Sizes are those of one call; what vmap has put in front multiplies the outer one. */
 static dsc_result_t tensor_map(call_t* call) {
   const array_t send = argument(call, 0), recv = result(call, 0);
@@ -258,8 +260,16 @@ static dsc_result_t tensor_map(call_t* call) {
   const int sums = attribute(call, "sums") != 0;
   if (sums && send.units == 2 && send.dtype == DSC_DTYPE_U8) refuse(call, "16-bit integers cannot be summed");
   if (call->problem[0] != 0) return DSC_ERR_INVALID_ARG;
-  return dsc_tensor_map(call->comm, mapping, direction, send.data, recv.data, outer, dim, inner, send.dtype,
-                        NULL, NULL);
+  dsc_tensor_map_options_t options;
+  const dsc_result_t made = dsc_tensor_map_options_init(&options, sizeof options);
+  if (made != DSC_OK) return made;
+  options.mapping = mapping;
+  options.outer = outer;
+  options.dim = dim;
+  options.inner = inner;
+  if (direction == FORWARD)
+    return dsc_tensor_map_forward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
+  return dsc_tensor_map_backward(call->comm, &options, send.data, recv.data, send.dtype, NULL, NULL);
 }
 
 static dsc_result_t send(call_t* call) {

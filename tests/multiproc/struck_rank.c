@@ -7,7 +7,7 @@ static int tell(void) {
   dsc_error_info_t info = {.struct_size = sizeof info};
   if (dsc_last_error_info(&info) != DSC_OK) return 1;
   printf("%s", dsc_result_name(info.code));
-  for (int32_t i = 0; i < info.n_ranks; ++i) printf("%c%d", i == 0 ? ' ' : ',', info.ranks[i]);
+  for (size_t i = 0; i < info.n_ranks; ++i) printf("%c%d", i == 0 ? ' ' : ',', info.ranks[i]);
   printf(": %s\n", info.text);
   fflush(stdout);
   dsc_finalize(); /* it may fail: who was struck does not come */

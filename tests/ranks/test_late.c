@@ -120,7 +120,7 @@ static int chain_body(rank_t* self, int is_circle) {
   const char* words = is_circle ? "each waits for the next one" : "rank 3 (pid ";
   if (info.n_ranks != (is_circle ? 4 : 1) || info.ranks[info.n_ranks - 1] != last ||
       !strstr(info.text, words))
-    FAIL(self, "%d ranks, the last one %d: %s", info.n_ranks, info.ranks[0], info.text);
+    FAIL(self, "%zu ranks, the last one %d: %s", info.n_ranks, info.ranks[0], info.text);
   return 0;
 }
 

@@ -79,7 +79,7 @@ static void name(void) {
 
 TEXT_QUERY(master_addr)
 TEXT_QUERY(source)
-TEXT_QUERY(start_report)
+TEXT_QUERY(start_summary)
 TEXT_QUERY(tuning)
 
 static void global_rank(void) {
@@ -271,7 +271,7 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_master_addr", query_master_addr},
     {"dsc_comm_master_port", master_port},
     {"dsc_comm_source", query_source},
-    {"dsc_comm_start_summary", query_start_report},
+    {"dsc_comm_start_summary", query_start_summary},
     {"dsc_comm_tuning", query_tuning},
     {"dsc_comm_progress_thread", query_progress_thread},
     {"dsc_comm_global_rank", global_rank},

@@ -152,6 +152,8 @@ static void work_of_a_step(void) {
 
 const walk_step_t walk_context_parallel[] = {
     {"dsc_sequence_to_heads", sequence_to_heads},
+    {"dsc_heads_to_sequence", sequence_to_heads},
+    {"dsc_sequence_heads_options_init", sequence_to_heads},
     {"dsc_ring_create", create_and_destroy},
     {"dsc_ring_destroy", create_and_destroy},
     {"dsc_ring_begin", begin},

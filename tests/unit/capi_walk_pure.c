@@ -116,6 +116,21 @@ static void log_read(void) {
   EXPECT(message[0] == 0 && bytes == 1);
 }
 
+static void tensor_init(void) {
+  dsc_tensor_t tensor = {.count = 5};
+  WALK_INVALID(dsc_tensor_init(NULL, sizeof tensor));
+  WALK_INVALID(dsc_tensor_init(&tensor, 4));
+  EXPECT(tensor.count == 5);
+  WALK(DSC_OK, dsc_tensor_init(&tensor, sizeof tensor));
+  EXPECT(tensor.struct_size == sizeof tensor && tensor.device == -1 && tensor.count == 0 && !tensor.data);
+  int32_t elements[2] = {0};
+  const dsc_tensor_t made = dsc_tensor_on_host(elements, 2, DSC_DTYPE_I32);
+  tensor.data = elements;
+  tensor.count = 2;
+  tensor.dtype = DSC_DTYPE_I32;
+  EXPECT(memcmp(&made, &tensor, sizeof made) == 0);
+}
+
 static void bucket_plan(void) {
   const size_t counts[] = {100, 10}, huge[] = {SIZE_MAX / 2, 1}, limits[] = {400}, twice[] = {1, 1},
                off[] = {0, 2};
@@ -281,7 +296,9 @@ const walk_step_t walk_pure[] = {
     {"dsc_engines_json", engine_report},
     {"dsc_log_set_callback", log_set_callback},
     {"dsc_log_read", log_read},
+    {"dsc_tensor_init", tensor_init},
     {"dsc_bucket_plan", bucket_plan},
+    {"dsc_bucket_plan_options_init", bucket_plan},
     {"dsc_sampler_indices", shard_indices},
     {"dsc_tensor_map_part", split_range},
     {"dsc_pipe_partition_options_init", pipe_partition_options_init},

@@ -407,7 +407,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return self._make_group(lib.dsc_comm_create_group, (listed, len(numbers)), options)
 
     def _make_group(
-        self, function: Any, arguments: tuple[Any, ...], options: _raw.GroupOptions
+        self, function: Any, arguments: tuple[Any, ...], options: _raw.CommOptions
     ) -> Optional[Communicator]:
         group = c_void_p()
         self._call(function, *arguments, byref(options), byref(group))
@@ -584,8 +584,8 @@ def group_options(
     min_ctas: int = 0,
     max_ctas: int = 0,
     priority: int = 0,
-) -> _raw.GroupOptions:
-    options = _raw.GroupOptions()
+) -> _raw.CommOptions:
+    options = _raw.CommOptions()
     check(lib.dsc_comm_options_init(byref(options), ctypes.sizeof(options)))
     options.name = optional_string("name", name)
     if timeout is not None:

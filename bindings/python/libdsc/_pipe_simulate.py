@@ -113,7 +113,7 @@ def simulate_pipeline(
 def _simulated(report: c_void_p, timeline: bool, critical_path: bool) -> PipeSimulation:
     makespan = c_double()
     check(lib.dsc_pipe_report_makespan(report, byref(makespan)))
-    stages = list_of(_raw.PipeStageReport, lib.dsc_pipe_report_stages, report)
+    stages = list_of(_raw.PipeStageStats, lib.dsc_pipe_report_stages, report)
     return PipeSimulation(
         makespan.value,
         [it.busy for it in stages],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, cast
+from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, cast, sizeof
 from typing import Any, Hashable, Optional, Sequence
 
-from libdsc import _dtypes
+from libdsc import _dtypes, _raw
 from libdsc._arguments import SIZE, integer, integers
 from libdsc._library import check, lib, list_of
 
@@ -34,23 +34,16 @@ def plan_buckets(
     numbers: dict[Hashable, int] = {}
     placed = None if devices is None else [numbers.setdefault(device, len(numbers)) for device in devices]
     sparse = None if expect_sparse is None else [int(bool(value)) for value in expect_sparse]
+    if len(limits) == 0:
+        raise ValueError("limits is empty; expected one number of bytes or more")
+    options = _raw.BucketPlanOptions()
+    check(lib.dsc_bucket_plan_options_init(options, sizeof(options)))
+    options.devices, options.expect_sparse = _array(c_int32, placed), _array(c_uint8, sparse)
+    options.order, options.limits = _sizes("order", order), _sizes("limits", limits)
+    options.n_limits = len(limits)
     indices, starts, n_buckets = (c_size_t * max(1, n))(), (c_size_t * (n + 1))(), c_size_t()
-    check(
-        lib.dsc_bucket_plan(
-            _sizes("numels", numels),
-            _array(c_int32, _dtypes.dtype_codes(dtypes)),
-            _array(c_int32, placed),
-            _array(c_uint8, sparse),
-            _sizes("order", order),
-            n,
-            _sizes("limits", limits),
-            len(limits),
-            indices,
-            starts,
-            None,
-            byref(n_buckets),
-        )
-    )
+    counts, codes = _sizes("numels", numels), _array(c_int32, _dtypes.dtype_codes(dtypes))
+    check(lib.dsc_bucket_plan(counts, codes, n, options, indices, starts, None, byref(n_buckets)))
     return bucket_lists(indices, starts, n_buckets.value)
 
 

@@ -90,7 +90,7 @@ class NonfiniteCheck(IntEnum):
 
     OFF = 0  # nothing: it passes through
     COUNT = 1  # it is counted, see dsc_comm_nonfinite_info()
-    FAIL = 2  # 
+    FAIL = 2  # DSC_ERR_NONFINITE on all ranks; nothing is revoked
 
 
 class Backend(IntEnum):
@@ -201,7 +201,7 @@ class SequenceOrder(IntEnum):
     """Values of ::dsc_sequence_order_t."""
 
     CONTIGUOUS = 1  # rank r of n holds part r of n
-    ZIGZAG = 2  # 
+    ZIGZAG = 2  # rank r of n holds chunks r and 2 n - 1 - r of 2 n
 
 
 class RngRegion(IntEnum):
@@ -233,7 +233,7 @@ class PipeOp(IntEnum):
 class PipePlacement(IntEnum):
     """Values of ::dsc_pipe_placement_t."""
 
-    LOOP = 0  # 
+    LOOP = 0  # part p is on stage p modulo the number of stages
     ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
     APART = 2  # every stage has a whole model; no data flows
 
@@ -241,7 +241,7 @@ class PipePlacement(IntEnum):
 class PipeMessages(IntEnum):
     """Values of ::dsc_pipe_messages_t."""
 
-    WHEN_NEEDED = 0  # 
+    WHEN_NEEDED = 0  # when the receiver needs them next: fewest buffers
     AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
 
 

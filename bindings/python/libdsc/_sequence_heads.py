@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from typing import Any, Callable, Literal, Optional, Sequence, overload
 
-from libdsc import _buffers
-from libdsc._library import lib
-from libdsc._raw import MapDirection
+from libdsc import _buffers, _raw
+from libdsc._library import check, lib
 from libdsc._rms_norm import Norms
-from libdsc._tensor_map import DirectionName, PartSizes, c_sizes, make_like, named
+from libdsc._tensor_map import DirectionName, MapDirection, PartSizes, c_sizes, make_like, named
 from libdsc._types import Array
 from libdsc._work import Work
 
@@ -80,8 +80,9 @@ class SequenceHeads(Norms):
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
                 raise ValueError(f"out has the shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
-            arguments = (way, found.address, target, *whole, *lists, found.dtype)
-            work = self._run(lib.dsc_sequence_to_heads, arguments, (owner, out, lists), async_op, stream)
+            function = lib.dsc_sequence_to_heads if way == MapDirection.FORWARD else lib.dsc_heads_to_sequence
+            arguments = (_head_options(whole, lists), found.address, target, found.dtype)
+            work = self._run(function, arguments, (owner, out), async_op, stream)
             return out if work is None else work
         except Exception as error:
             raise self._shown(error, "sequence_to_heads")
@@ -102,3 +103,12 @@ class SequenceHeads(Norms):
             whole[2] = result[2] = heads.whole_of(shape[2], 2)
             result[1] = sequence.part_of(shape[1], 1)
         return whole, tuple(result), [c_sizes(item) for item in given]
+
+
+def _head_options(whole: list[int], lists: list[Any]) -> Any:
+    """The options, which keep the lists alive as long as they live."""
+    options = _raw.SequenceHeadsOptions()
+    check(lib.dsc_sequence_heads_options_init(options, ctypes.sizeof(options)))
+    options.batch, options.sequence, options.heads, options.head_dim = whole
+    options.sequence_parts, options.head_parts = lists
+    return options

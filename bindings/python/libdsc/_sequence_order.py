@@ -39,7 +39,7 @@ def sequence_ranges(count: int, ranks: int, rank: int, order: OrderName = "zigza
 
 def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName = "zigzag") -> Optional[CausalWork]:
     """Returns what a rank computes of a causal attention with the keys of the rank source; None: nothing."""
-    work = _raw.CausalWork(struct_size=ctypes.sizeof(_raw.CausalWork))
+    work = _raw.SequenceCausalRange(struct_size=ctypes.sizeof(_raw.SequenceCausalRange))
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32))
     pair = (integer("rank", rank, *INT32), integer("source", source, *INT32))
     check(lib.dsc_sequence_causal_range(named("order", SequenceOrder, order), *sizes, *pair, byref(work)))

@@ -224,7 +224,7 @@ class Sharded(OnlyOne):
     @property
     def memory(self) -> ShardedMemory:
         """The bytes that this rank holds."""
-        held = _raw.ShardedMemory()
+        held = _raw.ShardedMemoryInfo()
         held.struct_size = ctypes.sizeof(held)
         self._check(lib.dsc_sharded_memory_info(self._handle, byref(held)), "memory")
         return ShardedMemory(*(getattr(held, field.name) for field in fields(ShardedMemory)))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
+import enum
 import math
 from ctypes import c_size_t
 from typing import Any, Callable, Literal, Optional, Sequence, Union, overload
 
-from libdsc import _buffers, _dtypes
+from libdsc import _buffers, _dtypes, _raw
 from libdsc._arguments import SIZE, dimension, integer, integers, sizes_of_ranks
 from libdsc._blocks import expect_dtype
 from libdsc._library import check, lib
 from libdsc._memory import numpy_module
 from libdsc._objects import Objects
-from libdsc._raw import MapDirection, TensorMapping
+from libdsc._raw import TensorMapping
 from libdsc._types import Array
 from libdsc._work import Work
 
@@ -29,6 +31,14 @@ MappingName = Literal[
     "hidden_to_sequence",
 ]
 DirectionName = Literal["forward", "backward"]
+
+
+class MapDirection(enum.IntEnum):
+    """Which step of a mapping: that of activations or that of their gradients."""
+
+    FORWARD = 1
+    BACKWARD = 2
+
 
 # What goes in and what comes out, forward; backward is the reverse.
 _SHAPES = {
@@ -165,11 +175,9 @@ class TensorMaps(Objects):
                     what = "out is None; expected an array" if out is None else "parts is given; expected None"
                     raise ValueError(f"{what} with chunk")
                 number, of = integers("chunk", _pair(chunk), *SIZE)
-                function, sizes = lib.dsc_tensor_map_chunk, [outer, size, inner, number, of]
-            elif lists is None:
-                function, sizes = lib.dsc_tensor_map, [outer, size, inner]
             else:
-                function, sizes = lib.dsc_tensor_map_v, [outer, *lists, inner]
+                number, of = 0, 1
+            options = _map_options(kind, outer, size, inner, lists, number, of)
             if out is None and not async_op and (self._size == 1 or (kind, way) in _IDENTITIES):
                 return x
             if out is None:
@@ -180,8 +188,9 @@ class TensorMaps(Objects):
             if math.prod(given) == math.prod(shape) and given not in (shape, (math.prod(shape),)):
                 raise ValueError(f"out has the shape {given}; expected {shape}")
             target, owner = self._like(out, "out", dtype, math.prod(shape), found.dtype, found.owner)
-            arguments = (kind, way, found.address, target, *sizes, found.dtype)
-            work = self._run(function, arguments, (owner, out, lists), async_op, stream)
+            function = lib.dsc_tensor_map_forward if way == MapDirection.FORWARD else lib.dsc_tensor_map_backward
+            arguments = (options, found.address, target, found.dtype)
+            work = self._run(function, arguments, (owner, out), async_op, stream)
             return out if work is None else work
         except Exception as error:
             raise self._shown(error, "tensor_map")
@@ -238,6 +247,18 @@ class TensorMaps(Objects):
         if values is None:
             return None
         return sizes_of_ranks(name, values, self._size)
+
+
+def _map_options(kind: Any, outer: int, dim: int, inner: int, lists: Any, chunk: int, chunks: int) -> Any:
+    """The options, which keep the lists alive as long as they live."""
+    options = _raw.TensorMapOptions()
+    check(lib.dsc_tensor_map_options_init(options, ctypes.sizeof(options)))
+    options.mapping, options.outer, options.dim, options.inner = kind, outer, dim, inner
+    options.chunk, options.chunks = chunk, chunks
+    if lists is not None:
+        options.dim = 0
+        options.parts, options.other_parts = lists
+    return options
 
 
 def _pair(chunk: Any) -> Any:

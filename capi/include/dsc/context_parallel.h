@@ -38,8 +38,7 @@ typedef int32_t dsc_sequence_order_t;
 /** @brief Values of ::dsc_sequence_order_t. */
 enum dsc_sequence_order {
   DSC_SEQUENCE_ORDER_CONTIGUOUS = 1, /**< rank r of n holds part r of n */
-  DSC_SEQUENCE_ORDER_ZIGZAG =
-      2, /**< rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other */
+  DSC_SEQUENCE_ORDER_ZIGZAG = 2,     /**< rank r of n holds chunks r and 2 n - 1 - r of 2 n */
   DSC_SEQUENCE_ORDER_FORCE32 = 0x7fffffff
 };
 

@@ -43,8 +43,7 @@ typedef int32_t dsc_pipe_placement_t;
 
 /** @brief Values of ::dsc_pipe_placement_t. */
 enum dsc_pipe_placement {
-  DSC_PIPE_PLACEMENT_LOOP =
-      0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
+  DSC_PIPE_PLACEMENT_LOOP = 0,   /**< part p is on stage p modulo the number of stages */
   DSC_PIPE_PLACEMENT_ZIGZAG = 1, /**< from the first stage to the last, then back: two chunks make a V */
   DSC_PIPE_PLACEMENT_APART = 2,  /**< every stage has a whole model; no data flows */
   DSC_PIPE_PLACEMENT_FORCE32 = 0x7fffffff
@@ -55,8 +54,7 @@ typedef int32_t dsc_pipe_messages_t;
 
 /** @brief Values of ::dsc_pipe_messages_t. */
 enum dsc_pipe_messages {
-  DSC_PIPE_MESSAGES_WHEN_NEEDED =
-      0, /**< when the receiver needs them for what it computes next: fewest buffers */
+  DSC_PIPE_MESSAGES_WHEN_NEEDED = 0, /**< when the receiver needs them next: fewest buffers */
   DSC_PIPE_MESSAGES_AT_ONCE = 1, /**< sent after what makes them and received as early, as by PyTorch 2.7 */
   DSC_PIPE_MESSAGES_FORCE32 = 0x7fffffff
 };

@@ -128,8 +128,7 @@ typedef int32_t dsc_nonfinite_check_t;
 enum dsc_nonfinite_check {
   DSC_NONFINITE_CHECK_OFF = 0,   /**< nothing: it passes through */
   DSC_NONFINITE_CHECK_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite_info() */
-  DSC_NONFINITE_CHECK_FAIL =
-      2, /**< the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked */
+  DSC_NONFINITE_CHECK_FAIL = 2,  /**< DSC_ERR_NONFINITE on all ranks; nothing is revoked */
   DSC_NONFINITE_CHECK_FORCE32 = 0x7fffffff
 };
 

@@ -28,7 +28,7 @@ static int queries(dsc_comm_t* world) {
   dsc_error_info_t info;
   memset(&info, 0, sizeof info);
   info.struct_size = sizeof info;
-  REQUIRE(dsc_comm_error(world, &info) == DSC_OK && info.code == DSC_OK && info.revoked == 0);
+  REQUIRE(dsc_comm_error_info(world, &info) == DSC_OK && info.code == DSC_OK && info.revoked == 0);
   return 0;
 }
 

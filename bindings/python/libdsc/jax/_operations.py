@@ -11,7 +11,8 @@ import numpy as np
 from libdsc import _dtypes, _start, errors
 from libdsc._arguments import dimension, expect_communicator, member
 from libdsc._communicator import Communicator
-from libdsc._raw import MapDirection, Op, Result, TensorMapping
+from libdsc._raw import Op, Result, TensorMapping
+from libdsc._tensor_map import MapDirection
 from libdsc._tensor_map import named
 from libdsc._tracebacks import shown
 from libdsc.jax import _jit, _order, _steps

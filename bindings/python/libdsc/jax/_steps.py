@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from libdsc._raw import MapDirection, Op, TensorMapping
+from libdsc._raw import Op, TensorMapping
+from libdsc._tensor_map import MapDirection
 from libdsc._tensor_map import PartSizes
 from libdsc.jax._module import PREFIX
 

@@ -199,6 +199,7 @@ pub const DSC_OP_BXOR: dsc_op_t = 8;
 pub const DSC_NONFINITE_CHECK_OFF: dsc_nonfinite_check_t = 0;
 /// it is counted, see dsc_comm_nonfinite_info()
 pub const DSC_NONFINITE_CHECK_COUNT: dsc_nonfinite_check_t = 1;
+/// DSC_ERR_NONFINITE on all ranks; nothing is revoked
 pub const DSC_NONFINITE_CHECK_FAIL: dsc_nonfinite_check_t = 2;
 
 /// the best that is available
@@ -306,6 +307,7 @@ pub const DSC_MOE_PAYLOAD_F8E4M3: dsc_moe_payload_t = 2;
 
 /// rank r of n holds part r of n
 pub const DSC_SEQUENCE_ORDER_CONTIGUOUS: dsc_sequence_order_t = 1;
+/// rank r of n holds chunks r and 2 n - 1 - r of 2 n
 pub const DSC_SEQUENCE_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
 
 /// the same on all ranks of a tensor-parallel group
@@ -342,12 +344,14 @@ pub const DSC_PIPE_OP_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
 /// a forward and a backward pass at once
 pub const DSC_PIPE_OP_OVERLAP: dsc_pipe_op_t = 13;
 
+/// part p is on stage p modulo the number of stages
 pub const DSC_PIPE_PLACEMENT_LOOP: dsc_pipe_placement_t = 0;
 /// from the first stage to the last, then back: two chunks make a V
 pub const DSC_PIPE_PLACEMENT_ZIGZAG: dsc_pipe_placement_t = 1;
 /// every stage has a whole model; no data flows
 pub const DSC_PIPE_PLACEMENT_APART: dsc_pipe_placement_t = 2;
 
+/// when the receiver needs them next: fewest buffers
 pub const DSC_PIPE_MESSAGES_WHEN_NEEDED: dsc_pipe_messages_t = 0;
 /// sent after what makes them and received as early, as by PyTorch 2.7
 pub const DSC_PIPE_MESSAGES_AT_ONCE: dsc_pipe_messages_t = 1;

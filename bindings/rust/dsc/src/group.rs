@@ -143,7 +143,7 @@ impl Comm {
     /// As [`create_group`](Comm::create_group), with options.
     pub fn create_group_with(&self, ranks: &[usize], options: &GroupOptions) -> Result<Option<Comm>> {
         let listed = ranks.iter().map(|rank| number("rank", *rank)).collect::<Result<Vec<i32>>>()?;
-        let n_ranks = number("the number of ranks", listed.len())?;
+        let n_ranks = listed.len();
         let mut group = ptr::null_mut();
         let result = options.with_raw(|raw| {
             // SAFETY: the list has n_ranks entries; it and the options outlive the call, as group does.

@@ -85,7 +85,7 @@ impl Mesh {
         let texts = axes.iter().map(|(name, _)| c_string("an axis", name)).collect::<Result<Vec<_>>>()?;
         let names: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         let sizes = axes.iter().map(|(name, size)| number(name, *size)).collect::<Result<Vec<_>>>()?;
-        let n_axes = number("the number of axes", axes.len())?;
+        let n_axes = axes.len();
         // SAFETY: the struct has so many bytes.
         let mut options = defaults(|raw, bytes| unsafe { sys::dsc_mesh_options_init(raw, bytes) })?;
         options.order = order.map_or(ptr::null(), |order| order.as_ptr());
@@ -149,7 +149,7 @@ impl Mesh {
     /// The coordinates of a rank, one per axis, in the order in which the axes were listed.
     pub fn coord(&self, rank: usize) -> Result<Vec<usize>> {
         let mut coords = vec![0; self.names.len()];
-        let (rank, n_coords) = (number("rank", rank)?, number("the number of axes", coords.len())?);
+        let (rank, n_coords) = (number("rank", rank)?, coords.len());
         // SAFETY: the library checks the handle; there is room for n_coords numbers.
         check(unsafe { sys::dsc_mesh_coord(self.raw(), rank, coords.as_mut_ptr(), n_coords) })?;
         Ok(coords.into_iter().map(natural).collect())
@@ -158,7 +158,7 @@ impl Mesh {
     /// The rank with these coordinates, one per axis, in the order in which the axes were listed.
     pub fn rank(&self, coords: &[usize]) -> Result<usize> {
         let listed = numbers("a coordinate", coords)?;
-        let (n_coords, mut rank) = (number("the number of coordinates", listed.len())?, 0);
+        let (n_coords, mut rank) = (listed.len(), 0);
         // SAFETY: the library checks the handle; there are n_coords coordinates, and rank outlives the call.
         check(unsafe { sys::dsc_mesh_rank(self.raw(), listed.as_ptr(), n_coords, &mut rank) })?;
         Ok(natural(rank))
@@ -170,7 +170,7 @@ impl Mesh {
             .iter()
             .map(|coord| coord.map_or(Ok(-1), |coord| number("a coordinate", coord)))
             .collect::<Result<Vec<_>>>()?;
-        let n_coords = number("the number of coordinates", listed.len())?;
+        let n_coords = listed.len();
         let found = lists(|ranks, capacity, n_groups, n_ranks| {
             *n_groups = 1;
             // SAFETY: the library checks the handle; coordinates and ranks have as many entries as it is told.

@@ -46,7 +46,7 @@ impl Comm {
     pub fn nonfinite(&self, clear: bool) -> Result<NonFiniteInputs> {
         let mut info = sized!(sys::dsc_nonfinite_info_t);
         // SAFETY: info has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_comm_nonfinite_info(self.raw(), &mut info, clear.into()) })?;
+        check(unsafe { sys::dsc_comm_nonfinite_info(self.raw(), clear.into(), &mut info) })?;
         let operation = text(&info.operation);
         let (sequence, index) = (info.sequence, info.index);
         let first = usize::try_from(info.rank).ok().map(|rank| NonFiniteInput { operation, sequence, rank, index });

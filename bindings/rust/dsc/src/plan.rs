@@ -1,5 +1,6 @@
 //! Planning without communication: which tensor is in which bucket, and which rank gets which sample.
 
+use std::mem::size_of;
 use std::ptr;
 
 use dsc_sys as sys;
@@ -87,19 +88,25 @@ impl BucketPlanner {
         let n = self.counts.len();
         self.check_lengths(n)?;
         let (mut indices, mut starts, mut limits, mut n_buckets) = (vec![0; n], vec![0; n + 1], vec![0; n], 0);
-        // SAFETY: the lists of tensors have n entries each, and the output lists are large enough.
+        let options = sys::dsc_bucket_plan_options_t {
+            struct_size: size_of::<sys::dsc_bucket_plan_options_t>(),
+            devices: first(&self.devices),
+            expect_sparse: first(&self.expect_sparse),
+            order: first(&self.order),
+            limits: self.limits.as_ptr(),
+            n_limits: self.limits.len(),
+        };
+        let (indices_at, starts_at) = (indices.as_mut_ptr(), starts.as_mut_ptr());
+        // SAFETY: the lists of tensors have n entries each, and those to be filled have the room that they need.
         check(unsafe {
+            let (counts, dtypes) = (self.counts.as_ptr(), self.dtypes.as_ptr());
             sys::dsc_bucket_plan(
-                self.counts.as_ptr(),
-                self.dtypes.as_ptr(),
-                first(&self.devices),
-                first(&self.expect_sparse),
-                first(&self.order),
+                counts,
+                dtypes,
                 n,
-                self.limits.as_ptr(),
-                self.limits.len(),
-                indices.as_mut_ptr(),
-                starts.as_mut_ptr(),
+                &options,
+                indices_at,
+                starts_at,
                 limits.as_mut_ptr(),
                 &mut n_buckets,
             )
@@ -160,7 +167,17 @@ pub fn shard_indices(
     list(0, 0, |indices, capacity, found| {
         // SAFETY: indices has capacity entries, and found outlives the call.
         unsafe {
-            sys::dsc_sampler_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
+            sys::dsc_sampler_indices(
+                count,
+                shards,
+                shard,
+                shuffle,
+                seed,
+                i32::from(drop_last),
+                indices,
+                capacity,
+                found,
+            )
         }
     })
 }

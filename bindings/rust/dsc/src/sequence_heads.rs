@@ -1,5 +1,6 @@
 //! The exchange of sequence and heads before and after an attention, as in DeepSpeed-Ulysses.
 
+use std::mem::size_of;
 use std::ptr;
 
 use dsc_sys as sys;
@@ -67,7 +68,7 @@ impl SequenceHeads {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        self.exchange(comm, sys::DSC_MAP_FORWARD, send.span(), recv.span_mut())
+        self.exchange(comm, true, send.span(), recv.span_mut())
     }
 
     /// This rank's heads become its tokens.
@@ -76,48 +77,45 @@ impl SequenceHeads {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        self.exchange(comm, sys::DSC_MAP_BACKWARD, send.span(), recv.span_mut())
+        self.exchange(comm, false, send.span(), recv.span_mut())
     }
 
-    fn exchange(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
+    fn exchange(&self, comm: &Comm, is_forward: bool, from: Span, to: Span) -> Result<()> {
         for (name, list) in [("sequence_parts", &self.sequence_parts), ("head_parts", &self.head_parts)] {
             if let Some(list) = list.as_ref().filter(|list| list.len() != comm.size()) {
                 let text = format!("{} has {} sizes; expected one per rank, {}", name, list.len(), comm.size());
                 return Err(wrong(text));
             }
         }
-        let is_forward = direction == sys::DSC_MAP_FORWARD;
         expect("send", from, self.count(comm, is_forward))?;
         expect("recv", to, self.count(comm, !is_forward))?;
         if from.dtype != to.dtype {
             return Err(wrong(format!("buffers are of {:?} and of {:?}; expected one type", from.dtype, to.dtype)));
         }
         let _turn = comm.turn(OP)?;
-        let [batch, sequence, heads, head_dim] = self.sizes;
-        let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
-        let (tokens, own_heads) = (list(&self.sequence_parts), list(&self.head_parts));
+        let options = self.options();
         let (dtype, stream) = (to.dtype.number(), from.default_stream(to));
+        let call = if is_forward { sys::dsc_sequence_to_heads } else { sys::dsc_heads_to_sequence };
         comm.run_blocks(OP, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one
-            // size per rank; the library checks all the rest.
-            unsafe {
-                sys::dsc_sequence_to_heads(
-                    comm.raw(),
-                    direction,
-                    from.ptr,
-                    to.ptr,
-                    batch,
-                    sequence,
-                    heads,
-                    head_dim,
-                    tokens,
-                    own_heads,
-                    dtype,
-                    stream,
-                    work,
-                )
-            }
+            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
+            // per rank; the library checks all the rest.
+            unsafe { call(comm.raw(), &options, from.ptr, to.ptr, dtype, stream, work) }
         })
+    }
+
+    /// The options of the C call, which point to the lists of this struct.
+    fn options(&self) -> sys::dsc_sequence_heads_options_t {
+        let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
+        let [batch, sequence, heads, head_dim] = self.sizes;
+        sys::dsc_sequence_heads_options_t {
+            struct_size: size_of::<sys::dsc_sequence_heads_options_t>(),
+            sequence_parts: list(&self.sequence_parts),
+            head_parts: list(&self.head_parts),
+            batch,
+            sequence,
+            heads,
+            head_dim,
+        }
     }
 
     /// The elements of this rank's tokens, or of its heads; `None`: more than fit the address space.

@@ -1,6 +1,7 @@
 //! The exchanges of tensor, sequence and context parallelism, each with a forward and a backward step.
 
 use std::ffi::c_void;
+use std::mem::size_of;
 use std::ptr;
 
 use dsc_sys as sys;
@@ -58,7 +59,7 @@ const OP: &str = "tensor_map";
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[doc(alias = "dsc_tensor_map")]
+#[doc(alias = "dsc_tensor_map_forward")]
 pub struct TensorMap {
     mapping: Mapping,
     outer: usize,
@@ -87,7 +88,6 @@ impl TensorMap {
 
     /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends
     /// to each rank in the forward direction.
-    #[doc(alias = "dsc_tensor_map_v")]
     pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
         let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
         TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
@@ -105,7 +105,6 @@ impl TensorMap {
     /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as
     /// [`split_range`] divides them. The buffers are the whole ones, but only the chunk is read and written. It needs
     /// equal parts, and is not possible for exchanges.
-    #[doc(alias = "dsc_tensor_map_chunk")]
     #[must_use]
     pub fn chunk(mut self, number: usize, of: usize) -> Self {
         self.chunk = Some((number, of));
@@ -118,7 +117,7 @@ impl TensorMap {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        self.step(comm, sys::DSC_MAP_FORWARD, send.span(), recv.span_mut())
+        self.step(comm, true, send.span(), recv.span_mut())
     }
 
     /// The step for gradients.
@@ -127,37 +126,37 @@ impl TensorMap {
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
     {
-        self.step(comm, sys::DSC_MAP_BACKWARD, send.span(), recv.span_mut())
+        self.step(comm, false, send.span(), recv.span_mut())
     }
 
     /// Describes the step for activations, to be started later.
     pub fn forward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
-        self.request(sys::DSC_MAP_FORWARD, send, recv)
+        self.request(true, send, recv)
     }
 
     /// Describes the step for gradients, to be started later.
     pub fn backward_request<S: Data, R: DataMut<Kind = S::Kind>>(&self, send: S, recv: R) -> Request<(S, R)> {
-        self.request(sys::DSC_MAP_BACKWARD, send, recv)
+        self.request(false, send, recv)
     }
 
-    fn request<S: Data, R: DataMut<Kind = S::Kind>>(&self, direction: i32, send: S, recv: R) -> Request<(S, R)> {
-        pair(send, recv, Operation::TensorMap(Box::new(Step { map: self.clone(), direction })))
+    fn request<S: Data, R: DataMut<Kind = S::Kind>>(&self, is_forward: bool, send: S, recv: R) -> Request<(S, R)> {
+        pair(send, recv, Operation::TensorMap(Box::new(Step { map: self.clone(), is_forward })))
     }
 
-    fn step(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
-        self.check(comm, direction, from, to)?;
+    fn step(&self, comm: &Comm, is_forward: bool, from: Span, to: Span) -> Result<()> {
+        self.check(comm, is_forward, from, to)?;
         let _turn = comm.turn(OP)?;
         let (dtype, stream) = (to.dtype, from.default_stream(to));
         comm.run_blocks(OP, from, to, |work| {
             // SAFETY: the buffers were checked, and are borrowed until the call ends.
-            unsafe { self.launch(comm, direction, from.ptr, to.ptr, dtype, stream, work) }
+            unsafe { self.launch(comm, is_forward, from.ptr, to.ptr, dtype, stream, work) }
         })
     }
 
     /// Checks that lists and buffers fit.
-    fn check(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
+    fn check(&self, comm: &Comm, is_forward: bool, from: Span, to: Span) -> Result<()> {
         self.check_lists(comm)?;
-        let (goes_in, comes_out) = self.holds(direction);
+        let (goes_in, comes_out) = self.holds(is_forward);
         self.expect(comm, "send", from, goes_in)?;
         self.expect(comm, "recv", to, comes_out)?;
         if from.dtype == to.dtype {
@@ -175,40 +174,33 @@ impl TensorMap {
     unsafe fn launch(
         &self,
         comm: &Comm,
-        direction: i32,
+        is_forward: bool,
         from: *const c_void,
         to: *mut c_void,
         dtype: Dtype,
         stream: *mut c_void,
         work: *mut *mut sys::dsc_work_t,
     ) -> sys::dsc_result_t {
-        let (c, mapping, dtype) = (comm.raw(), self.mapping.number(), dtype.number());
-        let (outer, dim, inner) = (self.outer, self.dim, self.inner);
-        let other = self.other_parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
-        // SAFETY: as the caller guarantees; the lists have one size per rank.
-        unsafe {
-            match (&self.parts, self.chunk) {
-                (None, Some((number, of))) => sys::dsc_tensor_map_chunk(
-                    c, mapping, direction, from, to, outer, dim, inner, number, of, dtype, stream, work,
-                ),
-                (None, None) => {
-                    sys::dsc_tensor_map(c, mapping, direction, from, to, outer, dim, inner, dtype, stream, work)
-                }
-                (Some(parts), _) => sys::dsc_tensor_map_v(
-                    c,
-                    mapping,
-                    direction,
-                    from,
-                    to,
-                    outer,
-                    parts.as_ptr(),
-                    other,
-                    inner,
-                    dtype,
-                    stream,
-                    work,
-                ),
-            }
+        let call = if is_forward { sys::dsc_tensor_map_forward } else { sys::dsc_tensor_map_backward };
+        // SAFETY: the caller's promise; the lists have one size per rank.
+        unsafe { call(comm.raw(), &self.options(), from, to, dtype.number(), stream, work) }
+    }
+
+    /// The options of the C call, which point to the lists of this struct.
+    fn options(&self) -> sys::dsc_tensor_map_options_t {
+        let list = |parts: &Option<Vec<usize>>| parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
+        let (chunk, chunks) = self.chunk.unwrap_or((0, 1));
+        sys::dsc_tensor_map_options_t {
+            struct_size: size_of::<sys::dsc_tensor_map_options_t>(),
+            parts: list(&self.parts),
+            other_parts: list(&self.other_parts),
+            outer: self.outer,
+            dim: if self.parts.is_some() { 0 } else { self.dim },
+            inner: self.inner,
+            chunk,
+            chunks,
+            mapping: self.mapping.number(),
+            reserved: 0,
         }
     }
 
@@ -239,7 +231,7 @@ impl TensorMap {
     }
 
     /// The contents of the input and of the output.
-    fn holds(&self, direction: i32) -> (Holds, Holds) {
+    fn holds(&self, is_forward: bool) -> (Holds, Holds) {
         let (goes_in, comes_out) = match self.mapping {
             Mapping::Scatter | Mapping::ReduceScatter => (Holds::Whole, Holds::Part),
             Mapping::Gather | Mapping::GatherReduce => (Holds::Part, Holds::Whole),
@@ -248,7 +240,7 @@ impl TensorMap {
             Mapping::HiddenToSequence => (Holds::Part, Holds::PartOfSequence),
             _ => (Holds::Whole, Holds::Whole),
         };
-        if direction == sys::DSC_MAP_FORWARD {
+        if is_forward {
             (goes_in, comes_out)
         } else {
             (comes_out, goes_in)
@@ -290,12 +282,12 @@ impl TensorMap {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     map: TensorMap,
-    direction: i32,
+    is_forward: bool,
 }
 
 impl Step {
     pub(crate) fn check(&self, comm: &Comm, from: Span, to: Span) -> Result<()> {
-        self.map.check(comm, self.direction, from, to)
+        self.map.check(comm, self.is_forward, from, to)
     }
 
     /// Starts it on buffers that check() has accepted.
@@ -312,7 +304,7 @@ impl Step {
         work: *mut *mut sys::dsc_work_t,
     ) -> sys::dsc_result_t {
         // SAFETY: as the caller guarantees.
-        unsafe { self.map.launch(comm, self.direction, from.ptr, to.ptr, to.dtype, stream, work) }
+        unsafe { self.map.launch(comm, self.is_forward, from.ptr, to.ptr, to.dtype, stream, work) }
     }
 }
 

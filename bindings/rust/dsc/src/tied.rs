@@ -145,8 +145,8 @@ impl TiedLayers {
         let raw_options = sys::dsc_tied_layers_options_t {
             struct_size: size_of::<sys::dsc_tied_layers_options_t>(),
             ranks: if table.is_empty() { ptr::null() } else { table.as_ptr() },
-            n_stages: number("stages", options.pipelines.first().map_or(0, Vec::len))?,
-            n_pipelines: number("pipelines", options.pipelines.len())?,
+            n_stages: options.pipelines.first().map_or(0, Vec::len),
+            n_pipelines: options.pipelines.len(),
             sync: i32::from(!options.keep_own),
             reserved: 0,
         };

@@ -35,7 +35,8 @@ typedef void (*dsc_log_fn)(void* context, const dsc_log_record_t* record);
  * @brief Sends log records to a callback, in place of the one before and of the standard error stream.
  *
  * The library is silent unless the environment variable DSC_LOG (error, warn, info or debug) sends records to
- * the standard error stream, or a callback is set here. Records wait in a queue of 1,024; when it is full the
+ * the standard error stream, or a callback is set here, except that it then says once of an operation that it
+ * has waited 30 s for other ranks (DSC_LOG=off: never). Records wait in a queue of 1,024; when it is full the
  * newest are dropped and the number of dropped records is reported in the next one.
  *
  * @param[in] callback the function; NULL removes it
@@ -55,14 +56,14 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * @brief Takes the oldest record from the queue, for languages whose functions cannot be called from foreign
  * threads.
  *
- * The first call with a level above DSC_LOG_OFF starts the recording at that level; DSC_LOG_OFF stops it. Up
- * to 1,024 records wait; later ones are dropped and counted, as for dsc_log_set_callback().
+ * The first call with a level above DSC_LOG_LEVEL_OFF starts the recording at that level; DSC_LOG_LEVEL_OFF
+ * stops it. Up to 1,024 records wait; later ones are dropped and counted, as for dsc_log_set_callback().
  *
  * @param[in] level the least urgent level to record
  * @param[out] text the record's line; empty when there is none. What does not fit is lost
  * @param[in] capacity bytes of text, at least 2: a record leaves the queue when it is read, so its size
  * cannot be asked for before. 1,024 are always enough
- * @param[out] bytes how many the record needs, the final zero included; 1 when there is none
+ * @param[out] needed how many the record needs, the final zero included; 1 when there is none
  * @param[out] text_level the level of the record
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -70,7 +71,7 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* bytes,
+DSC_API dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* needed,
                                   dsc_log_level_t* text_level);
 
 #ifdef __cplusplus

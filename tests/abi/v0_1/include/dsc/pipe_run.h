@@ -6,7 +6,7 @@
 #define DSC_PIPE_RUN_H
 
 #include <dsc/pipe.h>
-#include <dsc/reducer.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -35,16 +35,16 @@ typedef struct dsc_pipe_call {
   int64_t* const* output_shapes; /**< with variable shapes forward may write the sizes of output i to
                                     output_shapes[i] before it returns, as many as the options' shape has;
                                     unwritten they are those. Else NULL */
-  char* problem;    /**< where the callback may say why it fails, ended by a zero: that becomes part of the
+  char* error;      /**< where the callback may say why it fails, ended by a zero: that becomes part of the
                        error on every rank */
   size_t n_inputs;  /**< entries of inputs, input_grads and input_tensors; 0 where inputs is NULL */
   size_t n_outputs; /**< entries of outputs, output_grads and output_tensors; 0 where outputs is NULL */
-  size_t problem_bytes; /**< size of problem in bytes, the final zero included */
+  size_t error_capacity; /**< bytes at error, the final zero included */
 } dsc_pipe_call_t;
 
 /**
  * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks, with words
- * in call->problem if it has any.
+ * in call->error if it has any.
  *
  * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's, or that of the
  * options: inputs, outputs and their gradients stay as they are from forward to the end of the backward pass
@@ -152,17 +152,22 @@ DSC_API dsc_result_t dsc_pipe_run_bytes(dsc_pipe_schedule_t* schedule, const dsc
  * comm keeps working. A failure after that (a callback, a message, memory, a rank that dies) revokes comm,
  * and every rank returns the first cause.
  *
+ * If any rank asks for the mean loss, all ranks meet at the end in an all-reduce. If all pass NULL there is
+ * none: each rank returns when it has done its own part, and a failure of another rank after that is returned
+ * by its next operation on comm.
+ *
  * @param[in] schedule the stage's schedule; its position becomes the end
  * @param[in] comm communicator of the pipeline's stages
  * @param[in] callbacks what to call; used during the call only
  * @param[in] options shapes; NULL for a pipeline of one stage
- * @param[out] mean_loss mean of what the last stage's forward passes wrote, on all ranks; may be NULL
+ * @param[out] mean_loss mean of what the last stage's forward passes wrote, the same on all ranks that ask
+ * for it; may be NULL, also on some ranks only
  *
- * Collective: yes. Blocking: until all stages have run, on devices until all is on their streams. Each
- * message has the communicator's time-out. Ownership: everything that is passed in must live until it
- * returns, options->memory on a device until the run has ended there (after
- * a run that failed: until the schedule is destroyed). Threads: one at a time per
- * communicator and schedule; dsc_comm_abort() from any thread ends it.
+ * Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for mean_loss; on
+ * devices until all is on their streams. Each message has the communicator's time-out. Ownership: everything
+ * that is passed in must live until it returns, options->memory on a device until the run has ended there
+ * (after a run that failed: until the schedule is destroyed). Threads: one at a time per communicator and
+ * schedule; dsc_comm_abort() from any thread ends it.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule needs is
  * missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages disagree about the
  * schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also for an output larger than the
