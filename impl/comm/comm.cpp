@@ -221,7 +221,7 @@ void Comm::finalize() {
 }
 
 void Comm::end_world() noexcept {
-  state_.world().end();
+  state_.host().end();
   if (device_) device_->give_up();
 }
 
@@ -238,18 +238,17 @@ std::vector<OpStats> Comm::stats() const {
 }
 
 std::string Comm::trace(const char* reason) const {
-  return trace_text(state_.world(), state_.world().records(), reason);
+  return trace_text(state_.host(), state_.host().records(), reason);
 }
 
 void Comm::trace_iterations(const std::shared_ptr<const IterationSource>& source) {
-  if (state_.local().group) state_.world().add_iterations(source);
+  if (state_.local().group) state_.host().add_iterations(source);
 }
 
 std::string Comm::trace_path() const {
-  const World& world = state_.world();
-  return world.trace_folder().empty()
-             ? ""
-             : dsc::trace_path(world.trace_folder(), world.global_rank(world.rank()));
+  const HostGroup& host = state_.host();
+  return host.trace_folder().empty() ? ""
+                                     : dsc::trace_path(host.trace_folder(), host.global_rank(host.rank()));
 }
 
 std::string Comm::tuning() const { return tuning_text(state_.local().group->tuning()); }

@@ -17,7 +17,7 @@ CommState::CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<
                      int timeout_ms)
     : identity_(std::move(identity)),
       local_(std::move(local)),
-      world_(local_.group ? &local_.group->world() : nullptr),
+      host_(local_.group ? &local_.group->host() : nullptr),
       info_(std::move(info)),
       timeout_ms_(timeout_ms) {}
 
@@ -32,7 +32,7 @@ uint64_t CommState::next_id() noexcept { return mix_id(id(), children_.fetch_add
 std::string CommState::child_name() const { return name() + "/" + std::to_string(children_.load()); }
 
 const char* CommState::why_over() const noexcept {
-  if (world_ && world_->ended()) return "its world was finalized";
+  if (host_ && host_->ended()) return "its world was finalized";
   if (finalized()) return "the communicator was finalized";
   return left() ? "the communicator was destroyed" : "this rank finalizes the world";
 }

@@ -58,7 +58,7 @@ class CommState {
   const std::vector<int32_t>& global_ranks() const noexcept { return identity_.global_ranks; }
   int group_rank(int global_rank) const noexcept;
   const LocalMembers& local() const noexcept { return local_; }
-  World& world() const noexcept { return *world_; }
+  HostGroup& host() const noexcept { return *host_; }
   const std::shared_ptr<const WorldInfo>& info() const noexcept { return info_; }
 
   int timeout_ms() const noexcept { return timeout_ms_.load(std::memory_order_relaxed); }
@@ -79,7 +79,7 @@ class CommState {
   void set_finalized() noexcept { finalized_.store(true); }
   bool finalized() const noexcept { return finalized_.load(); }
   // Finalized, left, or its world has ended. Every operation asks, so this is inline.
-  bool is_over() const noexcept { return left() || finalized() || (world_ && world_->ended()); }
+  bool is_over() const noexcept { return left() || finalized() || (host_ && host_->ended()); }
   // True also if this rank finalizes the world and takes part in no further operation.
   bool takes_no_part() const noexcept {
     return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
@@ -132,7 +132,7 @@ class CommState {
 
   const CommIdentity identity_;
   const LocalMembers local_;
-  World* const world_;  // null if there is no local group, as in tests
+  HostGroup* const host_;  // null if there is no local group, as in tests
   const std::shared_ptr<const WorldInfo> info_;
   std::atomic<int> timeout_ms_;
   std::atomic<bool> left_{false};

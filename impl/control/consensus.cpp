@@ -243,7 +243,7 @@ Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadl
     propose(decision);
   };
   cast(mine, number);
-  Backoff backoff(group_.world().process().notifier(), group_.world().spins());
+  Backoff backoff(group_.host().process().notifier(), group_.host().spins());
   const auto moved = [&] { return decided(number) || complete(number) || interrupted() || besides.drive(); };
   while (!decided(number)) {
     if (complete(number)) {

@@ -40,26 +40,26 @@ constexpr uint64_t kLatestNumberMask = (uint64_t{1} << kLatestRootShift) - 1;
 
 }  // namespace
 
-std::shared_ptr<Group> Group::create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+std::shared_ptr<Group> Group::create(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
                                      std::vector<int32_t> local_ranks) {
-  std::shared_ptr<Group> group(new Group(world, id, std::move(name), std::move(local_ranks)));
+  std::shared_ptr<Group> group(new Group(host, id, std::move(name), std::move(local_ranks)));
   group->make_segment();
   return group;
 }
 
-Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+Group::Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
              std::vector<int32_t> local_ranks)
-    : world_(world),
+    : host_(host),
       id_(id),
       name_(std::move(name)),
-      world_ranks_(std::move(local_ranks)),
-      size_(static_cast<int>(world_ranks_.size())),
-      tuning_(world->tuning_of(size_)),
+      local_ranks_(std::move(local_ranks)),
+      size_(static_cast<int>(local_ranks_.size())),
+      tuning_(host->tuning_of(size_)),
       geometry_(size_, tuning_),
       small_block_(largest_small_block(tuning_, static_cast<size_t>(size_))),
-      recorder_(std::make_shared<Recorder>(world->trace_entries())) {
-  const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
-  rank_ = static_cast<int>(self - world_ranks_.begin());
+      recorder_(std::make_shared<Recorder>(host->trace_entries())) {
+  const auto self = std::find(local_ranks_.begin(), local_ranks_.end(), host->rank());
+  rank_ = static_cast<int>(self - local_ranks_.begin());
 }
 
 Group::~Group() { withdraw(); }
@@ -79,12 +79,12 @@ void Group::make_segment() {
   header->rank = rank_;
   header->stage_bytes = static_cast<uint32_t>(geometry_.stage_bytes);
   header->group = id_;
-  world_->publish(ItemKind::kGroupSegment, id_, fd.get());
+  host_->publish(ItemKind::kGroupSegment, id_, fd.get());
   published_ = true;
 }
 
 void Group::withdraw() noexcept {
-  if (published_.exchange(false)) world_->withdraw(ItemKind::kGroupSegment, id_);
+  if (published_.exchange(false)) host_->withdraw(ItemKind::kGroupSegment, id_);
 }
 
 void Group::check_peers() const {
@@ -129,7 +129,7 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
     if (std::find(notifiers_.begin(), notifiers_.end(), notifier) == notifiers_.end())
       notifiers_.push_back(notifier);
   }
-  world_->enroll(shared_from_this());
+  host_->enroll(shared_from_this());
 }
 
 FixedText<64> Group::describe_member(int member) const noexcept {
@@ -180,7 +180,7 @@ uint64_t Group::latest_collective(int member) const noexcept {
 
 void Group::tell_failure() noexcept {
   failure_told_.store(true);
-  world_->on_failure(*this);
+  host_->on_failure(*this);
 }
 
 void Group::bind_to_devices(WholeGroup whole) {
@@ -213,7 +213,7 @@ WholeGroup Group::between_hosts() const {
 GroupRecord Group::record() const {
   if (is_part()) return {between_hosts(), on_devices(), recorder_};
   WholeGroup own{id_, name_, {}};
-  for (const int32_t rank : world_ranks_) own.global_ranks.push_back(world_->global_rank(rank));
+  for (const int32_t rank : local_ranks_) own.global_ranks.push_back(host_->global_rank(rank));
   return {std::move(own), on_devices(), recorder_};
 }
 
@@ -294,7 +294,7 @@ void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const ch
   Failure cause;
   cause.ranks = members_in(peer);
   // This is needed because revoke() wakes no thread if the group has failed already.
-  world_->process().notifier().notify();
+  host_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.elapsed_ns = missed_ns;
@@ -333,7 +333,7 @@ dsc_result_t Group::loss_of(int member) const noexcept {
   if (has_left(member)) return DSC_ERR_PEER_LEFT;
   const PeerProcess& process = process_of(member);
   if (const dsc_result_t gone = process.gone.load(); gone != DSC_OK) return gone;
-  return world_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
+  return host_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
 }
 
 void Group::leave_because(uint32_t reason) noexcept {
@@ -350,7 +350,7 @@ void Group::on_finalize(std::function<void()> handler) {
     const MutexLock lock(finalize_mutex_);
     finalize_handler_ = std::move(handler);
   }
-  if (world_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
+  if (host_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
 }
 
 void Group::tell_of_finalize() noexcept {

@@ -12,9 +12,9 @@
 #include "base/mutex.hpp"
 #include "control/call.hpp"
 #include "control/group_record.hpp"
+#include "control/host_group.hpp"
 #include "control/layout.hpp"
 #include "control/shared_record.hpp"
-#include "control/world.hpp"
 
 namespace dsc {
 
@@ -24,7 +24,7 @@ inline constexpr uint64_t kWorldId = 0;
 class Group : public std::enable_shared_from_this<Group> {
  public:
   // Makes and publishes this rank's segment. Members are numbered in the order of `local_ranks`.
-  static std::shared_ptr<Group> create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+  static std::shared_ptr<Group> create(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
                                        std::vector<int32_t> local_ranks);
   ~Group();
 
@@ -35,20 +35,20 @@ class Group : public std::enable_shared_from_this<Group> {
   // Fetches an item that a member has published; errors name the member by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
-    return world_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
+    return host_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
   }
 
   // Withdraws this rank's segment from publication, once all members have mapped it.
   void withdraw() noexcept;
 
-  World& world() const noexcept { return *world_; }
-  const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
+  HostGroup& host() const noexcept { return *host_; }
+  const std::shared_ptr<HostGroup>& shared_host() const noexcept { return host_; }
   uint64_t id() const noexcept { return id_; }
   const std::string& name() const noexcept { return name_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  int local_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
-  const std::vector<int32_t>& local_ranks() const noexcept { return world_ranks_; }
+  int local_rank(int member) const noexcept { return local_ranks_[static_cast<size_t>(member)]; }
+  const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
   // Up to this size of the block of each member, data moves at once with the comparison of calls.
@@ -144,7 +144,7 @@ class Group : public std::enable_shared_from_this<Group> {
     for (Notifier* notifier : notifiers_) notifier->notify();
   }
   void notify_member(int member) noexcept { process_of(member).page->notifier.notify(); }
-  PeerProcess& process_of(int member) const noexcept { return world_->process_of(local_rank(member)); }
+  PeerProcess& process_of(int member) const noexcept { return host_->process_of(local_rank(member)); }
 
   // --- Failure. Any thread may call these functions.
   bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
@@ -239,7 +239,8 @@ class Group : public std::enable_shared_from_this<Group> {
 #endif
   }
   void leave_because(uint32_t reason) noexcept;
-  Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> local_ranks);
+  Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
+        std::vector<int32_t> local_ranks);
   void make_segment();
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
@@ -250,10 +251,10 @@ class Group : public std::enable_shared_from_this<Group> {
   void check_peers() const;
   UniqueFd fetch_segment(int member, Deadline deadline, const std::function<void()>& check) const;
 
-  const std::shared_ptr<World> world_;
+  const std::shared_ptr<HostGroup> host_;
   const uint64_t id_;
   const std::string name_;
-  const std::vector<int32_t> world_ranks_;
+  const std::vector<int32_t> local_ranks_;
   const int size_;
   int rank_ = -1;
   const Tuning tuning_;

@@ -39,7 +39,7 @@ HierEngine::HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEng
               [this](const Call& call, uint64_t number, std::optional<Record>& record) {
                 return execute(call, number, record);
               },
-              local_->world()) {
+              local_->host()) {
   local_->group().become_part_of({id, this->name(), layout_.global_ranks(), layout_.own_members()});
   local_->sleep_soon();
 }
@@ -210,7 +210,7 @@ void HierEngine::leave() noexcept {
 void HierEngine::finalize() {
   queues_.drain();
   if (id() == kWorldId) {
-    local_->world().tell_of_finalize(local_->id());
+    local_->host().tell_of_finalize(local_->id());
     world_->begin_end();
   }
   Call barrier;

@@ -51,7 +51,7 @@ std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
   queue_.push_back(work);
   work->record = open_(call, ++number_);  // numbered only after it was queued
   begin_one();
-  begin_outside(world_);
+  begin_outside(host_);
   changed_.notify_all();
   return work;
 }
@@ -75,7 +75,7 @@ void HierQueue::work() {
     running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
     next->complete(failure);
     end_one();
-    end_outside(world_);
+    end_outside(host_);
   }
 }
 

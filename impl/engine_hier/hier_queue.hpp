@@ -13,8 +13,8 @@
 #include "base/mutex.hpp"
 #include "comm/operation_work.hpp"
 #include "control/call.hpp"
+#include "control/host_group.hpp"
 #include "control/recorder.hpp"
-#include "control/world.hpp"
 
 namespace dsc {
 
@@ -43,9 +43,9 @@ class HierQueue {
   using Execute =
       std::function<std::optional<Failure>(const Call& call, uint64_t number, std::optional<Record>& record)>;
 
-  // The operations are this rank's in `world`.
-  HierQueue(Open open, Execute execute, World& world)
-      : open_(std::move(open)), execute_(std::move(execute)), world_(world) {}
+  // The operations belong to this rank, a member of `host`.
+  HierQueue(Open open, Execute execute, HostGroup& host)
+      : open_(std::move(open)), execute_(std::move(execute)), host_(host) {}
   // The group has failed or was left: what is queued ends soon.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
@@ -66,7 +66,7 @@ class HierQueue {
 
   const Open open_;
   const Execute execute_;
-  World& world_;
+  HostGroup& host_;
   std::atomic<int> running_{0};      // operations whose end nobody has been told
   std::atomic<int> pending_{0};      // operations that this queue has not let go of
   std::atomic<uint64_t> number_{0};  // of the caller's latest operation

@@ -31,7 +31,7 @@ HierWorld::~HierWorld() {
     control_->leave(later(start_up_deadline_, Deadline::after_ms(kLateLeaveMs)));
 }
 
-void HierWorld::begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms,
+void HierWorld::begin_control(std::shared_ptr<const HostGroup> here, int64_t stall_timeout_ms,
                               Deadline deadline) {
   start_up_deadline_ = deadline;
   JobControlSettings settings;

@@ -11,8 +11,8 @@
 
 #include "base/mutex.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "control/host_group.hpp"
 #include "control/job_control.hpp"
-#include "control/world.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {
@@ -30,7 +30,7 @@ class HierWorld final : private JobListener {
   // Must be called first. From then on the other ranks learn when this one ends, and it learns when they
   // end. Throws what JobControl throws.
   // `here` are the ranks of this host.
-  void begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms, Deadline deadline);
+  void begin_control(std::shared_ptr<const HostGroup> here, int64_t stall_timeout_ms, Deadline deadline);
 
   // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, also
   // where another one never came so far that it could hear of it.

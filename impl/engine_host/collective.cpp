@@ -106,7 +106,7 @@ void Collective::arrive() {
 // A rank that only receives publishes its receive buffer: it proves that this rank has mapped that memory
 // and can read the root's part of it.
 void Collective::expose_buffers(Slot& slot) {
-  const MemoryRegistry& memory = group_.world().memory();
+  const MemoryRegistry& memory = group_.host().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
     send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
   if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {

@@ -18,7 +18,7 @@ namespace {
 CommIdentity identity_of(const Group& group) {
   CommIdentity identity{group.id(), group.name(), group.rank(), {}};
   for (const int32_t rank : group.local_ranks())
-    identity.global_ranks.push_back(group.world().global_rank(rank));
+    identity.global_ranks.push_back(group.host().global_rank(rank));
   return identity;
 }
 
@@ -229,8 +229,8 @@ void HostEngine::leave() noexcept {
 
 // Makes the name free for the next world as soon as the first rank leaves this one.
 void HostEngine::release_name() noexcept {
-  world().begin_closing(group_->revoked());
-  world().close_name();
+  host().begin_closing(group_->revoked());
+  host().close_name();
 }
 
 std::vector<OpQueue*> HostEngine::message_queues() {
@@ -251,7 +251,7 @@ void HostEngine::finalize() {
   drain_messages();
   if (id() == kWorldId || replaces_world_) {
     release_name();
-    world().tell_of_finalize(id());
+    host().tell_of_finalize(id());
   }
   Call barrier;
   barrier.kind = OpKind::kFinalize;
@@ -259,7 +259,7 @@ void HostEngine::finalize() {
   state.set_finalized();
 }
 
-bool HostEngine::progress(Deadline deadline) { return make_progress({&world()}, spins(), deadline); }
+bool HostEngine::progress(Deadline deadline) { return make_progress({&host()}, spins(), deadline); }
 
 Failure HostEngine::failure() const {
   if (group_->revoked()) return group_->first_cause();

@@ -52,15 +52,17 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   // --- For queues and for other engines.
   std::shared_ptr<HostEngine> make_part(const NewGroup& wanted);
   Group& group() noexcept { return *group_; }
-  World& world() noexcept { return group_->world(); }
-  Notifier& notifier() noexcept { return group_->world().process().notifier(); }
-  int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->world().spins(); }
+  HostGroup& host() noexcept { return group_->host(); }
+  Notifier& notifier() noexcept { return group_->host().process().notifier(); }
+  int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->host().spins(); }
   // Called for a part of a larger group: its ranks mostly wait for other hosts, so spinning is not
   // worthwhile.
   void sleep_soon() noexcept { sleeps_soon_.store(true); }
   // Returns the world if its operations progress only inside calls of the program; null if the progress
   // thread drives them.
-  World* self_driven() const noexcept { return state.info()->progress_thread ? nullptr : &group_->world(); }
+  HostGroup* self_driven() const noexcept {
+    return state.info()->progress_thread ? nullptr : &group_->host();
+  }
   std::shared_ptr<HostEngine> share() { return shared_from_this(); }
 
   // True if new operations are refused: a call has reported the failure to this rank, or this rank has

@@ -132,7 +132,7 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
         for (int member = 0; member < size(); ++member)
           if (!decision.lost.contains(member)) survivors.push_back(group_->local_rank(member));
         const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
-        auto group = Group::create(group_->shared_world(), id, std::move(name), std::move(survivors));
+        auto group = Group::create(group_->shared_host(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
           if (call.is_off() || consensus_.is_hopeless())
             fail(DSC_ERR_PEER_LEFT, "the ranks that live are not the same any more");

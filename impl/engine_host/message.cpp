@@ -25,7 +25,7 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
+  mine.place = worthwhile ? group_.host().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
 }
 
 // It looks for the peer while its own store may still wait for the cache line: one of the two is often here
@@ -184,7 +184,7 @@ Progress RecvMessage::consume() {
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const SharedPlace place = theirs_.posts[sequence_ & 1].place;
-  const auto memory = group_.world().memory().get(place.segment);
+  const auto memory = group_.host().memory().get(place.segment);
   const int sender = group_.local_rank(peer_);
   if (!memory || !memory->holds(sender, place.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(peer_).c_str());

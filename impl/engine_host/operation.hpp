@@ -31,7 +31,7 @@ class Busy {
 // Returns how often a rank of a small operation looks for the others before it first pauses. Ranks that call
 // at the same time are here by then, unless they share a processor, and a pause takes as long as a part of
 // such an operation.
-inline int eager_looks(const Group& group) noexcept { return group.world().spins() > 0 ? 64 : 1; }
+inline int eager_looks(const Group& group) noexcept { return group.host().spins() > 0 ? 64 : 1; }
 
 class Operation {
  public:

@@ -16,10 +16,10 @@ struct BusyQueue {
   OpQueue* queue;
 };
 
-// Selects the queues that a driver handles: those of one world, or of all if `world` is null. The progress
-// thread (`for_thread`) leaves out worlds that do without it.
+// Selects the queues that a driver handles: those of one world's ranks on this host, or of all worlds if
+// `host` is null. The progress thread (`for_thread`) leaves out worlds that do without it.
 struct QueueScope {
-  const World* world = nullptr;
+  const HostGroup* host = nullptr;
   bool for_thread = false;
 
   bool holds(const BusyQueue& entry) const noexcept;
@@ -93,10 +93,10 @@ class DrivenQueues {
 // because otherwise two ranks that wait in different queues would wait for each other.
 class OtherQueues {
  public:
-  // `world` is null if the progress thread drives the other queues.
-  OtherQueues(const World* world, const OpQueue& own) noexcept
-      : enabled_(world), own_(&own), queues_({world}) {}
-  explicit OtherQueues(const World* world) noexcept : enabled_(world), queues_({world}) {}
+  // `host` is null if the progress thread drives the other queues.
+  OtherQueues(const HostGroup* host, const OpQueue& own) noexcept
+      : enabled_(host), own_(&own), queues_({host}) {}
+  explicit OtherQueues(const HostGroup* host) noexcept : enabled_(host), queues_({host}) {}
   ~OtherQueues() {
     if (enabled_) ProgressEngine::get().wake();  // one may sleep that found a queue driven here
   }
@@ -114,8 +114,8 @@ class OtherQueues {
 
 // Called by an engine whose own threads run operations, so that make_progress() waits for these as well. Any
 // thread.
-void begin_outside(World& world) noexcept;
-void end_outside(World& world) noexcept;  // the operation's work object says that it is complete
+void begin_outside(HostGroup& host) noexcept;
+void end_outside(HostGroup& host) noexcept;  // the operation's work object says that it is complete
 
 // Drives queues on the calling thread until an operation completes, none is left, or the deadline has
 // passed. Returns true if none is left.

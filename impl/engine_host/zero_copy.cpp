@@ -257,7 +257,7 @@ bool Departure::done(const void* send, size_t send_bytes, const void* recv, size
 }
 
 void Departure::detach(const void* buffer, size_t bytes) {
-  const auto allocation = bytes == 0 ? nullptr : group_.world().memory().holder(buffer);
+  const auto allocation = bytes == 0 ? nullptr : group_.host().memory().holder(buffer);
   if (!allocation) return;
   allocation->detach(buffer, bytes);
   log(DSC_LOG_WARN,

@@ -17,11 +17,11 @@ namespace dsc {
 class HostEngine;
 class JobStore;
 struct Launch;
-class World;
+class HostGroup;
 
 // What start-up has made when it needs the engine of a world.
 struct JoinedWorld {
-  std::shared_ptr<World> world;
+  std::shared_ptr<HostGroup> host;
   std::shared_ptr<HostEngine> local;  // the ranks of this host
   std::shared_ptr<JobStore> job;      // null unless ranks have met over TCP
   int32_t backend;                    // what the program has asked for

@@ -24,7 +24,7 @@ class Group;
 
 enum class ItemKind : uint32_t { kProcessPage = 1, kPidfd = 2, kGroupSegment = 3, kMemory = 4 };
 
-// A process of the world, possibly this one.
+// A process with ranks of this host, possibly this one.
 struct PeerProcess {
   std::string endpoint;
   int64_t pid = 0;
@@ -45,8 +45,8 @@ struct TraceSettings {
   std::string folder;     // where traces are written automatically; empty: nowhere
 };
 
-// Settings of a world.
-struct WorldSettings {
+// Settings of a HostGroup.
+struct HostGroupSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;
   TuningOverrides tuning;
@@ -54,13 +54,13 @@ struct WorldSettings {
 };
 
 // The host group of one rank. The monitor calls it on its thread.
-class World : public MonitorClient, public std::enable_shared_from_this<World> {
+class HostGroup : public MonitorClient, public std::enable_shared_from_this<HostGroup> {
  public:
   using Meet = std::function<MeetingResult(const MeetingSettings&)>;
 
   // Blocks until all ranks have arrived and the page and pidfd of every process is here.
-  static std::shared_ptr<World> join(const WorldSettings& settings, const Meet& meet_ranks = meet);
-  ~World() override;
+  static std::shared_ptr<HostGroup> join(const HostGroupSettings& settings, const Meet& meet_ranks = meet);
+  ~HostGroup() override;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(members_.size()); }
@@ -81,7 +81,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
 
-  // Publishes, withdraws and fetches descriptors of ranks of this world.
+  // Publishes, withdraws and fetches descriptors of ranks of this host.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
   UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
@@ -137,7 +137,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
  private:
   enum class Closing { kNo, kEnding, kFailed };
 
-  World(const WorldSettings& settings, MeetingResult met);
+  HostGroup(const HostGroupSettings& settings, MeetingResult met);
   void find_processes();
   bool has_failed() noexcept;
   void keep_record(const Group& group);
@@ -155,7 +155,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
-  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this world; read by the monitor
+  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this group; read by the monitor
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
