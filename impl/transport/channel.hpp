@@ -49,10 +49,11 @@ class TransportChannel {
   // Returns the peer's abort message, or null if it has sent none.
   const Failure* abort_cause();
 
-  // From now on the polling thread moves this connection's bytes; the poller reports events under this index.
-  void move_here(int32_t index);
-  // Hands moving of bytes to the module's thread until the next move_here(). Any thread.
-  void move_elsewhere() noexcept;
+  // From now on the polling thread moves the bytes of this connection. The poller reports events under this
+  // index.
+  void take_over_polling(int32_t index);
+  // From now on the module's thread moves the bytes, until the next take_over_polling(). Any thread.
+  void hand_back_polling() noexcept;
   // Moves bytes when the poller reports an event. True if there is more to move at once.
   bool move();
 
@@ -91,8 +92,8 @@ class TransportChannel {
   enum class State { kConnecting, kOpen, kEnded };
   enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kAbort = 5 };
 
-  void happened(int32_t event, int32_t detail) noexcept;
-  bool matters(int32_t event, int32_t detail) noexcept;
+  void on_event(int32_t event, int32_t detail) noexcept;
+  bool needs_notification(int32_t event, int32_t detail) noexcept;
   dsc_transport_region* open_region(Slot slot, void* memory, size_t bytes);
   void send(Slot slot, const void* memory, size_t bytes, size_t offset);
 

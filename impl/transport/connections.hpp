@@ -84,8 +84,8 @@ class Connections {
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
   bool run_overlap();
-  void move_here();
-  void move_elsewhere() noexcept;
+  void take_over_polling();
+  void hand_back_polling() noexcept;
   void move(uint64_t seen, Deadline deadline);
   void send_abort(const Failure& why) noexcept;
   void await_abort_sent(Deadline deadline) noexcept;
