@@ -87,16 +87,16 @@ class JobWatch {
   void follow_until(int64_t time_ns);
   void take_events(const StoreReply& reply);
   void make_round();
-  void look_at_heartbeats();
-  void look_at(Monitored& rank, int64_t now);
-  void note_end(int32_t rank);
-  void look_behind(int32_t leader);
+  void check_heartbeats();
+  void report_silence(Monitored& rank, int64_t now);
+  void on_rank_gone(int32_t rank);
+  void monitor_host_of(int32_t leader);
   bool is_monitored(int32_t rank) const;
   int64_t silent_ns(int32_t rank, int64_t now) const;
-  void tell_of_late_wills();
+  void republish_unread_wills();
   StoreReply await_reply();
-  void note_pace();
-  void look_at_server();
+  void restart_watches_after_gap();
+  void check_server();
 
   const JobWatchSettings settings_;
   Client& client_;
@@ -111,7 +111,7 @@ class JobWatch {
   bool beats_ = false;                // this rank sends heartbeats
   std::vector<Monitored> monitored_;  // by rank 0, until they are gone
   std::set<int32_t> gone_;
-  int64_t next_look_ns_ = 0;
+  int64_t next_check_ns_ = 0;
   std::thread thread_;
 };
 
