@@ -230,24 +230,24 @@ void ZeroCopy::reduce_elements(size_t index, size_t first, size_t elements) {
   if (found_) found_->add(found, index);
 }
 
-bool Departure::others_work(bool& only_strangers) const noexcept {
+bool Departure::accessors_left(bool& only_other_processes) const noexcept {
   bool any = false;
-  only_strangers = true;
+  only_other_processes = true;
   for (int member = 0; member < group_.size(); ++member) {
     if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
       continue;
     const PeerProcess& process = group_.process_of(member);
     if (process.gone.load() != DSC_OK) continue;  // it has ended and writes no more
     any = true;
-    if (process.own) only_strangers = false;  // a thread of this process shares the mapping
+    if (process.own) only_other_processes = false;  // a thread of this process shares the mapping
   }
   return any;
 }
 
 bool Departure::done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept {
-  bool only_strangers = true;
-  if (!others_work(only_strangers)) return true;
-  if (!only_strangers || !patience_.passed()) return false;
+  bool only_other_processes = true;
+  if (!accessors_left(only_other_processes)) return true;
+  if (!only_other_processes || !patience_.passed()) return false;
   const bool detached = call_out([&] {
     detach(send, send_bytes);
     detach(recv, recv_bytes);

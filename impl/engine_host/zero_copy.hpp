@@ -94,7 +94,7 @@ class Departure {
   bool done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept;
 
  private:
-  bool others_work(bool& only_strangers) const noexcept;
+  bool accessors_left(bool& only_other_processes) const noexcept;
   void detach(const void* buffer, size_t bytes);
 
   Group& group_;
