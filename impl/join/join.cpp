@@ -130,28 +130,28 @@ void Join::check_early_end(const std::vector<Word>& words) const {
          ranks_text(ended).c_str());
 }
 
-Turn Join::turn_of(const std::vector<Word>& words) const {
+JoinParticipants Join::participants_of(const std::vector<Word>& words) const {
   const auto first = std::ranges::find_if(words, is_active);
   const auto active = static_cast<int>(std::ranges::count_if(words, is_active));
   return {active, options_.divide_by_initial ? group_->size() : active,
           static_cast<int>(first - words.begin())};
 }
 
-Turn Join::announce(const Reducer& reducer, JoinStep step) {
+JoinParticipants Join::announce(const Reducer& reducer, JoinStep step) {
   const auto found =
       std::ranges::find_if(reducers_, [&](const auto& each) { return each.get() == &reducer; });
   const auto words = exchange(static_cast<int32_t>(found - reducers_.begin()), step);
   check_early_end(words);
-  return turn_of(words);
+  return participants_of(words);
 }
 
 void Join::shadow(const std::vector<Word>& words) {
-  const Turn turn = turn_of(words);
-  const Word& word = words[static_cast<size_t>(turn.first_rank)];
+  const JoinParticipants participants = participants_of(words);
+  const Word& word = words[static_cast<size_t>(participants.first_rank)];
   Reducer& reducer = *reducers_[static_cast<size_t>(word.reducer)];
   const auto step = static_cast<JoinStep>(word.step);
-  if (step == JoinStep::kIteration) return reducer.shadow_iteration(turn);
-  shadow_buffers(reducer, turn, step);
+  if (step == JoinStep::kIteration) return reducer.shadow_iteration(participants);
+  shadow_buffers(reducer, participants, step);
 }
 
 int Join::finish(std::span<const Tensor> params) {

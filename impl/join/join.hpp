@@ -33,7 +33,7 @@ class Join final : public JoinGate {
   // here, then copies the tensors of the rank that came last, the highest of several. Returns that rank.
   int finish(std::span<const Tensor> params);
 
-  Turn announce(const Reducer& reducer, JoinStep step) override;
+  JoinParticipants announce(const Reducer& reducer, JoinStep step) override;
   void interrupt() noexcept override;
 
   void close() noexcept;
@@ -44,7 +44,7 @@ class Join final : public JoinGate {
   std::vector<Word> exchange(int32_t reducer, JoinStep step);
   void check_early_end(const std::vector<Word>& words) const;
   void shadow(const std::vector<Word>& words);
-  Turn turn_of(const std::vector<Word>& words) const;
+  JoinParticipants participants_of(const std::vector<Word>& words) const;
   void detach() noexcept;
 
   const std::shared_ptr<Comm> group_;

@@ -21,13 +21,13 @@ class Buffers {
   // used.
   void set(Comm& group, std::span<const Tensor> buffers);
 
-  // Collective: how is a dsc_buffer_sync_t. Broadcasts from turn.first_rank, or takes the mean over
-  // turn.active ranks, of which this one is one if it `contributes`. Integers are always broadcast.
-  void sync(Comm& group, int32_t how, const Turn& turn, bool contributes);
+  // Collective: how is a dsc_buffer_sync_t. Broadcasts from participants.first_rank, or takes the mean over
+  // participants.active ranks, of which this one is one if it `contributes`. Integers are always broadcast.
+  void sync(Comm& group, int32_t how, const JoinParticipants& participants, bool contributes);
 
  private:
   std::vector<Tensor> select(bool on_device, bool mean, int32_t how) const;
-  void sync_part(Comm& group, std::span<const Tensor> part, bool mean, const Turn& turn,
+  void sync_part(Comm& group, std::span<const Tensor> part, bool mean, const JoinParticipants& participants,
                  bool contributes) const;
 
   std::unique_ptr<ParamList> list_;

@@ -209,8 +209,8 @@ void Reducer::begin(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
   gradients_.expect_finished(group_->rank());
   runner_.expect_capturable(current_set()->storage->space(), stream);
-  const auto turn = announce(JoinStep::kIteration);
-  begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
+  const auto participants = announce(JoinStep::kIteration);
+  begin_iteration(stream, participants ? participants->divisor : group_->size(), false);
 }
 
 // Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so

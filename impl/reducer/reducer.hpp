@@ -68,8 +68,8 @@ class Reducer {
   // is not reduced.
   void expect_no_join() const;
   void set_join(std::weak_ptr<JoinGate> join);
-  std::optional<Turn> announce(JoinStep step);
-  void shadow_iteration(const Turn& turn);
+  std::optional<JoinParticipants> announce(JoinStep step);
+  void shadow_iteration(const JoinParticipants& participants);
   bool counts_marks() const;  // the next iteration counts the marks of a static graph
 
   Buffers buffers;  // for sync_buffers()
@@ -158,6 +158,6 @@ class Reducer {
 // Collective, between iterations: makes the buffers equal; how is a dsc_buffer_sync_t.
 void sync_buffers(Reducer& reducer, int32_t how);
 // The part of a rank that has run out of batches.
-void shadow_buffers(Reducer& reducer, const Turn& turn, JoinStep step);
+void shadow_buffers(Reducer& reducer, const JoinParticipants& participants, JoinStep step);
 
 }  // namespace dsc
