@@ -31,21 +31,21 @@ uint64_t CommState::next_id() noexcept { return mix_id(id(), children_.fetch_add
 
 std::string CommState::child_name() const { return name() + "/" + std::to_string(children_.load()); }
 
-const char* CommState::why_over() const noexcept {
+const char* CommState::why_closed() const noexcept {
   if (host_ && host_->ended()) return "its world was finalized";
   if (finalized()) return "the communicator was finalized";
   return left() ? "the communicator was destroyed" : "this rank finalizes the world";
 }
 
 void CommState::expect_open() const {
-  if (takes_no_part()) fail(DSC_ERR_STATE, "%s", why_over());
+  if (has_left_or_finalizes()) fail(DSC_ERR_STATE, "%s", why_closed());
 }
 
 Failure CommState::refusal(const Failure& cause) const noexcept {
   Failure refusal;
-  if (takes_no_part()) {
+  if (has_left_or_finalizes()) {
     refusal.code = DSC_ERR_STATE;
-    refusal.text = why_over();
+    refusal.text = why_closed();
   } else {
     refusal = cause;
     refusal.code = DSC_ERR_REVOKED;

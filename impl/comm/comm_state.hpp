@@ -79,10 +79,10 @@ class CommState {
   void set_finalized() noexcept { finalized_.store(true); }
   bool finalized() const noexcept { return finalized_.load(); }
   // Finalized, left, or its world has ended. Every operation asks, so this is inline.
-  bool is_over() const noexcept { return left() || finalized() || (host_ && host_->ended()); }
+  bool is_closed() const noexcept { return left() || finalized() || (host_ && host_->ended()); }
   // True also if this rank finalizes the world and takes part in no further operation.
-  bool takes_no_part() const noexcept {
-    return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
+  bool has_left_or_finalizes() const noexcept {
+    return is_closed() || (local_.group && local_.group->has_left(local_.group->rank()));
   }
   // A call of the program on this rank has reported the communicator's failure, or the program has caused it:
   // later calls, on host memory and on devices, get REVOKED instead of the cause. A failure of which no call
@@ -94,7 +94,7 @@ class CommState {
   void note_abort() noexcept { aborts_.fetch_add(1); }
   uint64_t aborts() const noexcept { return aborts_.load(); }
 
-  void expect_open() const;  // throws STATE if takes_no_part()
+  void expect_open() const;  // throws STATE if has_left_or_finalizes()
 
   // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of
   // `cause`.
@@ -126,7 +126,7 @@ class CommState {
   const std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();
 
  private:
-  const char* why_over() const noexcept;
+  const char* why_closed() const noexcept;
   Failure caused_here(const char* operation, const char* what) const noexcept;
   std::vector<std::shared_ptr<GroupEngine>> channels() const;
 

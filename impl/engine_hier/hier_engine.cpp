@@ -82,7 +82,7 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
 // An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
 std::optional<Failure> HierEngine::refusal() const noexcept {
   if (leaving_.load()) leaving_.wait(true);
-  if (!state.takes_no_part() && !(revoked_.load() && state.reported())) return std::nullopt;
+  if (!state.has_left_or_finalizes() && !(revoked_.load() && state.reported())) return std::nullopt;
   MutexLock lock(mutex_);
   return state.refusal(cause_);
 }
@@ -119,9 +119,9 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
   if (!failure) {
     status_.note_begin(call, number);
     own.start(start);
-    Meeting meeting(own);
-    capture([&] { perform(call, number, meeting); },
-            [&](const Error& error) { failure = fail_operation(call, number, error, meeting); });
+    ArrivalMark arrival(own);
+    capture([&] { perform(call, number, arrival); },
+            [&](const Error& error) { failure = fail_operation(call, number, error, arrival); });
   }
   const int64_t end = tick_now();
   own.end(end, failure ? failure->code : DSC_OK);
@@ -137,28 +137,28 @@ std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
   return std::nullopt;
 }
 
-void HierEngine::perform(const Call& call, uint64_t number, Meeting& meeting) {
-  if (!call.columns) return perform_packed(call, number, meeting);
+void HierEngine::perform(const Call& call, uint64_t number, ArrivalMark& arrival) {
+  if (!call.columns) return perform_packed(call, number, arrival);
   const PackedCall packed(call, rank(), size(), *state.scratch);
-  perform_packed(packed.call(), number, meeting);
+  perform_packed(packed.call(), number, arrival);
   packed.unpack();
 }
 
-void HierEngine::perform_packed(const Call& call, uint64_t number, Meeting& meeting) {
+void HierEngine::perform_packed(const Call& call, uint64_t number, ArrivalMark& arrival) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
-  if (is_message(call.kind)) return run_message(call, number, meeting, deadline);
+  if (is_message(call.kind)) return run_message(call, number, arrival, deadline);
   links_.begin_collective(call.kind, number);
   InlineData inline_data(context_, call);
   const bool is_inline = inline_data.fits();
   const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
                                .run(signature_of(call, id(), number), number);
-  meeting.note();
+  arrival.set();
   if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
 
-void HierEngine::run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline) {
+void HierEngine::run_message(const Call& call, uint64_t number, ArrivalMark& arrival, Deadline deadline) {
   if (layout_.host_of(call.root) != layout_.own_host())
-    return pass_message(links_, state, call, number, meeting, deadline);
+    return pass_message(links_, state, call, number, arrival, deadline);
   Call message = call;
   message.root = layout_.local_index_of(call.root);
   message.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline.remaining_ms(), 1, INT32_MAX));
@@ -182,7 +182,7 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 }
 
 void HierEngine::leave_if_idle() noexcept {
-  if (state.is_over()) return;
+  if (state.is_closed()) return;
   world_->catch_up();
   if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
   if (revoked_.load()) return;
@@ -190,14 +190,14 @@ void HierEngine::leave_if_idle() noexcept {
   if (!has_running()) local_->leave_if_idle();
   leaving_.store(false);
   leaving_.notify_all();
-  if (state.takes_no_part()) tell_hosts(true);
+  if (state.has_left_or_finalizes()) tell_hosts(true);
 }
 
 void HierEngine::leave() noexcept {
-  const bool was_over = state.is_over();
-  if (!was_over) world_->catch_up();
+  const bool was_closed = state.is_closed();
+  if (!was_closed) world_->catch_up();
   if (!state.leave()) return;
-  if (!was_over) publish_failure_of_host();
+  if (!was_closed) publish_failure_of_host();
   if (has_running()) {
     revoke(state.destroyed());
     call_out([&] { queues_.drain(); });

@@ -13,13 +13,13 @@
 
 #include "base/mutex.hpp"
 #include "comm/engine.hpp"
+#include "engine_hier/arrival_mark.hpp"
 #include "engine_hier/hier_context.hpp"
 #include "engine_hier/hier_layout.hpp"
 #include "engine_hier/hier_links.hpp"
 #include "engine_hier/hier_queues.hpp"
 #include "engine_hier/hier_status.hpp"
 #include "engine_hier/hier_world.hpp"
-#include "engine_hier/meeting.hpp"
 #include "engine_host/host_engine.hpp"
 
 namespace dsc {
@@ -77,23 +77,23 @@ class HierEngine final : public GroupEngine {
   std::optional<Failure> refusal() const noexcept;
   std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
   std::optional<Failure> execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
-  void perform(const Call& call, uint64_t number, Meeting& meeting);
+  void perform(const Call& call, uint64_t number, ArrivalMark& arrival);
   // Runs a call whose blocks are contiguous.
-  void perform_packed(const Call& call, uint64_t number, Meeting& meeting);
-  void run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline);
+  void perform_packed(const Call& call, uint64_t number, ArrivalMark& arrival);
+  void run_message(const Call& call, uint64_t number, ArrivalMark& arrival, Deadline deadline);
   void tell_hosts(bool finalizes) noexcept;
 
   // --- Failures.
   void check_host() const;
   Failure in_group(Failure failure) const noexcept;
   Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
-  std::optional<Failure> told_here() const noexcept;
+  std::optional<Failure> known_group_failure() const noexcept;
   void publish_failure_of_host() noexcept;
   std::vector<RankGone> stalled_here() const;
-  void take(const Failure& cause) noexcept;
+  void adopt_failure(const Failure& cause) noexcept;
   Failure unresponsive_hosts() const noexcept;
   Failure fail_operation(const Call& call, uint64_t number, const Error& error,
-                         const Meeting& meeting) noexcept;
+                         const ArrivalMark& arrival) noexcept;
 
   std::shared_ptr<HostEngine> make_local_part(const NewGroup& wanted);
 

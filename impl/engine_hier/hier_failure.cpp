@@ -44,7 +44,7 @@ Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& err
 }
 
 // Returns the cause that a rank of this host has taken, which means that it has been published to all hosts.
-std::optional<Failure> HierEngine::told_here() const noexcept {
+std::optional<Failure> HierEngine::known_group_failure() const noexcept {
   const Group& group = local_->group();
   if (!group.revoked()) return std::nullopt;
   Failure cause = group.first_cause();
@@ -77,28 +77,29 @@ void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   Failure first = cause;
   call_out([&] { first = world_->publish(id(), cause, stalled_here()); });
-  const auto told = told_here();
-  if (first.code != cause.code || (told && told->ranks != first.ranks)) return learn_of(first);
-  take(first);
+  const auto published = known_group_failure();
+  if (first.code != cause.code || (published && published->ranks != first.ranks)) return learn_of(first);
+  adopt_failure(first);
 }
 
 // Once this host was told of a cause, that one counts, whatever this rank hears later: the process that has
 // published it, for example, may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
   Failure known = cause;
-  if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
-    known = *told;
+  if (const auto published = known_group_failure();
+      published && (published->code != known.code || published->ranks != known.ranks))
+    known = *published;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
   if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
     if (const Failure here = local_->group().first_cause();
         here.code == known.code && here.ranks == known.ranks)
       known.text = here.text;  // this host knows more of its own ranks than it told the others
-  take(known);
+  adopt_failure(known);
 }
 
 // Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. It may be the
 // cause of another group, as Sharded and pipelines pass it on.
-void HierEngine::take(const Failure& cause) noexcept {
+void HierEngine::adopt_failure(const Failure& cause) noexcept {
   Failure kept = cause;
   kept.set_group(id(), name());
   kept.ranks.bound_to(size());
@@ -154,7 +155,7 @@ Failure HierEngine::unresponsive_hosts() const noexcept {
 // Other hosts would otherwise learn only that this rank leaves, as if that were the cause.
 void HierEngine::publish_failure_of_host() noexcept {
   if (revoked_.load() || !local_->group().revoked()) return;
-  if (const auto told = told_here()) return learn_of(*told);
+  if (const auto published = known_group_failure()) return learn_of(*published);
   Failure cause = in_group(local_->group().first_cause());
   cause.set_group(id(), name());
   cause.sequence = 0;  // that of a step on this host
@@ -163,12 +164,12 @@ void HierEngine::publish_failure_of_host() noexcept {
 }
 
 Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
-                                   const Meeting& meeting) noexcept {
+                                   const ArrivalMark& arrival) noexcept {
   Failure cause = cause_of(call, number, error);
-  if (!revoked_.load() && !told_here())
-    call_out([&] { status_.explain_time_out(call, number, meeting.has_been(), cause); });
-  if (const auto told = told_here())
-    learn_of(*told);  // this rank's own error is a consequence of it
+  if (!revoked_.load() && !known_group_failure())
+    call_out([&] { status_.explain_time_out(call, number, arrival.is_set(), cause); });
+  if (const auto published = known_group_failure())
+    learn_of(*published);  // this rank's own error is a consequence of it
   else
     revoke(cause);
   state.note_reported();

@@ -38,14 +38,14 @@ void exchange(TransportGroup& pair, const Call& call, Deadline deadline) {
 }  // namespace
 
 void pass_message(HierLinks& links, const CommState& state, const Call& call, uint64_t number,
-                  Meeting& meeting, Deadline deadline) {
+                  ArrivalMark& arrival, Deadline deadline) {
   const bool sends = call.kind == OpKind::kSend;
   const int ends[] = {sends ? state.rank() : call.root, sends ? call.root : state.rank()};
   capture(
       [&] {
         TransportGroup& pair = links.pair(ends[0], ends[1], {call.kind, number, now_ns()}, deadline);
         compare_ends(pair, state, call, number, deadline);
-        meeting.note();
+        arrival.set();
         exchange(pair, call, deadline);
       },
       [&](const Error& error) {

@@ -69,7 +69,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   // left. An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
   bool refuses() const noexcept {
     if (leaving_.load()) leaving_.wait(true);
-    return state.takes_no_part() || (state.reported() && group_->revoked());
+    return state.has_left_or_finalizes() || (state.reported() && group_->revoked());
   }
   Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }

@@ -48,7 +48,9 @@ struct HostEngine::Recovery {
   Recovery(HostEngine& of, const char* operation) : engine(of), name(operation) { engine.begin(); }
   ~Recovery() { engine.end(); }
   // True if this rank no longer takes part.
-  bool is_off() const noexcept { return engine.state.takes_no_part() || engine.state.aborts() != aborts; }
+  bool is_off() const noexcept {
+    return engine.state.has_left_or_finalizes() || engine.state.aborts() != aborts;
+  }
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 

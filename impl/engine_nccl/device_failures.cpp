@@ -13,7 +13,7 @@ Failure DeviceFailures::failure() const {
 Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
   const GroupEngine& host = *group_.host;
   Failure failure = this->failure();
-  if (failure.code == DSC_OK || host.state.is_over()) {
+  if (failure.code == DSC_OK || host.state.is_closed()) {
     failure.code = DSC_ERR_REVOKED;
     failure.text = "the communicator was destroyed";
   } else if (!is_group_fatal(failure.code) && failure.rank() != host.rank()) {
@@ -120,7 +120,7 @@ void DeviceFailures::fail_group(const CallFailure& found) {
   const auto conclude = [this, found] {
     Failure cause = found.cause;
     call_out([&] { late_.explain(found.call, cause); });
-    if (!ending_.finalized() && !group_.host->state.is_over()) revoke(cause);
+    if (!ending_.finalized() && !group_.host->state.is_closed()) revoke(cause);
   };
   if (group_.on_one_host()) return conclude();
   if (concluding_.exchange(true)) return;

@@ -20,7 +20,7 @@ std::optional<std::string> DeviceLaunches::unsupported_reason(const Call& call) 
 
 void DeviceLaunches::check_usable(const Call& call) {
   const GroupEngine& host = *group_.host;
-  if (ending_.finalized() || host.state.is_over()) {
+  if (ending_.finalized() || host.state.is_closed()) {
     Failure refusal = Error(DSC_ERR_STATE, "the communicator was finalized or destroyed").failure();
     host.state.name_operation(refusal, op_kind_name(call.kind), 0);
     throw Error(refusal);

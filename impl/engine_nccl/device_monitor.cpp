@@ -15,7 +15,7 @@ int64_t DeviceMonitor::poll() noexcept {
   const int64_t now = now_ns();
   DeviceWorks::Activity activity;
   call_out([&] {
-    if ((group_.host->revoked() || group_.host->state.is_over()) && !ending_.begun()) owner_.give_up();
+    if ((group_.host->revoked() || group_.host->state.is_closed()) && !ending_.begun()) owner_.give_up();
     activity = works_.update_all();
     if (ending_.begun()) return ending_.check_hung(now);
     if (!failures_.concluding()) check_group(now);

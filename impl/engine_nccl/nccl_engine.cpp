@@ -68,7 +68,7 @@ bool NcclEngine::deregister_window(NcclWindow* window) noexcept {
 }
 
 bool NcclEngine::has_running() noexcept {
-  return !ending_.finalized() && !group_.host->state.is_over() && works_.any_running();
+  return !ending_.finalized() && !group_.host->state.is_closed() && works_.any_running();
 }
 
 // If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that were

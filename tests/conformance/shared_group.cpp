@@ -66,7 +66,7 @@ Lane& SharedGroup::lane_of(int rank, const dsc::Call& call) {
 
 std::optional<dsc::Failure> SharedGroup::refusal(Engine& engine) const {
   const bool has_failed = failure_.code != DSC_OK;
-  if (engine.state.takes_no_part() || (has_failed && engine.state.reported()))
+  if (engine.state.has_left_or_finalizes() || (has_failed && engine.state.reported()))
     return engine.state.refusal(failure_);
   if (!has_failed) return std::nullopt;
   engine.state.note_reported();
