@@ -46,7 +46,7 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
     params_.push_back({unit, offset - full_places_.units[unit].offset});
   }
   if (!options.keeps_full) return;
-  for (Unit& unit : units_) unit.state = State::kThere;
+  for (Unit& unit : units_) unit.state = State::kGathered;
 }
 
 ParameterShards::~ParameterShards() {
@@ -114,12 +114,12 @@ void ParameterShards::await(size_t unit) {
       if (const Failure failure = memory_.await(*work); failure.code != DSC_OK) throw Error(failure);
   });
   gathered.works.clear();
-  gathered.state = State::kThere;
+  gathered.state = State::kGathered;
 }
 
 // Gives back the memory of a unit.
 void ParameterShards::drop(size_t unit) {
-  if (units_[unit].state == State::kAway) return;
+  if (units_[unit].state == State::kSharded) return;
   await(unit);
   memory_.units().close(unit);
   units_[unit] = {};
@@ -133,11 +133,11 @@ bool ParameterShards::fits(size_t unit) const {
 // Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
 void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
-    if (!units_[other].wanted) drop(other);
+    if (!units_[other].unsharded) drop(other);
   if (fits(unit)) return;
   std::string live;
   for (size_t other = 0; other < units_.size(); ++other)
-    if (units_[other].state != State::kAway) live += (live.empty() ? "" : ", ") + unit_labels_[other];
+    if (units_[other].state != State::kSharded) live += (live.empty() ? "" : ", ") + unit_labels_[other];
   fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
        unit_labels_[unit].c_str(), full_places_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
        clipped(live, 200).c_str());
@@ -146,13 +146,13 @@ void ParameterShards::make_room(size_t unit) {
 size_t ParameterShards::live_bytes() const {
   size_t bytes = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit)
-    if (units_[unit].state != State::kAway) bytes += full_places_.units[unit].bytes;
+    if (units_[unit].state != State::kSharded) bytes += full_places_.units[unit].bytes;
   return bytes;
 }
 
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
-    if (units_[unit].state != State::kAway) continue;
+    if (units_[unit].state != State::kSharded) continue;
     if (memory_.units().growth(unit) > 0) return;  // only as far as the pool goes
     start_gather(unit);
   }
@@ -163,12 +163,12 @@ void ParameterShards::unshard(size_t unit) {
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (units_[unit].wanted) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
-  if (units_[unit].state == State::kAway) {
+  if (units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
+  if (units_[unit].state == State::kSharded) {
     make_room(unit);
     start_gather(unit);
   }
-  units_[unit].wanted = true;
+  units_[unit].unsharded = true;
   order_.note(unit);
   start_prefetches();
 }
@@ -178,7 +178,7 @@ void ParameterShards::wait(size_t unit, void* stream) {
   groups_.check_alive();
   check_unit(unit);
   const MutexLock lock(mutex_);
-  if (!options_.keeps_full && !units_[unit].wanted)
+  if (!options_.keeps_full && !units_[unit].unsharded)
     fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
   await(unit);
   memory_.lead(stream);
@@ -190,7 +190,7 @@ void ParameterShards::reshard(size_t unit, void* stream) {
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  if (!units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
   memory_.follow(stream);  // what it has put there may still read the parameters
   drop(unit);
 }
@@ -239,7 +239,7 @@ void ParameterShards::step(bool changed, void* stream) {
   start_prefetches();
 }
 
-void ParameterShards::settle(void* stream) {
+void ParameterShards::wait_for_gathers(void* stream) {
   const MutexLock lock(mutex_);
   await_all();
   memory_.lead(stream);
@@ -248,7 +248,7 @@ void ParameterShards::settle(void* stream) {
 void* ParameterShards::view(size_t index) const {
   const auto [unit, place] = params_[index];
   const MutexLock lock(mutex_);
-  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
+  if (units_[unit].state == State::kGathered && (options_.keeps_full || units_[unit].unsharded))
     return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset
                                     : memory_.units().buffer(unit)) +
            place;

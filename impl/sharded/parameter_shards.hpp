@@ -47,7 +47,7 @@ class ParameterShards {
   // Ends a step. `changed`: the shards have new values, so full parameters are gathered anew.
   void step(bool changed, void* stream);
   // Waits for all gathers, which read the shards.
-  void settle(void* stream);
+  void wait_for_gathers(void* stream);
   // Differs between ranks that have not ended the same steps in the same way.
   uint64_t step_tag() const;
 
@@ -59,10 +59,10 @@ class ParameterShards {
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
-  enum class State : uint8_t { kAway, kGathering, kThere };
+  enum class State : uint8_t { kSharded, kGathering, kGathered };
   struct Unit {
-    State state = State::kAway;
-    bool wanted = false;  // the caller has unsharded it
+    State state = State::kSharded;
+    bool unsharded = false;  // the caller has unsharded it
     std::vector<std::shared_ptr<Work>> works;
   };
   struct Param {

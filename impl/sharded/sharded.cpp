@@ -44,7 +44,7 @@ void Sharded::begin(bool adds, void* stream) {
 void Sharded::finish(void* stream) {
   gradients_->finish(stream);
   needs_step_ = true;
-  params_->settle(stream);  // from now on the optimizer may write to the shards, which gathers read
+  params_->wait_for_gathers(stream);  // from now on the optimizer may write to the shards, which gathers read
 }
 
 void Sharded::step_done(bool changed, void* stream) {
