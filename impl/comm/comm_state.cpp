@@ -74,13 +74,13 @@ Failure CommState::destroyed() const noexcept {
   return caused_here("destroy", " destroyed the communicator while operations were running");
 }
 
-void CommState::name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept {
+void CommState::name_operation(Failure& failure, const char* operation, uint64_t sequence) const noexcept {
   FixedText<224> where;
-  where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, number).c_str(), name().c_str(),
+  where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, sequence).c_str(), name().c_str(),
             rank(), size());
   // The operations that differ in a mismatch have one number.
-  const bool is_first = failure.sequence == number && (failure.code == DSC_ERR_MISMATCH ||
-                                                       failure.operation == std::string_view(operation));
+  const bool is_first = failure.sequence == sequence && (failure.code == DSC_ERR_MISMATCH ||
+                                                         failure.operation == std::string_view(operation));
   const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
                              failure.sequence != 0 && !is_first;
   if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))  // not named yet
@@ -89,7 +89,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   failure.text += text;
   failure.set_group(id(), name());
   failure.operation = operation;
-  failure.sequence = number;
+  failure.sequence = sequence;
 }
 
 FixedText<64> CommState::describe_self() const noexcept {

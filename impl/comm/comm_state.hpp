@@ -106,7 +106,7 @@ class CommState {
   // Makes it the failure of an operation, with the text "collective 3 (all_reduce) of group "world" on rank 1
   // of 4: TEXT". If it names another operation, which failed first, the text says which: "collective 2
   // (broadcast) failed: TEXT".
-  void name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept;
+  void name_operation(Failure& failure, const char* operation, uint64_t sequence) const noexcept;
   // Returns "rank 1 (pid 4711)" for this rank.
   FixedText<64> describe_self() const noexcept;
 

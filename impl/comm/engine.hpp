@@ -110,7 +110,7 @@ class GroupEngine : public Engine {
   // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
   virtual bool progress(Deadline deadline) = 0;
   // Numbers the next operation 1, as if there had been none before. All ranks call this at the same point.
-  virtual void restart_numbers() noexcept = 0;
+  virtual void restart_sequence() noexcept = 0;
 
   // --- The failure of the group. Any thread.
   // Fails it on all ranks. The next call on this rank reports the cause, unless the caller notes in the state
@@ -142,7 +142,7 @@ class GroupEngine : public Engine {
   using QueryHandler = std::function<std::string(const std::string& question)>;
   virtual void on_status_query(const QueryHandler&) {}
   // Send a status query of at most 64 bytes to the first rank of each other host (at most 64 hosts), or to
-  // one rank. For each operation number, query_hosts() asks only on the first rank that calls it; on the
+  // one rank. For each sequence number, query_hosts() asks only on the first rank that calls it; on the
   // others it waits for the group's failure and returns nothing. Any thread; takes at most about three
   // seconds.
   virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }

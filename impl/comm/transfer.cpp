@@ -151,14 +151,14 @@ void Transfer::learn(std::vector<Sender> shown, size_t longest_block) noexcept {
   if (longest == 0) pattern = Pattern::kNothing;
 }
 
-RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+RecordedCall recorded_call(const Call& call, uint64_t sequence, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept {
   RecordedCall recorded;
   recorded.kind = call.kind;
   recorded.dtype = call.dtype;
   recorded.op = call.op;
   recorded.root = call.root;
-  recorded.sequence = comes_before_numbers(call.kind) ? 0 : number;
+  recorded.sequence = has_no_sequence(call.kind) ? 0 : sequence;
   recorded.send_bytes = send_bytes;
   recorded.recv_bytes = recv_bytes;
   recorded.timeout_ms = timeout_ms;

@@ -132,7 +132,7 @@ struct Transfer {
 };
 
 // Returns the flight recorder's form of a call.
-RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+RecordedCall recorded_call(const Call& call, uint64_t sequence, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept;
 
 }  // namespace dsc

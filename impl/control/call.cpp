@@ -66,12 +66,12 @@ const char* op_kind_name(OpKind kind) noexcept {
   return "unknown operation";
 }
 
-FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept {
+FixedText<64> numbered(std::string_view operation, uint64_t sequence) noexcept {
   const auto bytes = static_cast<int>(operation.size());
   FixedText<64> text;
   if (operation == op_kind_name(OpKind::kSend) || operation == op_kind_name(OpKind::kRecv))
-    return text.add("%.*s number %" PRIu64, bytes, operation.data(), number);
-  return text.add("collective %" PRIu64 " (%.*s)", number, bytes, operation.data());
+    return text.add("%.*s number %" PRIu64, bytes, operation.data(), sequence);
+  return text.add("collective %" PRIu64 " (%.*s)", sequence, bytes, operation.data());
 }
 
 BlockList::BlockList(std::vector<size_t> lengths_in) : lengths(std::move(lengths_in)) {

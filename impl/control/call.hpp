@@ -46,16 +46,17 @@ const char* op_kind_name(OpKind kind) noexcept;
 
 // Returns whether the operation belongs to the start-up of a group, which happens before the operations that
 // users see are counted.
-constexpr bool comes_before_numbers(OpKind kind) noexcept {
+constexpr bool has_no_sequence(OpKind kind) noexcept {
   return kind == OpKind::kReady || kind == OpKind::kBind;
 }
 
-// Messages are numbered by peer and direction, separately from collectives.
+// Messages have sequence numbers of their own for each peer and direction, separate from those of
+// collectives.
 constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
 // Returns "collective 13 (all_reduce)", or "send number 3": all collectives of a group share one count, which
 // is not that of one operation.
-FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept;
+FixedText<64> numbered(std::string_view operation, uint64_t sequence) noexcept;
 
 struct UserOp;
 class DeviceSteps;

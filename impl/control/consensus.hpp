@@ -33,7 +33,7 @@ struct Ballot {
 struct Decision {
   explicit Decision(int size) : lost(size), named(size) {}
 
-  uint64_t number = 0;
+  uint64_t sequence = 0;
   dsc_result_t outcome = DSC_OK;
   int32_t flags = -1;      // bitwise AND of the flags of all ballots
   int64_t elapsed_ns = 0;  // as measured by the rank that proposed it
@@ -76,20 +76,20 @@ class Consensus {
   bool is_hopeless() const noexcept;
 
  private:
-  void cast(const Ballot& mine, uint64_t number) noexcept;
-  bool decided(uint64_t number) const noexcept;
-  bool complete(uint64_t number) const noexcept;
-  std::optional<Decision> count(uint64_t number) const;
+  void cast(const Ballot& mine, uint64_t sequence) noexcept;
+  bool decided(uint64_t sequence) const noexcept;
+  bool complete(uint64_t sequence) const noexcept;
+  std::optional<Decision> count(uint64_t sequence) const;
   void compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const;
-  Decision give_up(uint64_t number, dsc_result_t outcome) const;
-  std::optional<Decision> find_elsewhere(uint64_t number, const Ballot& mine, const Asked& asked) const;
+  Decision give_up(uint64_t sequence, dsc_result_t outcome) const;
+  std::optional<Decision> find_elsewhere(uint64_t sequence, const Ballot& mine, const Asked& asked) const;
   void propose(const Decision& decision);
   Decision read_decision() const;
   void check_membership() const;
-  Decision adopt(Decision decision, uint64_t number);
+  Decision adopt(Decision decision, uint64_t sequence);
 
   Group& group_;
-  uint64_t number_ = 0;  // number of the last decision that this rank knows
+  uint64_t sequence_ = 0;  // of the last decision that this rank knows
   MemberSet lost_;
 };
 

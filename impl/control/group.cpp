@@ -36,7 +36,7 @@ constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
-constexpr uint64_t kLatestNumberMask = (uint64_t{1} << kLatestRootShift) - 1;
+constexpr uint64_t kLatestSequenceMask = (uint64_t{1} << kLatestRootShift) - 1;
 
 }  // namespace
 
@@ -141,17 +141,17 @@ FixedText<64> Group::describe_member(int member) const noexcept {
 void Group::show_latest(const Call& call, uint64_t sequence) noexcept {
   const auto root = static_cast<uint64_t>(call.root + 1) & kLatestRootMask;
   state(rank_).latest.store(static_cast<uint64_t>(call.kind) << kLatestKindShift | root << kLatestRootShift |
-                                (sequence & kLatestNumberMask),
+                                (sequence & kLatestSequenceMask),
                             std::memory_order_relaxed);
 }
 
 std::string Group::describe_latest(int member) const {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
-  if (latest == 0 || comes_before_numbers(kind)) return {};
+  if (latest == 0 || has_no_sequence(kind)) return {};
   const std::string root =
       std::to_string(shown_rank(static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1));
-  return numbered(op_kind_name(kind), latest & kLatestNumberMask).str() +
+  return numbered(op_kind_name(kind), latest & kLatestSequenceMask).str() +
          (kind == OpKind::kSend   ? " to rank " + root
           : kind == OpKind::kRecv ? " from rank " + root
                                   : "");
@@ -163,19 +163,20 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
   const int peer = static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1;
   const bool sends = kind == OpKind::kSend;
   if ((!sends && kind != OpKind::kRecv) || peer < 0 || peer >= size_) return std::nullopt;
-  const uint64_t number = latest & kLatestNumberMask;
+  const uint64_t sequence = latest & kLatestSequenceMask;
   const RecvChannel& end = sends ? recv_channel(member, peer) : recv_channel(peer, member);
-  if (end.finished.load(std::memory_order_acquire) >= number) return std::nullopt;
+  if (end.finished.load(std::memory_order_acquire) >= sequence) return std::nullopt;
   const auto& other = sends ? end.posts : send_channel(peer, member).posts;
-  if (other[number & 1].number.load(std::memory_order_acquire) >= number) return std::nullopt;  // it moves
+  if (other[sequence & 1].sequence.load(std::memory_order_acquire) >= sequence)
+    return std::nullopt;  // it moves
   return OpenMessage{sends, peer};
 }
 
 uint64_t Group::latest_collective(int member) const noexcept {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
-  const bool is_other = is_message(kind) || comes_before_numbers(kind);
-  return is_other ? 0 : latest & kLatestNumberMask;
+  const bool is_other = is_message(kind) || has_no_sequence(kind);
+  return is_other ? 0 : latest & kLatestSequenceMask;
 }
 
 void Group::tell_failure() noexcept {

@@ -121,22 +121,22 @@ class Group : public std::enable_shared_from_this<Group> {
   RecvChannel& recv_channel(int from, int to) const noexcept {
     return reinterpret_cast<RecvChannel*>(base(to) + geometry_.recv_channels)[from];
   }
-  std::byte* chunk(int from, int to, uint64_t number) const noexcept {
+  std::byte* chunk(int from, int to, uint64_t sequence) const noexcept {
     return base(from) + geometry_.chunks +
-           (static_cast<size_t>(to) * 2 + (number & 1)) * geometry_.chunk_bytes;
+           (static_cast<size_t>(to) * 2 + (sequence & 1)) * geometry_.chunk_bytes;
   }
 
   // Shared cells that Consensus uses.
   std::atomic<uint64_t>& decision() const noexcept {
     return reinterpret_cast<DecisionCell*>(base(0) + geometry_.decision)->word;
   }
-  SharedRecord ballot(int member, uint64_t number) const noexcept {
+  SharedRecord ballot(int member, uint64_t sequence) const noexcept {
     const size_t words = geometry_.ballot_words;
-    return {base(member) + geometry_.ballots + (number & 1) * SharedRecord::bytes(words), words};
+    return {base(member) + geometry_.ballots + (sequence & 1) * SharedRecord::bytes(words), words};
   }
-  SharedRecord proposal(int member, uint64_t number) const noexcept {
+  SharedRecord proposal(int member, uint64_t sequence) const noexcept {
     const size_t words = geometry_.proposal_words;
-    return {base(member) + geometry_.proposals + (number & 1) * SharedRecord::bytes(words), words};
+    return {base(member) + geometry_.proposals + (sequence & 1) * SharedRecord::bytes(words), words};
   }
 
   // Wakes all processes in which a thread may wait for what this rank has just stored.

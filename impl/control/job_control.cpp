@@ -101,19 +101,19 @@ void JobControl::on_round() {
   }
 }
 
-// The key holds the latest number and the rank that claimed it; a claim succeeds only by replacing a lower
-// number.
-bool JobControl::elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
+// The key holds the latest sequence number and the rank that claimed it. A claim succeeds only if it replaces
+// a lower sequence number.
+bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline) {
   bool claimed = true;
   capture(
       [&] {
         const std::string key = "control/" + std::string(what) + "/" + std::to_string(group_id);
-        const std::string mine = std::to_string(number) + " " + std::to_string(settings_.rank);
+        const std::string mine = std::to_string(sequence) + " " + std::to_string(settings_.rank);
         std::string known;
         for (;;) {
           const std::string said = settings_.job->store().compare_set(key, known, mine, deadline);
           claimed = said == mine;
-          if (claimed || std::strtoull(said.c_str(), nullptr, 10) >= number) return;
+          if (claimed || std::strtoull(said.c_str(), nullptr, 10) >= sequence) return;
           known = said;
         }
       },

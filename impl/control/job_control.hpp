@@ -76,9 +76,9 @@ class JobControl final : private JobWatch::Client {
   bool announce(const GroupLeft& left) noexcept;
 
   // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
-  // group, and also if the store does not answer. The numbers of a group must increase. Any thread; ends at
-  // most about a second after the deadline.
-  bool elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
+  // group, and also if the store does not answer. Sequence numbers of a group must increase. Any thread; ends
+  // at most about a second after the deadline.
+  bool elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline);
 
   // Asks each of `ranks` what it did last in a group, or a question of at most 64 bytes, and returns the
   // answers in the same order. The answer is "no answer" for ranks that do not reply by the deadline or are

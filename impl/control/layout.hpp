@@ -115,10 +115,10 @@ struct alignas(kLine) MemberState {
   std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data that others wait for
 };
 
-// One message from one rank to another; posts alternate by the parity of the message's number, which is
-// stored last. The first line is all that the other end reads of a small message.
+// One message from one rank to another; posts alternate by the parity of the message's sequence number, which
+// is stored last. The first line is all that the other end reads of a small message.
 struct alignas(kLine) MessagePost {
-  std::atomic<uint64_t> number;
+  std::atomic<uint64_t> sequence;
   uint64_t fingerprint;
   std::array<std::byte, kSlotDataBytes> data;
   alignas(kLine) CallFields call;
@@ -133,7 +133,7 @@ struct alignas(kLine) SendChannel {  // in the sender's segment
 struct alignas(kLine) RecvChannel {  // in the receiver's segment
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> consumed;  // chunks of all messages so far
-  std::atomic<uint64_t> finished;                 // number of the last complete message
+  std::atomic<uint64_t> finished;                 // sequence number of the last complete message
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);

@@ -94,7 +94,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
-  LatestNumbers& latest = call.on_device ? on_device_ : on_host_;
+  LatestSequences& latest = call.on_device ? on_device_ : on_host_;
   if (collective != 0) latest.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   RecordEntry* const entry = claim(id);
@@ -132,8 +132,9 @@ uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t t
   };
   uint64_t first = 0;
   for (size_t i = 0; i < capacity_; ++i) {
-    const uint64_t number = entries_[i].sequence.load(kRead);
-    if (is_meant(entries_[i], entries_[i].id.load(kRead)) && (first == 0 || number < first)) first = number;
+    const uint64_t sequence = entries_[i].sequence.load(kRead);
+    if (is_meant(entries_[i], entries_[i].id.load(kRead)) && (first == 0 || sequence < first))
+      first = sequence;
   }
   for (size_t i = 0; i < capacity_ && first != 0; ++i) {
     RecordEntry& entry = entries_[i];
@@ -183,7 +184,7 @@ std::vector<RecordedOperation> Recorder::read() const {
 }
 
 RecordedProgress Recorder::progress(bool on_device) const noexcept {
-  const LatestNumbers& latest = on_device ? on_device_ : on_host_;
+  const LatestSequences& latest = on_device ? on_device_ : on_host_;
   RecordedProgress progress;
   progress.completed = latest.completed.load(kRead);
   progress.started = latest.started.load(kRead);

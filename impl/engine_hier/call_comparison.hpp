@@ -25,7 +25,7 @@ class CallComparison {
   // the ranks of its host, because each rank's time-out starts when it calls, and a leader that calls late
   // must not keep those that called before it waiting beyond theirs. Throws MISMATCH if the calls differ,
   // PROTOCOL if what another host sent is malformed, and what the host engine and the transport throw.
-  Deadline run(const CallSignature& own, uint64_t number);
+  Deadline run(const CallSignature& own, uint64_t sequence);
 
  private:
   // What a member sends to its leader.
@@ -35,7 +35,7 @@ class CallComparison {
     std::byte part[kSmallBytes];
   };
   static_assert(sizeof(Row) <= Group::kMostSmallBytes && sizeof(HostOutcome) <= Group::kMostSmallBytes);
-  void gather_rows(const Row& own, std::span<Row> rows, uint64_t number);
+  void gather_rows(const Row& own, std::span<Row> rows, uint64_t sequence);
   CallDifference compare_hosts(std::span<const Row> rows, std::byte* result);
   CallDifference difference_of(std::span<const TransportGroup::Header> headers) const;
 

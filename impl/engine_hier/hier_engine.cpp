@@ -35,9 +35,9 @@ HierEngine::HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEng
       status_(*world_, layout_, local_->group(), state, revoked_),
       links_(*world_, layout_, state, status_, [this] { check_host(); }),
       context_{layout_, *local_, links_, status_, [this] { check_host(); }},
-      queues_([this](const Call& call, uint64_t number) { return open_record(call, number); },
-              [this](const Call& call, uint64_t number, std::optional<Record>& record) {
-                return execute(call, number, record);
+      queues_([this](const Call& call, uint64_t sequence) { return open_record(call, sequence); },
+              [this](const Call& call, uint64_t sequence, std::optional<Record>& record) {
+                return execute(call, sequence, record);
               },
               local_->host()) {
   local_->group().become_part_of({id, this->name(), layout_.global_ranks(), layout_.own_members()});
@@ -99,66 +99,66 @@ HierEngine::BufferBytes HierEngine::bytes_of(const Call& call) const noexcept {
 // The steps below it are not recorded, because Operation::create() leaves out groups that are a part of
 // another one. What is refused is not recorded: a program that goes on after a failure would push out the
 // failure.
-std::optional<Record> HierEngine::open_record(const Call& call, uint64_t number) noexcept {
+std::optional<Record> HierEngine::open_record(const Call& call, uint64_t sequence) noexcept {
   std::optional<Record> record;
   call_out([&] {
     if (refusal()) return;
     const BufferBytes bytes = bytes_of(call);
     record = local_->group().recorder().open(
-        recorded_call(call, number, bytes.send, bytes.recv, state.timeout_ms(call)), tick_now());
+        recorded_call(call, sequence, bytes.send, bytes.recv, state.timeout_ms(call)), tick_now());
   });
   return record;
 }
 
-std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
+std::optional<Failure> HierEngine::execute(const Call& call, uint64_t sequence,
                                            std::optional<Record>& record) noexcept {
   const int64_t start = tick_now();
   Record unrecorded;
   Record& own = record ? *record : unrecorded;
   std::optional<Failure> failure = refusal();
   if (!failure) {
-    status_.note_begin(call, number);
+    status_.note_begin(call, sequence);
     own.start(start);
     ArrivalMark arrival(own);
-    capture([&] { perform(call, number, arrival); },
-            [&](const Error& error) { failure = fail_operation(call, number, error, arrival); });
+    capture([&] { perform(call, sequence, arrival); },
+            [&](const Error& error) { failure = fail_operation(call, sequence, error, arrival); });
   }
   const int64_t end = tick_now();
   own.end(end, failure ? failure->code : DSC_OK);
   if (failure) {
     failure->elapsed_ns = ticks_to_ns(end - start);
-    say_if_late(*failure, rank(), call.kind, number);
-    state.name_operation(*failure, op_kind_name(call.kind), number);
+    say_if_late(*failure, rank(), call.kind, sequence);
+    state.name_operation(*failure, op_kind_name(call.kind), sequence);
     return failure;
   }
-  status_.note_end(call, number);
+  status_.note_end(call, sequence);
   const BufferBytes bytes = bytes_of(call);
   stats.add(call.kind, std::max(bytes.send, bytes.recv), 0, ticks_to_ns(end - start));
   return std::nullopt;
 }
 
-void HierEngine::perform(const Call& call, uint64_t number, ArrivalMark& arrival) {
-  if (!call.columns) return perform_packed(call, number, arrival);
+void HierEngine::perform(const Call& call, uint64_t sequence, ArrivalMark& arrival) {
+  if (!call.columns) return perform_packed(call, sequence, arrival);
   const PackedCall packed(call, rank(), size(), *state.scratch);
-  perform_packed(packed.call(), number, arrival);
+  perform_packed(packed.call(), sequence, arrival);
   packed.unpack();
 }
 
-void HierEngine::perform_packed(const Call& call, uint64_t number, ArrivalMark& arrival) {
+void HierEngine::perform_packed(const Call& call, uint64_t sequence, ArrivalMark& arrival) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
-  if (is_message(call.kind)) return run_message(call, number, arrival, deadline);
-  links_.begin_collective(call.kind, number);
+  if (is_message(call.kind)) return run_message(call, sequence, arrival, deadline);
+  links_.begin_collective(call.kind, sequence);
   InlineData inline_data(context_, call);
   const bool is_inline = inline_data.fits();
   const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
-                               .run(signature_of(call, id(), number), number);
+                               .run(signature_of(call, id(), sequence), sequence);
   arrival.set();
   if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
 
-void HierEngine::run_message(const Call& call, uint64_t number, ArrivalMark& arrival, Deadline deadline) {
+void HierEngine::run_message(const Call& call, uint64_t sequence, ArrivalMark& arrival, Deadline deadline) {
   if (layout_.host_of(call.root) != layout_.own_host())
-    return pass_message(links_, state, call, number, arrival, deadline);
+    return pass_message(links_, state, call, sequence, arrival, deadline);
   Call message = call;
   message.root = layout_.local_index_of(call.root);
   message.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline.remaining_ms(), 1, INT32_MAX));

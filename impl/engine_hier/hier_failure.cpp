@@ -28,7 +28,7 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
 // If another rank of this host has found the time-out or mismatch, in a step of its own, only that rank knows
 // which operation it was. Messages and collectives run on threads of their own; steps on the host are
 // collectives.
-Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
+Failure HierEngine::cause_of(const Call& call, uint64_t sequence, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
   const std::string_view step = cause.operation;
@@ -36,7 +36,7 @@ Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& err
   const bool is_known = !host.revoked() || (host.failed_here() && is_of_message == is_message(call.kind)) ||
                         (cause.code != DSC_ERR_TIMEOUT && cause.code != DSC_ERR_MISMATCH);
   cause.set_group(id(), name());
-  cause.sequence = is_known ? number : 0;
+  cause.sequence = is_known ? sequence : 0;
   cause.operation = is_known ? op_kind_name(call.kind) : "";
   cause.revoked = true;
   cause.is_published = false;
@@ -163,11 +163,11 @@ void HierEngine::publish_failure_of_host() noexcept {
   revoke(cause);
 }
 
-Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
+Failure HierEngine::fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                    const ArrivalMark& arrival) noexcept {
-  Failure cause = cause_of(call, number, error);
+  Failure cause = cause_of(call, sequence, error);
   if (!revoked_.load() && !known_group_failure())
-    call_out([&] { status_.explain_time_out(call, number, arrival.is_set(), cause); });
+    call_out([&] { status_.explain_time_out(call, sequence, arrival.is_set(), cause); });
   if (const auto published = known_group_failure())
     learn_of(*published);  // this rank's own error is a consequence of it
   else

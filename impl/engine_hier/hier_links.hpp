@@ -47,7 +47,7 @@ class HierLinks {
                             Deadline deadline, OverlapHook overlap);
 
   // Says in which collective this rank waits from now on, for reports of late ranks.
-  void begin_collective(OpKind kind, uint64_t number) { collective_ = {kind, number, now_ns()}; }
+  void begin_collective(OpKind kind, uint64_t sequence) { collective_ = {kind, sequence, now_ns()}; }
 
   // --- Between two ranks.
   // Returns the transport group in which `sender` is 0 and `receiver` is 1; one of them is this rank. One

@@ -20,9 +20,10 @@ namespace dsc {
 
 class HierWork final : public OperationWork {
  public:
-  HierWork(const Call& call, uint64_t group, uint64_t number) : OperationWork(call, group), number_(number) {}
+  HierWork(const Call& call, uint64_t group, uint64_t sequence)
+      : OperationWork(call, group), sequence_(sequence) {}
 
-  uint64_t number() const noexcept override { return number_; }
+  uint64_t sequence() const noexcept override { return sequence_; }
   void complete(const std::optional<Failure>& failure) noexcept;
 
   std::optional<Record> record;  // the queue's
@@ -30,7 +31,7 @@ class HierWork final : public OperationWork {
  private:
   void await_end(Deadline deadline) override;
 
-  const uint64_t number_;
+  const uint64_t sequence_;
   Mutex mutex_;
   Condition completed_;
 };
@@ -38,10 +39,10 @@ class HierWork final : public OperationWork {
 class HierQueue {
  public:
   // Returns the record of an operation that was called; none if it is refused. Must not throw.
-  using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
+  using Open = std::function<std::optional<Record>(const Call& call, uint64_t sequence)>;
   // Runs one operation to its end and returns its failure, if any. Must not throw.
-  using Execute =
-      std::function<std::optional<Failure>(const Call& call, uint64_t number, std::optional<Record>& record)>;
+  using Execute = std::function<std::optional<Failure>(const Call& call, uint64_t sequence,
+                                                       std::optional<Record>& record)>;
 
   // The operations belong to this rank, a member of `host`.
   HierQueue(Open open, Execute execute, HostGroup& host)
@@ -55,7 +56,7 @@ class HierQueue {
   std::optional<Failure> run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
-  void restart_numbers() noexcept { number_.store(0); }
+  void restart_sequence() noexcept { sequence_.store(0); }
   // A caller that has seen its operation complete finds the queue idle.
   bool busy() const noexcept { return running_.load() > 0; }
 
@@ -67,9 +68,9 @@ class HierQueue {
   const Open open_;
   const Execute execute_;
   HostGroup& host_;
-  std::atomic<int> running_{0};      // operations whose end nobody has been told
-  std::atomic<int> pending_{0};      // operations that this queue has not let go of
-  std::atomic<uint64_t> number_{0};  // of the caller's latest operation
+  std::atomic<int> running_{0};        // operations whose end nobody has been told
+  std::atomic<int> pending_{0};        // operations that this queue has not let go of
+  std::atomic<uint64_t> sequence_{0};  // of the caller's latest operation
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);

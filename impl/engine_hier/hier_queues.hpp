@@ -22,7 +22,7 @@ class HierQueues {
 
   // Returns the queue for a call; it exists as long as this object.
   HierQueue& of(const Call& call);
-  void restart_numbers() noexcept { collectives_.restart_numbers(); }
+  void restart_sequence() noexcept { collectives_.restart_sequence(); }
   bool busy();
   void drain();
 

@@ -71,8 +71,8 @@ class HierWorld final : private JobListener {
   void expect_member(uint64_t group, int32_t rank) const;
   // Returns true for the first rank that claims `what` for an operation of a group, and also if the store
   // does not answer.
-  bool elect(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
-    return control_->elect(what, group, number, deadline);
+  bool elect(const char* what, uint64_t group, uint64_t sequence, Deadline deadline) {
+    return control_->elect(what, group, sequence, deadline);
   }
   std::vector<std::string> ask(uint64_t group, const std::vector<int32_t>& ranks, const std::string& question,
                                Deadline deadline) {

@@ -50,7 +50,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
   barrier.kind = OpKind::kReady;
   barrier.timeout_ms = static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms));
   engine->run(barrier);
-  engine->collectives_.restart_numbers();
+  engine->collectives_.restart_sequence();
   group->withdraw();  // all members have mapped it
   return engine;
 }
@@ -81,10 +81,10 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
 }
 
 // The text remains as it is in a part of a larger communicator, which names its own operation.
-void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept {
-  if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), number);
+void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept {
+  if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), sequence);
   failure.operation = op_kind_name(kind);
-  failure.sequence = number;
+  failure.sequence = sequence;
 }
 
 std::optional<Failure> HostEngine::finish(Operation& operation, Progress progress) noexcept {
@@ -109,10 +109,10 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
 }
 
 Record HostEngine::record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept {
-  const uint64_t number = comes_before_numbers(call.kind) ? 0 : ++local_operations_;
+  const uint64_t sequence = has_no_sequence(call.kind) ? 0 : ++local_operations_;
   if (group_->is_part()) return {};
   Record record = group_->recorder().open(
-      recorded_call(call, number, transfer.send_bytes, transfer.recv_bytes, state.timeout_ms(call)), now);
+      recorded_call(call, sequence, transfer.send_bytes, transfer.recv_bytes, state.timeout_ms(call)), now);
   record.start(now);
   record.meet(now);
   if (transfer.pattern != Pattern::kNothing) record.move_by(Algorithm::kLocal);
@@ -152,7 +152,7 @@ void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, F
   failure.has_user_ranks = group_->is_part();
   failure.set_group(id(), name());
   failure.operation = op_kind_name(call.kind);
-  failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
+  failure.sequence = has_no_sequence(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
   failure.revoked = failure.code == DSC_ERR_CALLBACK;
   if (failure.revoked) {

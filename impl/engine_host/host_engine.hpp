@@ -36,8 +36,8 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void finalize() override;
 
   bool progress(Deadline deadline) override;
-  void restart_numbers() noexcept override {
-    collectives_.restart_numbers();
+  void restart_sequence() noexcept override {
+    collectives_.restart_sequence();
     local_operations_ = 0;
   }
   void revoke(const Failure& cause) noexcept override;
@@ -83,7 +83,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void drain_messages();
   bool is_alone() noexcept;
   OpQueue& queue_for(const Call& call);
-  void name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept;
+  void name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept;
   void run_locally(const Call& call);
   [[noreturn]] void fail_locally(const Call& call, Record& record, int64_t start, Failure failure);
   void move_checked(const Call& call, const Transfer& transfer);

@@ -10,8 +10,8 @@
 
 namespace dsc {
 
-Message::Message(Group& group, const Call& call, uint64_t number) noexcept
-    : Operation(group, call, number),
+Message::Message(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Operation(group, call, sequence),
       peer_(call.root),
       bytes_(call.count * dtype_bytes(call.dtype)),
       is_short_(bytes_ <= group.geometry().chunk_bytes && bytes_ < group.tuning().zero_copy_min_bytes) {
@@ -31,7 +31,7 @@ void Message::describe_call(MessagePost& mine) noexcept {
 // It looks for the peer while its own store may still wait for the cache line: one of the two is often here
 // first.
 void Message::post(MessagePost& mine) noexcept {
-  mine.number.store(sequence_, std::memory_order_release);
+  mine.sequence.store(sequence_, std::memory_order_release);
   static_cast<void>(peer_is_here());
   std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the look for sleepers
   group_.notify_member(peer_);
@@ -68,13 +68,13 @@ size_t Message::chunk_length(uint64_t chunk) const noexcept {
   return std::min(chunk_bytes, bytes_ - static_cast<size_t>(chunk) * chunk_bytes);
 }
 
-SendMessage::SendMessage(Group& group, const Call& call, uint64_t number) noexcept
-    : Message(group, call, number),
+SendMessage::SendMessage(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Message(group, call, sequence),
       mine_(group.send_channel(group.rank(), call.root)),
       theirs_(group.recv_channel(group.rank(), call.root)) {}
 
 bool SendMessage::peer_is_here() const noexcept {
-  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+  return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
 // The first two chunks are written before the receiver arrives, unless it still reads the message before,
@@ -148,13 +148,13 @@ Progress SendMessage::leave() noexcept {
   return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
 }
 
-RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t number) noexcept
-    : Message(group, call, number),
+RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Message(group, call, sequence),
       mine_(group.recv_channel(call.root, group.rank())),
       theirs_(group.send_channel(call.root, group.rank())) {}
 
 bool RecvMessage::peer_is_here() const noexcept {
-  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+  return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
 Progress RecvMessage::take_short() noexcept {

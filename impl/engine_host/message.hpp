@@ -16,7 +16,7 @@ namespace dsc {
 // The common part of both ends of a message.
 class Message : public Operation {
  public:
-  Message(Group& group, const Call& call, uint64_t number) noexcept;
+  Message(Group& group, const Call& call, uint64_t sequence) noexcept;
 
  protected:
   enum class Phase { kPosting, kMeeting, kMoving, kFinishing, kLeaving };
@@ -51,7 +51,7 @@ class Message : public Operation {
 // The sender's end of a message.
 class SendMessage final : public Message {
  public:
-  SendMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  SendMessage(Group& group, const Call& call, uint64_t sequence) noexcept;
   void publish() noexcept;
   Progress step() override;
   Progress depart() override { return leave(); }
@@ -70,7 +70,7 @@ class SendMessage final : public Message {
 // The receiver's end of a message.
 class RecvMessage final : public Message {
  public:
-  RecvMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept;
   void publish() noexcept;
   Progress step() override;
   Progress depart() override { return Progress::kFailed; }

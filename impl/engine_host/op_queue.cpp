@@ -50,10 +50,10 @@ class WakeIfBusy {
 
 }  // namespace
 
-Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
-  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, number);
-  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, number);
-  return held_.emplace<Collective>(group, call, number);
+Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t sequence) {
+  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, sequence);
+  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, sequence);
+  return held_.emplace<Collective>(group, call, sequence);
 }
 
 HostWork::HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call)
@@ -93,11 +93,11 @@ void HostWork::complete(const std::optional<Failure>& failure) noexcept {
   engine_->notifier().notify();
 }
 
-// Calls come one after another, so no other thread changes the number meanwhile.
-uint64_t OpQueue::take_number() noexcept {
-  const uint64_t number = next_number_.load(std::memory_order_relaxed);
-  next_number_.store(number + 1, std::memory_order_relaxed);
-  return number;
+// Calls come one after another, so no other thread changes next_sequence_ meanwhile.
+uint64_t OpQueue::take_sequence() noexcept {
+  const uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
+  next_sequence_.store(sequence + 1, std::memory_order_relaxed);
+  return sequence;
 }
 
 void OpQueue::run(const Call& call) {
@@ -123,7 +123,7 @@ std::optional<Failure> OpQueue::run_alone(const Call& call) {
 // queue's lock is taken before the check whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
-  Kind operation(engine_.group(), call, take_number());
+  Kind operation(engine_.group(), call, take_sequence());
   if (engine_.refuses()) return engine_.refusal(operation);
   operation.publish();
   const int64_t now = tick_now();
@@ -163,7 +163,7 @@ std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
     MutexLock lock(queue_mutex_);
     first = queue_.empty();
     queue_.push_back(work);  // first, because it may throw for lack of memory
-    work->operation_ = &work->box_.emplace(engine_.group(), work->call(), take_number());
+    work->operation_ = &work->box_.emplace(engine_.group(), work->call(), take_sequence());
     engine_.begin();
     if (engine_.refuses()) {
       engine_.end();

@@ -23,7 +23,7 @@ class OpQueue;
 // Storage for any operation of the host engine, inside the object that owns it.
 class OperationBox {
  public:
-  Operation& emplace(Group& group, const Call& call, uint64_t number);
+  Operation& emplace(Group& group, const Call& call, uint64_t sequence);
   void clear() { held_.emplace<std::monostate>(); }
 
  private:
@@ -103,10 +103,10 @@ class OpQueue {
   // Waits until the operations that are queued now are over; false if the deadline passed first.
   bool drain(Deadline deadline);
 
-  // Returns the number of the operation that was called last.
-  uint64_t latest_number() const noexcept { return next_number_.load(std::memory_order_relaxed) - 1; }
+  // Returns the sequence number of the operation that was called last.
+  uint64_t latest_sequence() const noexcept { return next_sequence_.load(std::memory_order_relaxed) - 1; }
   // Numbers the next operation 1, because those before were not called by the user.
-  void restart_numbers() noexcept { next_number_.store(1, std::memory_order_relaxed); }
+  void restart_sequence() noexcept { next_sequence_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
   // True while a thread runs an operation here that was never queued.
@@ -116,7 +116,7 @@ class OpQueue {
   std::atomic<int> waiters{0};
 
  private:
-  uint64_t take_number() noexcept;
+  uint64_t take_sequence() noexcept;
   std::optional<Failure> run_alone(const Call& call);
   template <typename Kind>
   std::optional<Failure> run_as(const Call& call);
@@ -132,8 +132,8 @@ class OpQueue {
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
   std::atomic<size_t> queued_{0};
-  // Operations are numbered in the order of their calls, which come one after another.
-  std::atomic<uint64_t> next_number_{1};
+  // Sequence numbers follow the order of the calls, which come one after another.
+  std::atomic<uint64_t> next_sequence_{1};
 };
 
 }  // namespace dsc

@@ -139,7 +139,7 @@ std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::sh
       [&](const Error& error) {
         if (asked || host->revoked()) throw Error(error);
         log(DSC_LOG_WARN, "the host engine alone is used, not NCCL: %s", error.what());
-        host->restart_numbers();
+        host->restart_sequence();
       });
   return bound;
 }
@@ -175,7 +175,7 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   const auto is = [](Bound bound) { return [bound](const Binding& of) { return of.bound == bound; }; };
   const bool asked = std::ranges::any_of(all, [](const Binding& of) { return of.asked != 0; });
   if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, host, all, asked, deadline);
-  host->restart_numbers();
+  host->restart_sequence();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
     log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
     return nullptr;

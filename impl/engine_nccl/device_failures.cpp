@@ -10,7 +10,7 @@ Failure DeviceFailures::failure() const {
   return failure;
 }
 
-Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
+Failure DeviceFailures::failure_of(const Call& call, uint64_t sequence) const {
   const GroupEngine& host = *group_.host;
   Failure failure = this->failure();
   if (failure.code == DSC_OK || host.state.is_closed()) {
@@ -26,9 +26,9 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
   }
   failure.revoked = true;
   failure.operation = op_kind_name(call.kind);
-  failure.sequence = number;
+  failure.sequence = sequence;
   if (std::string_view(failure.text).find(" of group \"") == std::string_view::npos)
-    host.state.name_operation(failure, op_kind_name(call.kind), number);
+    host.state.name_operation(failure, op_kind_name(call.kind), sequence);
   return failure;
 }
 
@@ -49,9 +49,9 @@ void DeviceFailures::refuse(const Call& call) {
   throw Error(refusal);
 }
 
-void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+void DeviceFailures::refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                        DeviceRecords* records) {
-  Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, number,
+  Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, sequence,
                                  "ranks called different operations: " + difference.text);
   cause.ranks = {difference.rank};
   note_reported();
@@ -60,14 +60,14 @@ void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const 
   throw Error(cause);
 }
 
-void DeviceFailures::fail_operation(const Call& call, uint64_t number, const Error& error,
+void DeviceFailures::fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                     DeviceRecords* records) {
   note_reported();
-  throw Error(take(call, number, error, records));
+  throw Error(take(call, sequence, error, records));
 }
 
-void DeviceFailures::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
-  take(call, number, error, nullptr);
+void DeviceFailures::fail_quietly(const Call& call, uint64_t sequence, const Error& error) noexcept {
+  take(call, sequence, error, nullptr);
 }
 
 // Waits a while for the failure of a peer: NCCL sees a closed connection before the host's side finds that
@@ -80,7 +80,7 @@ void DeviceFailures::await_news(const Error& error) const {
     sleep_until(Deadline::after_ms(1));
 }
 
-Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& error,
+Failure DeviceFailures::take(const Call& call, uint64_t sequence, const Error& error,
                              DeviceRecords* records) noexcept {
   Failure failure;
   failure.code = error.code();
@@ -91,14 +91,14 @@ Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& err
     if (host.revoked()) {  // the group's failure is the cause of this error
       const Failure cause = host.failure();
       const dsc_result_t code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
-      failure = group_.failure(code, call.kind, number, cause.text);
+      failure = group_.failure(code, call.kind, sequence, cause.text);
       failure.ranks = cause.ranks;
       failure.has_user_ranks = cause.has_user_ranks;
       failure.system_error = cause.system_error;
       failure.native_code = cause.native_code;
       return;
     }
-    failure = group_.failure(error.code(), call.kind, number, error.what());
+    failure = group_.failure(error.code(), call.kind, sequence, error.what());
     failure.ranks = {host.rank()};
     failure.system_error = error.failure().system_error;
     failure.native_code = error.failure().native_code;

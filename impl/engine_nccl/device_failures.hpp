@@ -21,17 +21,17 @@ class DeviceFailures {
   // Returns the group's failure, with details that only this rank knows.
   Failure failure() const;
   // The same as the failure of one operation.
-  Failure failure_of(const Call& call, uint64_t number) const;
+  Failure failure_of(const Call& call, uint64_t sequence) const;
 
   // Throws the refusal of a call after the failure.
   [[noreturn]] void refuse(const Call& call);
   // Fails the group because this rank sees a difference between calls, so it does not start its own.
-  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+  [[noreturn]] void refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                       DeviceRecords* records);
   // Fails the group because of an error in a call of this rank, and throws the failure of the call.
-  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error,
+  [[noreturn]] void fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                    DeviceRecords* records = nullptr);
-  void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
+  void fail_quietly(const Call& call, uint64_t sequence, const Error& error) noexcept;
   // Fails the group for a cause that was found here, once it is explained.
   void fail_group(const CallFailure& found);
   void fail_group(const NcclCommunicator& communicator, NcclResult error);
@@ -50,7 +50,7 @@ class DeviceFailures {
 
  private:
   void await_news(const Error& error) const;
-  Failure take(const Call& call, uint64_t number, const Error& error, DeviceRecords* records) noexcept;
+  Failure take(const Call& call, uint64_t sequence, const Error& error, DeviceRecords* records) noexcept;
   void revoke(const Failure& cause) noexcept;
 
   const NcclGroup& group_;

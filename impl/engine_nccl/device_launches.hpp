@@ -46,7 +46,7 @@ class DeviceLaunches {
   uint64_t publish(std::span<const Call> calls, DeviceRecords& records);
   bool captures(CudaStream* stream);
   std::shared_ptr<DeviceWork> make_untracked(const Call& call, CudaStream* stream);
-  void add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number);
+  void add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t sequence);
   void count(const Call& call) noexcept;
   // No messages are allowed among these calls; start() takes them one by one.
   void run_collectives(std::span<const Call> calls, CudaStream* stream);

@@ -22,11 +22,11 @@ class DeviceWork final : public OperationWork {
   bool test() override;
   bool wait(Deadline deadline) override;
   bool wait_on(void* stream, Deadline deadline) override;
-  uint64_t number() const noexcept override { return number_; }
+  uint64_t sequence() const noexcept override { return sequence_; }
   Failure failure() const override;
 
   // The following functions are for the engine.
-  void set_number(uint64_t number) noexcept { number_ = number; }
+  void set_sequence(uint64_t sequence) noexcept { sequence_ = sequence; }
   // True if a descriptor or a countdown waits for the end, so that the watch polls often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
   // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
@@ -48,7 +48,7 @@ class DeviceWork final : public OperationWork {
   void on_listener() override;
 
   const std::shared_ptr<DeviceWorks> works_;
-  uint64_t number_ = 0;
+  uint64_t sequence_ = 0;
   std::atomic<bool> launched_{false};
   std::atomic<bool> has_listener_{false};
   Mutex records_mutex_;  // the watch and a waiting thread may both have seen the end

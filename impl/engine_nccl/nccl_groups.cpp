@@ -90,7 +90,7 @@ Engines NcclEngine::make_part(const DeviceWorld& world, std::shared_ptr<GroupEng
     made = std::make_shared<NcclEngine>(std::move(group));
     DeviceWatch::get().add({made, &made->monitor_});
   });
-  host->restart_numbers();
+  host->restart_sequence();
   return {std::move(host), std::move(made)};
 }
 

@@ -21,7 +21,7 @@ class FinishingWork final : public Work {
   bool done() const noexcept override;
   bool test() override;
   bool wait(Deadline deadline) override;
-  uint64_t number() const noexcept override { return operation_->number(); }
+  uint64_t sequence() const noexcept override { return operation_->sequence(); }
   int64_t end_ticks() const noexcept override { return operation_->end_ticks(); }
   Failure failure() const override;
   int event_fd() override { return operation_->event_fd(); }

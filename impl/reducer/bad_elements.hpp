@@ -29,7 +29,7 @@ class BadElements {
       int32_t dtype;
     };
     std::vector<Part> parts;
-    uint64_t number = 0;  // number of the operation
+    uint64_t sequence = 0;  // number of the operation
   };
   // Returns the input of a bucket, which may be read on the stream that find() was given.
   using InputOf = std::function<Input(size_t bucket)>;

@@ -159,7 +159,7 @@ BadElements::Input BucketGather::input_of(size_t b) {
   BadElements::Input input;
   if (bucket.work) {
     bucket.work->wait_on(stream_, Deadline::never());
-    input.number = bucket.work->number();
+    input.sequence = bucket.work->sequence();
   }
   const MutexLock lock(mutex_);
   for (const auto& [slot, gradient, part] : bucket.taken) {
