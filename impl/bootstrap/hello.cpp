@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 std::string process_of(const Hello& hello) {
-  return "pid " + std::to_string(hello.pid) + (hello.place.empty() ? "" : " on " + hello.place);
+  return "pid " + std::to_string(hello.pid) + (hello.host_name.empty() ? "" : " on " + hello.host_name);
 }
 
 std::string version_text(const Hello& hello) {
@@ -161,7 +161,7 @@ std::vector<Member> make_table(std::vector<Hello> hellos) {
   for (const Hello& hello : hellos) {
     const int32_t position = ranks_on_host[hello.host]++;
     const int32_t local_rank = hello.local_rank >= 0 ? hello.local_rank : position;
-    members.push_back({hello.rank, local_rank, hello.pid, hello.host, hello.endpoint, hello.place});
+    members.push_back({hello.rank, local_rank, hello.pid, hello.host, hello.endpoint, hello.host_name});
   }
   return members;
 }

@@ -42,7 +42,7 @@ Hello hello_of(const MeetingSettings& settings) {
   hello.config = settings.config.substr(0, kConfigBytes - 1);
   hello.host = settings.host;
   hello.endpoint = settings.endpoint;
-  hello.place = settings.place;
+  hello.host_name = settings.host_name;
   return hello;
 }
 

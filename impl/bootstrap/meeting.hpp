@@ -25,11 +25,11 @@ struct MeetingSettings {
   int32_t world_size = 1;
   int32_t local_rank = -1;  // -1: derived from the table
   uint32_t library_version = 0;
-  std::string host;      // result of host_identity()
-  std::string place;     // name of this host for errors; empty if only ranks of one host meet
-  std::string endpoint;  // Endpoint::name() of this process
-  std::string config;    // "key=value;key=value": settings that must be equal on all ranks
-  Nonce latest_world{};  // the latest world of the job that this process was in; zero if there was none
+  std::string host;       // result of host_identity()
+  std::string host_name;  // name of this host for errors; empty if only ranks of one host meet
+  std::string endpoint;   // Endpoint::name() of this process
+  std::string config;     // "key=value;key=value": settings that must be equal on all ranks
+  Nonce latest_world{};   // the latest world of the job that this process was in; zero if there was none
   Deadline deadline = Deadline::never();
   int64_t progress_ms = 10'000;           // interval in which missing ranks are logged
   std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up

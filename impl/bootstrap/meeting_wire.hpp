@@ -35,7 +35,7 @@ struct HelloWire {
   char host[64];
   char endpoint[64];
   char config[kConfigBytes];
-  char place[64];
+  char host_name[64];
   uint32_t reserved;
 };
 inline constexpr size_t kHelloPrefixBytes = 32;

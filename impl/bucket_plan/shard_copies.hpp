@@ -18,7 +18,7 @@ struct ShardRange {
   size_t count;
 };
 
-// Returns the parts of parameters that a shard holds, in the order of buckets and then of places.
+// Returns the parts of parameters that a shard holds, in the order of buckets, then of offsets.
 std::vector<ShardRange> shard_ranges(std::span<const ShardTensor> tensors, const ShardLayout& layout,
                                      size_t shard);
 

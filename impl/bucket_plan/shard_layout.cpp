@@ -82,7 +82,7 @@ class Builder {
  public:
   Builder(std::span<const ShardTensor> tensors, const ShardRules& rules) : tensors_(tensors), rules_(rules) {
     layout_.shards = rules.shards;
-    layout_.places.resize(tensors.size());
+    layout_.locations.resize(tensors.size());
   }
 
   size_t open(size_t unit, int32_t dtype) {
@@ -94,7 +94,7 @@ class Builder {
   void append(size_t bucket, size_t index, size_t alignment) {
     ShardBucket& to = layout_.buckets[bucket];
     const size_t start = rounded_up(to.used, alignment, index);
-    layout_.places[index] = {bucket, start};
+    layout_.locations[index] = {bucket, start};
     to.used = sum(start, tensors_[index].count, index);
     last_ = index;
   }
@@ -126,7 +126,7 @@ class Builder {
   // Numbers units in the order of their first parameters, where each bucket is a unit.
   ShardLayout finish_by_bucket() {
     std::vector<size_t> first(layout_.buckets.size(), tensors_.size());
-    for (size_t i = tensors_.size(); i-- > 0;) first[layout_.places[i].bucket] = i;
+    for (size_t i = tensors_.size(); i-- > 0;) first[layout_.locations[i].bucket] = i;
     std::vector<size_t> order(first.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::sort(order, {}, [&](size_t b) { return first[b]; });

@@ -32,7 +32,7 @@ struct ShardBucket {
   int32_t dtype;
 };
 
-struct ShardPlace {
+struct ShardLocation {
   size_t bucket;
   size_t start;  // element of its bucket
 };
@@ -40,7 +40,7 @@ struct ShardPlace {
 struct ShardLayout {
   size_t shards = 1;
   std::vector<ShardBucket> buckets;
-  std::vector<ShardPlace> places;          // of each parameter
+  std::vector<ShardLocation> locations;    // of each parameter
   std::vector<std::vector<size_t>> units;  // buckets of each unit; units are in the order of first use
 
   size_t shard_size(size_t bucket) const { return buckets[bucket].size / shards; }

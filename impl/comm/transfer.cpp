@@ -14,8 +14,8 @@ size_t longest_of(const Call& call) noexcept {
   return blocks ? *std::max_element(blocks->lengths.begin(), blocks->lengths.end()) : call.count;
 }
 
-// Puts one end of a block into a member's columns.
-void place_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
+// Locates one end of a block in a member's columns.
+void locate_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
   start = columns.start_of(member);
   rows = {columns.width_of(member), columns.all(members)};
 }
@@ -106,7 +106,7 @@ Block Transfer::outgoing(int receiver) const noexcept {
   if (divides(pattern)) {
     block.from = send_blocks ? send_blocks->starts[at] : at * count;
     block.count = send_blocks ? send_blocks->lengths[at] : count;
-    if (send_columns) place_in(*send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
+    if (send_columns) locate_in(*send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
   } else {
     block.count = recv_blocks ? recv_blocks->lengths[own] : count;
   }
@@ -119,7 +119,7 @@ Block Transfer::received_from(int sender) const noexcept {
   if (collects(pattern)) {
     block.to = recv_blocks ? recv_blocks->starts[at] : at * count;
     block.count = recv_blocks ? recv_blocks->lengths[at] : count;
-    if (recv_columns) place_in(*recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
+    if (recv_columns) locate_in(*recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
   } else {
     block.count = send_blocks ? send_blocks->lengths[static_cast<size_t>(rank)] : count;
   }
@@ -140,7 +140,7 @@ Block Transfer::incoming(int sender) const noexcept {
     block.from_rows = {block.count / rows_of_lists,
                        senders[static_cast<size_t>(sender)].total / rows_of_lists};
   } else if (send_columns) {
-    place_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+    locate_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
   }
   return block;
 }

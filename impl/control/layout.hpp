@@ -48,7 +48,7 @@ struct CallFields {
 };
 
 // Location of a shared buffer: a segment of the world's memory and an offset. Segment 0 means private memory.
-struct SharedPlace {
+struct SharedLocation {
   uint64_t segment;
   uint64_t offset;
 };
@@ -64,8 +64,8 @@ struct alignas(kLine) Slot {
   uint64_t has_payload;  // 1: the first part of the data is already in `data` or in the stage
   std::array<std::byte, kSlotDataBytes> data;
   CallFields call;
-  SharedPlace send;
-  SharedPlace recv;
+  SharedLocation send;
+  SharedLocation recv;
   uint64_t sequence;
   char note[40];
   uint64_t nonfinite_count;  // among the inputs that this rank has read
@@ -122,7 +122,7 @@ struct alignas(kLine) MessagePost {
   uint64_t fingerprint;
   std::array<std::byte, kSlotDataBytes> data;
   alignas(kLine) CallFields call;
-  SharedPlace place;
+  SharedLocation location;
 };
 
 struct alignas(kLine) SendChannel {  // in the sender's segment

@@ -32,7 +32,7 @@ struct Allocation {
 
 // A buffer in shared memory, with the allocation that keeps it mapped.
 struct SharedRange {
-  SharedPlace place{0, 0};
+  SharedLocation location{0, 0};
   std::shared_ptr<Allocation> allocation;
 };
 

@@ -114,8 +114,8 @@ void Collective::expose_buffers(Slot& slot) {
     recv_range_ =
         send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
   }
-  slot.send = send_range_.place;
-  slot.recv = recv_range_.place;
+  slot.send = send_range_.location;
+  slot.recv = recv_range_.location;
 }
 
 bool Collective::verify() { return calls_agree() && (transfer_.knows_all() || verify_blocks()); }

@@ -80,7 +80,7 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   const std::vector<int32_t> named = decision.named.list(group.size());
   failure.ranks = named;
   failure.set_group(group.id(), group.name());
-  failure.sequence = decision.number;
+  failure.sequence = decision.sequence;
   failure.elapsed_ns = decision.elapsed_ns;
   failure.operation = operation;
   failure.text = describe_outcome(group, decision, named);
@@ -103,7 +103,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 // Reaches one decision of all living ranks. If the decision is a failure, this throws on all of them.
 Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
-  Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_number()}, call.deadline,
+  Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_sequence()}, call.deadline,
                                        [&] { return call.is_off(); },
                                        {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
@@ -113,7 +113,7 @@ Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   if (!failed) return decision;
   Failure failure = failure_of(*group_, decision, call.name);
   group_->revoke(failure);
-  state.name_operation(failure, call.name, decision.number);
+  state.name_operation(failure, call.name, decision.sequence);
   throw Error(failure);
 }
 
@@ -133,7 +133,7 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
         std::vector<int32_t> survivors;
         for (int member = 0; member < size(); ++member)
           if (!decision.lost.contains(member)) survivors.push_back(group_->local_rank(member));
-        const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
+        const uint64_t id = mix_id(this->id(), kShrunkIds | decision.sequence);
         auto group = Group::create(group_->shared_host(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
           if (call.is_off() || consensus_.is_hopeless())

@@ -25,7 +25,7 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.place = worthwhile ? group_.host().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
+  mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
 }
 
 // It looks for the peer while its own store may still wait for the cache line: one of the two is often here
@@ -60,7 +60,7 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
 }
 
 bool Message::direct(const MessagePost& sender, const MessagePost& receiver) const noexcept {
-  return !is_short_ && sender.place.segment != 0 && sender.place.segment == receiver.place.segment;
+  return !is_short_ && sender.location.segment != 0 && sender.location.segment == receiver.location.segment;
 }
 
 size_t Message::chunk_length(uint64_t chunk) const noexcept {
@@ -101,7 +101,7 @@ void SendMessage::publish() noexcept {
   if (is_short_ && bytes_ > 0)
     std::memcpy(short_data(group_.rank(), peer_, mine.data.data()), call_.send, bytes_);
   post(mine);
-  if (mine.place.segment == 0) produce();
+  if (mine.location.segment == 0) produce();
   phase_ = Phase::kMeeting;
 }
 
@@ -142,7 +142,7 @@ Progress SendMessage::end_short() noexcept {
 // Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
 Progress SendMessage::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
-  if (mine_.posts[sequence_ & 1].place.segment == 0) return Progress::kFailed;
+  if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
   return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
@@ -183,16 +183,16 @@ Progress RecvMessage::consume() {
 // Reads a piece straight from the sender's own buffer.
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
-  const SharedPlace place = theirs_.posts[sequence_ & 1].place;
-  const auto memory = group_.host().memory().get(place.segment);
+  const SharedLocation location = theirs_.posts[sequence_ & 1].location;
+  const auto memory = group_.host().memory().get(location.segment);
   const int sender = group_.local_rank(peer_);
-  if (!memory || !memory->holds(sender, place.offset, bytes_))
+  if (!memory || !memory->holds(sender, location.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(peer_).c_str());
   const size_t at = chunk_ * kPieceBytes;
   {
     const OthersMemory others(group_);
     if (!others.entered()) return Progress::kFailed;
-    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + place.offset + at,
+    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at,
          std::min(kPieceBytes, bytes_ - at), false);
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;

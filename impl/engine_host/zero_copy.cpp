@@ -123,11 +123,12 @@ void ZeroCopy::divide() {
 
 // Published values are copied once and then checked, because a corrupted or hostile peer may change them.
 void ZeroCopy::find_buffers() {
-  const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
+  const auto locate = [this](const Allocation& allocation, int member, SharedLocation location,
+                             size_t elements) {
     const int local_rank = group_.local_rank(member);
-    if (!allocation.holds(local_rank, place.offset, transfer_.bytes_of(elements)))
+    if (!allocation.holds(local_rank, location.offset, transfer_.bytes_of(elements)))
       fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
-    return allocation.base(local_rank) + place.offset;
+    return allocation.base(local_rank) + location.offset;
   };
   size_t targets = 0;
   for (int member = 0; member < transfer_.size; ++member) {

@@ -193,7 +193,7 @@ NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const 
 
 NcclOp NcclCommunicator::make_scaled_sum(NcclComm* comm, void* scalar, NcclType type) {
   NcclOp op{};
-  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarPlace::host_immediate, comm),
+  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarResidence::host_immediate, comm),
         "ncclRedOpCreatePreMulSum");
   kept_->scaled_sums.push_back(op);
   return op;

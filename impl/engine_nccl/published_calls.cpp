@@ -17,13 +17,13 @@ std::string words(const CallSignature& shown, bool on_device) {
 
 }  // namespace
 
-size_t PublishedCalls::message_place(int members, bool sends, int peer, uint64_t sequence) noexcept {
+size_t PublishedCalls::message_offset(int members, bool sends, int peer, uint64_t sequence) noexcept {
   const auto n = static_cast<size_t>(members);
   const size_t ring = (sends ? n : 0) + static_cast<size_t>(peer);
   return kHeadBytes + (kEntries + ring * kMessages + sequence % kMessages) * SharedRecord::bytes(kWords);
 }
 
-size_t PublishedCalls::bytes(int members) noexcept { return message_place(members, true, members, 0); }
+size_t PublishedCalls::bytes(int members) noexcept { return message_offset(members, true, members, 0); }
 
 PublishedCalls::PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members)
     : id_(id),
@@ -55,7 +55,7 @@ SharedRecord PublishedCalls::entry(int member, uint64_t sequence) const noexcept
 }
 
 SharedRecord PublishedCalls::message(int member, bool sends, int peer, uint64_t sequence) const noexcept {
-  return {base(member) + message_place(size(), sends, peer, sequence), kWords};
+  return {base(member) + message_offset(size(), sends, peer, sequence), kWords};
 }
 
 int PublishedCalls::member_of(int32_t rank) const noexcept {
@@ -124,8 +124,8 @@ uint64_t PublishedCalls::latest_message(const Call& call) const noexcept {
 // Returns the latest messages of a member with a peer in one direction.
 PublishedCalls::Recent PublishedCalls::messages_between(int member, int peer, bool sends) const {
   Recent recent;
-  for (size_t place = 0; place < kMessages; ++place) {
-    const SharedRecord record = message(member, sends, peer, place);
+  for (size_t slot = 0; slot < kMessages; ++slot) {
+    const SharedRecord record = message(member, sends, peer, slot);
     Entry entry{};
     if (const uint64_t sequence = record.number(); sequence != 0 && record.read(sequence, &entry))
       recent.emplace(sequence, entry);

@@ -82,7 +82,7 @@ class PublishedCalls {
   static constexpr size_t kMessages = 16;
   static constexpr size_t kHeadBytes = 64;
 
-  static size_t message_place(int members, bool sends, int peer, uint64_t sequence) noexcept;
+  static size_t message_offset(int members, bool sends, int peer, uint64_t sequence) noexcept;
   SharedRecord entry(int member, uint64_t sequence) const noexcept;
   SharedRecord message(int member, bool sends, int peer, uint64_t sequence) const noexcept;
   std::atomic<uint64_t>& head(int member) const noexcept;

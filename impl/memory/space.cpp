@@ -119,10 +119,11 @@ Norm Space::norm(std::span<const Elements> parts, void* stream, const char* what
     if (part.count > 0) launches[{part.dtype, start_of(part) % dtype_bytes(part.dtype)}].push_back(part);
   for (const auto& [kind, launch] : launches) {
     const Elements& first = *std::ranges::min_element(launch, {}, start_of);
-    std::vector<TensorPart> places;
+    std::vector<TensorPart> located;
     for (const Elements& part : launch)
-      places.push_back({part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
-    gather({.parts = places,
+      located.push_back(
+          {part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
+    gather({.parts = located,
             .tensor_dtype = first.dtype,
             .block = first.data,
             .block_dtype = first.dtype,

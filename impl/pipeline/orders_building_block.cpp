@@ -114,21 +114,20 @@ class Reordering {
     const uint8_t kind = rows_[s][time];
     auto& times = times_[s][static_cast<size_t>(kind)];
     if (phase_ == Phase::kStart && kind == kInput0 && s == 0) phase_ = Phase::kMiddle;
-    size_t place = time;
-    if (phase_ == Phase::kEnd || (phase_ == Phase::kStart && has_weights_)) place = earliest(s, kind, time);
+    size_t slot = time;
+    if (phase_ == Phase::kEnd || (phase_ == Phase::kStart && has_weights_)) slot = earliest(s, kind, time);
     if (phase_ == Phase::kMiddle && kind == kForward0 && times.size() + 1 == micro_batches_)
       phase_ = Phase::kEnd;
-    times.push_back(place);
-    if (is_input_half(kind))
-      input_halves_[s].insert(std::ranges::upper_bound(input_halves_[s], place), place);
-    if (place == time) return;
-    std::swap(rows_[s][place], rows_[s][time]);
-    note_held(s, place, time);
+    times.push_back(slot);
+    if (is_input_half(kind)) input_halves_[s].insert(std::ranges::upper_bound(input_halves_[s], slot), slot);
+    if (slot == time) return;
+    std::swap(rows_[s][slot], rows_[s][time]);
+    note_held(s, slot, time);
   }
 
   size_t earliest(size_t s, uint8_t kind, size_t time) const {
-    for (size_t place = first_possible(s, kind); place < time; ++place)
-      if (rows_[s][place] == kNothing && fits(s, place, time)) return place;
+    for (size_t slot = first_possible(s, kind); slot < time; ++slot)
+      if (rows_[s][slot] == kNothing && fits(s, slot, time)) return slot;
     return time;
   }
 

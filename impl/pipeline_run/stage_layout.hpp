@@ -50,7 +50,7 @@ class StageLayout {
 
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
   size_t bytes_anywhere() const noexcept;  // includes the loss for alignment of any start address
-  void place(std::byte* memory);           // requires bytes() of memory
+  void assign_memory(std::byte* memory);   // requires bytes() of memory
   // Returns the first address in the memory that is suitable for place(). Throws INVALID_ARG if the memory is
   // too small.
   std::byte* fit_into(void* memory, size_t bytes) const;
@@ -80,7 +80,7 @@ class StageLayout {
     void* const* row(int32_t slot) const noexcept;
   };
   void add(End& end, const std::vector<Tensor>& tensors, bool gradients);
-  void place(const End& end, EndShapes& shapes);
+  void assign_memory(const End& end, EndShapes& shapes);
   const End& end_of(PipeOp message) const noexcept;
   int32_t& slot_of(int32_t part, int32_t micro_batch);
   bool is_here(int32_t part) const noexcept { return placement_.stage(part) == stage_; }

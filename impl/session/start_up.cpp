@@ -105,7 +105,7 @@ HostGroupSettings host_group_settings(const InitOptions& options, const Launch& 
   meeting.local_rank = launch.local_rank;
   meeting.library_version = library_version;
   meeting.host = host_identity(environment);
-  if (launch.way == MeetingWay::kTcp) meeting.place = host_place(environment);
+  if (launch.way == MeetingWay::kTcp) meeting.host_name = host_name(environment);
   meeting.config = config_text(options, settings.tuning);
   meeting.deadline = deadline;
   return settings;

@@ -21,10 +21,10 @@ struct FlatOffsets {
 
 // `dtypes` are the element types of the buckets, of which each takes size / divisor elements. Throws OVERFLOW
 // if that is larger than any memory.
-FlatOffsets place_buckets(const ShardLayout& layout, std::span<const int32_t> dtypes, size_t divisor,
-                          size_t unit_alignment);
+FlatOffsets bucket_offsets(const ShardLayout& layout, std::span<const int32_t> dtypes, size_t divisor,
+                           size_t unit_alignment);
 
 // Returns the bytes of so many units in a row, where they are largest.
-size_t window_bytes(const FlatOffsets& places, size_t units) noexcept;
+size_t window_bytes(const FlatOffsets& offsets, size_t units) noexcept;
 
 }  // namespace dsc

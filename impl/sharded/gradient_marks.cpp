@@ -62,7 +62,7 @@ void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
   if (!units_[param.unit].viewed && memory_.units().is_dirty(param.unit))
-    memory_.zero(place_of(param), param.bytes);
+    memory_.zero(storage_of(param), param.bytes);
 }
 
 void GradientShards::mark_unused(size_t index) {
@@ -75,7 +75,7 @@ void GradientShards::mark_unused(size_t index) {
   const Param& param = params_[index];
   intake_.run(index, [&] {
     hold(param.unit);
-    memory_.zero(place_of(param), param.bytes);
+    memory_.zero(storage_of(param), param.bytes);
   });
   become_ready(index);
 }
@@ -100,7 +100,7 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
   memory_.follow(stream);
-  memory_.put({place_of(param), dtype_of(index), gradient, dtype, param.count}, adds);
+  memory_.put({storage_of(param), dtype_of(index), gradient, dtype, param.count}, adds);
   memory_.lead(stream);
 }
 
@@ -115,7 +115,7 @@ void GradientShards::hold(size_t number) {
   if (memory.is_open(number)) return;
   const Unit& unit = units_[number];
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] { return may_pool ? memory.growth(number) : full_places_.units[number].bytes; };
+  const auto growth = [&] { return may_pool ? memory.growth(number) : full_offsets_.units[number].bytes; };
   reductions_.advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
   while (may_pool && growth() > 0 && reductions_.has_pending() && !deadline.passed())

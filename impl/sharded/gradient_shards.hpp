@@ -68,7 +68,7 @@ class GradientShards {
  private:
   struct Param {
     std::byte* view = nullptr;  // the address that the caller sees; null if it has none that lasts
-    size_t place = 0;           // bytes from the start of its unit
+    size_t offset = 0;          // bytes from the start of its unit
     size_t count = 0;
     size_t bytes = 0;
     size_t unit = 0;
@@ -88,7 +88,9 @@ class GradientShards {
 
   // gradient_marks.cpp
   void check_mark(size_t index, const void* gradient) const;
-  std::byte* place_of(const Param& param) const { return memory_.units().buffer(param.unit) + param.place; }
+  std::byte* storage_of(const Param& param) const {
+    return memory_.units().buffer(param.unit) + param.offset;
+  }
   int32_t dtype_of(size_t index) const { return list_.tensors[index].dtype; }  // of the view
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
@@ -105,8 +107,8 @@ class GradientShards {
   ShardGroups& groups_;
   const GradientOptions options_;
   const ParamList list_;
-  FlatOffsets full_places_;
-  FlatOffsets shard_places_;
+  FlatOffsets full_offsets_;
+  FlatOffsets shard_offsets_;
   ShardMemory memory_;  // launch_mutex_ guards what units have
 
   GradientIntake intake_;

@@ -17,7 +17,7 @@ void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const Sh
   const size_t end = first + piece.size() / element;
   memory.zero(piece.data(), piece.size());
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto [own, start] = layout.places[i];
+    const auto [own, start] = layout.locations[i];
     if (own != bucket || !params[i].data) continue;
     const size_t from = std::max(first, start);
     const size_t to = std::min(end, start + params[i].count);

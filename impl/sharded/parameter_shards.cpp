@@ -32,18 +32,18 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(
-          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
-      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_places_,
-              options.keeps_full ? 0 : shard_places_.bytes, unit_options(full_places_, options)),
+      full_offsets_(
+          bucket_offsets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
+      shard_offsets_(bucket_offsets(layout, dtypes, layout.shards, 1)),
+      memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_offsets_,
+              options.keeps_full ? 0 : shard_offsets_.bytes, unit_options(full_offsets_, options)),
       units_(layout.units.size()),
       peak_full_(memory_.units().held()) {
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto [bucket, start] = layout.places[i];
+    const auto [bucket, start] = layout.locations[i];
     const size_t unit = layout.buckets[bucket].unit;
-    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket]);
-    params_.push_back({unit, offset - full_places_.units[unit].offset});
+    const size_t offset = full_offsets_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket]);
+    params_.push_back({unit, offset - full_offsets_.units[unit].offset});
   }
   if (!options.keeps_full) return;
   for (Unit& unit : units_) unit.state = State::kGathered;
@@ -52,15 +52,15 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
 ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
   log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
-      groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
+      groups_.all().name().c_str(), full_offsets_.bytes, kGatherWaitMs);
   memory_.keep();
 }
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
   return options_.keeps_full
-             ? memory_.units().views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-             : memory_.shards() + shard_places_.buckets[bucket];
+             ? memory_.units().views() + full_offsets_.buckets[bucket] + groups_.shard() * bytes
+             : memory_.shards() + shard_offsets_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -71,7 +71,7 @@ void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::
       options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
   if (begin >= end) return;
   std::byte* const to = options_.keeps_full
-                            ? memory_.units().views() + full_places_.buckets[bucket] + begin * element
+                            ? memory_.units().views() + full_offsets_.buckets[bucket] + begin * element
                             : shard(bucket) + (begin - groups_.shard() * size) * element;
   memory_.put({to, dtypes_[bucket], values + (begin - first) * element, dtypes_[bucket], end - begin}, false);
 }
@@ -95,7 +95,8 @@ void ParameterShards::start_gather(size_t unit) {
       call.kind = OpKind::kAllGather;
       call.dtype = dtypes_[b];
       call.send = shard(b);
-      call.recv = memory_.units().buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
+      call.recv =
+          memory_.units().buffer(unit) + (full_offsets_.buckets[b] - full_offsets_.units[unit].offset);
       call.count = layout_.shard_size(b);
       call.stream = memory_.stream();
       call.tag = step * layout_.buckets.size() + b + 1;
@@ -127,7 +128,7 @@ void ParameterShards::drop(size_t unit) {
 
 bool ParameterShards::fits(size_t unit) const {
   return options_.max_live_bytes == 0 ||
-         live_bytes() + full_places_.units[unit].bytes <= options_.max_live_bytes;
+         live_bytes() + full_offsets_.units[unit].bytes <= options_.max_live_bytes;
 }
 
 // Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
@@ -139,14 +140,14 @@ void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size(); ++other)
     if (units_[other].state != State::kSharded) live += (live.empty() ? "" : ", ") + unit_labels_[other];
   fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
-       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
+       unit_labels_[unit].c_str(), full_offsets_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
        clipped(live, 200).c_str());
 }
 
 size_t ParameterShards::live_bytes() const {
   size_t bytes = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit)
-    if (units_[unit].state != State::kSharded) bytes += full_places_.units[unit].bytes;
+    if (units_[unit].state != State::kSharded) bytes += full_offsets_.units[unit].bytes;
   return bytes;
 }
 
@@ -246,19 +247,19 @@ void ParameterShards::wait_for_gathers(void* stream) {
 }
 
 void* ParameterShards::view(size_t index) const {
-  const auto [unit, place] = params_[index];
+  const auto [unit, offset] = params_[index];
   const MutexLock lock(mutex_);
   if (units_[unit].state == State::kGathered && (options_.keeps_full || units_[unit].unsharded))
-    return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset
+    return (memory_.units().views() ? memory_.units().views() + full_offsets_.units[unit].offset
                                     : memory_.units().buffer(unit)) +
-           place;
+           offset;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
 }
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return {options_.keeps_full ? 0 : shard_places_.bytes, memory_.units().held(), peak_full_};
+  return {options_.keeps_full ? 0 : shard_offsets_.bytes, memory_.units().held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {

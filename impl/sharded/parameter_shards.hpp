@@ -67,7 +67,7 @@ class ParameterShards {
   };
   struct Param {
     size_t unit;
-    size_t place;  // bytes from the start of the unit
+    size_t offset;  // bytes from the start of the unit
   };
 
   void check_unit(size_t unit) const;
@@ -86,8 +86,8 @@ class ParameterShards {
   const std::vector<int32_t> dtypes_;
   const ParameterOptions options_;
   const std::vector<std::string> unit_labels_;
-  const FlatOffsets full_places_;
-  const FlatOffsets shard_places_;
+  const FlatOffsets full_offsets_;
+  const FlatOffsets shard_offsets_;
   std::vector<Param> params_;
   ShardMemory memory_;  // mutex_ guards what units have
 

@@ -6,8 +6,8 @@
 namespace dsc {
 
 void UseOrder::note(size_t unit) {
-  const size_t place = noted_.size();
-  follows_ = follows_ && place < expected_.size() && expected_[place] == unit;
+  const size_t index = noted_.size();
+  follows_ = follows_ && index < expected_.size() && expected_[index] == unit;
   noted_.push_back(unit);
 }
 

@@ -36,8 +36,8 @@ UnitReductions::UnitReductions(ShardGroups& groups, const ShardLayout& layout, c
                                const FlatOffsets& shards, ShardMemory& memory, ReductionOptions options)
     : groups_(groups),
       layout_(layout),
-      full_places_(full),
-      shard_places_(shards),
+      full_offsets_(full),
+      shard_offsets_(shards),
       memory_(memory),
       options_(std::move(options)),
       ranks_(groups.all().size()),
@@ -54,7 +54,7 @@ std::optional<size_t> UnitReductions::next() const noexcept {
 }
 
 Elements UnitReductions::shard(size_t bucket) const {
-  return {memory_.shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket),
+  return {memory_.shards() + shard_offsets_.buckets[bucket], layout_.shard_size(bucket),
           options_.dtypes[bucket]};
 }
 
@@ -69,7 +69,7 @@ Call UnitReductions::call_of(size_t bucket) const {
   call.count = layout_.shard_size(bucket);
   const size_t unit = layout_.buckets[bucket].unit;
   std::byte* const full =
-      memory_.units().buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+      memory_.units().buffer(unit) + (full_offsets_.buckets[bucket] - full_offsets_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
   if (!memory_.in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);

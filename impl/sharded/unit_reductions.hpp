@@ -62,8 +62,8 @@ class UnitReductions {
 
   ShardGroups& groups_;
   const ShardLayout& layout_;
-  const FlatOffsets& full_places_;
-  const FlatOffsets& shard_places_;
+  const FlatOffsets& full_offsets_;
+  const FlatOffsets& shard_offsets_;
   ShardMemory& memory_;
   const ReductionOptions options_;
   const int ranks_;

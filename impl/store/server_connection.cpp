@@ -41,8 +41,8 @@ ServerConnection::~ServerConnection() {
 }
 
 // Sends the hello of the server and starts to read, without waiting for the write to finish.
-void ServerConnection::greet(Strangers::iterator place) {
-  stranger_ = place;
+void ServerConnection::greet(Strangers::iterator entry) {
+  stranger_ = entry;
   take_step([this] {
     ServerHello server_hello;
     server_hello.flags = core_.options_.token ? kNeedsToken : 0;

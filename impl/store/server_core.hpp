@@ -37,7 +37,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   ServerConnection(const ServerConnection&) = delete;
   ServerConnection& operator=(const ServerConnection&) = delete;
 
-  void greet(Strangers::iterator place);
+  void greet(Strangers::iterator entry);
   // Answers its request, or lets it wait for a key.
   void serve() noexcept;
   // Called when the key that it waits for was set.

@@ -30,7 +30,7 @@ struct MeshSettings {
 };
 
 // Position of a rank: the index of its group, and its index in that group.
-struct MeshPlace {
+struct MeshPosition {
   int32_t group;
   int32_t member;
 };
@@ -42,7 +42,7 @@ class MeshGroups {
   int32_t count() const noexcept { return count_; }
   int32_t size() const noexcept { return size_; }
   int32_t rank(int32_t group, int32_t member) const noexcept;
-  MeshPlace place(int32_t rank) const noexcept;  // for a rank of the mesh
+  MeshPosition position(int32_t rank) const noexcept;  // for a rank of the mesh
 
  private:
   friend class RankMesh;

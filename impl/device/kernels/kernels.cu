@@ -11,8 +11,8 @@ using namespace dsc::kernels;
 
 namespace {
 
-__device__ Place this_block() { return {blockIdx.x, gridDim.x}; }
-__device__ Place this_thread() { return {threadIdx.x, blockDim.x}; }
+__device__ GridIndex this_block() { return {blockIdx.x, gridDim.x}; }
+__device__ GridIndex this_thread() { return {threadIdx.x, blockDim.x}; }
 
 __device__ void fold(Norm* sums) {
   for (unsigned step = blockDim.x / 2; step > 0; step /= 2) {

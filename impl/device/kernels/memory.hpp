@@ -22,7 +22,7 @@ DSC_HD constexpr unsigned pack_elements(size_t element_bytes) {
 }
 
 // Index and count, of a thread in its block or a block in its grid.
-struct Place {
+struct GridIndex {
   unsigned index, count;
 };
 
@@ -80,7 +80,7 @@ DSC_HD void store_bytes(char* to, Unit unit) {
 // beyond the end are redirected to the last unit, so that the loads need no branch. With `stores` false the
 // units are only passed to change().
 template <class In, class Out, class Change>
-DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Change& change,
+DSC_HD void move_units(const char* from, char* to, unsigned n, GridIndex thread, Change& change,
                        bool stores = true) {
   DSC_NOT_UNROLLED
   for (unsigned first = thread.index; first < n; first += kInFlight * thread.count) {

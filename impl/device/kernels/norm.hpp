@@ -55,7 +55,7 @@ DSC_HD inline void halve(Norm* sums, unsigned step, unsigned thread) {
 }
 
 // Returns this thread's part of the sum over all blocks.
-DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, Place thread) {
+DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, GridIndex thread) {
   Norm sum = {0, 0, 0};
   DSC_NOT_UNROLLED
   for (unsigned block = thread.index; block < blocks; block += thread.count) {

@@ -19,7 +19,7 @@ int card(int device) {
 bool holds(int device, const void* memory, size_t bytes) {
   const std::lock_guard lock(driver().lock);
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const Place place = place_of(driver(), begin);
+  const GridIndex place = place_of(driver(), begin);
   return place.block && place.block->kind == dsc::CudaMemoryType::device &&
          (place.block->device == device || place.block->managed) &&
          begin + bytes <= place.base + place.block->bytes;

@@ -82,7 +82,7 @@ void put(void* to, const void* value, size_t bytes) {
   if (to) std::memcpy(to, value, bytes);
 }
 
-CudaResult one_attribute(const Place& place, int which, uintptr_t address, void* to) {
+CudaResult one_attribute(const GridIndex& place, int which, uintptr_t address, void* to) {
   const Block none, &block = place.block ? *place.block : none;
   const unsigned kind = static_cast<unsigned>(block.kind), managed = block.managed;
   const uintptr_t known = place.block ? address : 0;
@@ -153,15 +153,15 @@ CudaAddress address_of(const void* memory) { return reinterpret_cast<CudaAddress
 
 }  // namespace
 
-Place place_of(const Driver& state, uintptr_t address) {
+GridIndex place_of(const Driver& state, uintptr_t address) {
   auto found = state.blocks.upper_bound(address);
   if (found == state.blocks.begin()) return {};
   --found;
-  return address - found->first < found->second.bytes ? Place{found->first, &found->second} : Place{};
+  return address - found->first < found->second.bytes ? GridIndex{found->first, &found->second} : GridIndex{};
 }
 
 CudaResult check_range(const Call& call, uintptr_t address, size_t bytes) {
-  const Place place = place_of(call.driver, address);
+  const GridIndex place = place_of(call.driver, address);
   if (place.block && address + bytes <= place.base + place.block->bytes) return kOk;
   if (place.block) return misused(kInvalidValue, "%s goes past the end of an allocation", call.name);
   if (was_freed(address)) return misused(kInvalidValue, "%s uses memory that was freed", call.name);
@@ -222,7 +222,7 @@ extern "C" {
 CudaResult cuPointerGetAttributes(unsigned attributes, dsc::CudaPointerAttribute* which, void** values,
                                   CudaAddress address) {
   return enter("cuPointerGetAttributes", kNothing, [&](Call& call) {
-    const Place place = place_of(call.driver, address);
+    const GridIndex place = place_of(call.driver, address);
     for (unsigned i = 0; i < attributes; ++i)
       if (const auto bad = one_attribute(place, static_cast<int>(which[i]), address, values[i]); bad != kOk)
         return bad;
