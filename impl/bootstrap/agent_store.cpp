@@ -43,7 +43,7 @@ std::string hex_bytes(const void* data, size_t bytes) {
 
 // Tries all addresses of the host in turn until one accepts or the deadline passes.
 TcpStream reach(const std::string& host, int32_t port, Deadline deadline) {
-  constexpr int64_t kAddressMs = 2'000;  // limit per address, so that the others are tried as well
+  constexpr int64_t kAddressMs = 2'000;  // limit per address, so that the others are tried too
   constexpr int64_t kPauseMs = 100;      // between two rounds
   const auto addresses = resolve(host, static_cast<uint16_t>(port), "MASTER_ADDR", deadline);
   std::string tried;

@@ -1,5 +1,5 @@
-// What ranks say about themselves when they meet, and the decision that follows from it. These functions have
-// no side effects.
+// What ranks report about themselves when they meet, and the decision that follows from it. These functions
+// have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Member {
   int64_t pid;
   std::string host;
   std::string endpoint;        // name of the Endpoint of its process
-  std::string host_name = "";  // like Hello::place
+  std::string host_name = "";  // like Hello::host_name
 };
 
 // Why a world cannot form.

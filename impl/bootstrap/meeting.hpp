@@ -35,7 +35,7 @@ struct MeetingSettings {
   std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up
 };
 
-// The owner of a name, as reported to ranks that arrive too late.
+// The owner of a name, as reported to ranks that arrive after the world has formed.
 struct HeldName {
   Nonce nonce{};
   int32_t world_size = 0;
@@ -62,12 +62,12 @@ MeetingResult meet(const MeetingSettings& settings);
 
 // Returns the hello of this process.
 Hello hello_of(const MeetingSettings& settings);
-// Throws an error of the meeting, prefixed with this rank and the place of the meeting.
+// Throws an error of the meeting, prefixed with this rank and the address of the meeting.
 [[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const RankList& ranks,
                                const MeetingSettings& settings);
 
-// Answers everybody who waits at the name of a world that has formed. Call it when listen_fd is readable; it
-// never blocks.
+// Answers all processes that wait at the name of a world that has formed. Call it when listen_fd is readable;
+// it never blocks.
 void answer_late_comer(int listen_fd, const HeldName& held);
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// What a shard of one layout takes from the shards of another one, to read a checkpoint of another number of
-// ranks. This is pure arithmetic that touches no tensor data.
+// Computes what a shard of one layout takes from the shards of another one, to read a checkpoint that was
+// written by another number of ranks. This is pure arithmetic that touches no tensor data.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// A part of one parameter that lies in one shard. Starts are elements of a shard of the bucket.
+// A part of one parameter in one shard. Starts are elements of a shard of the bucket.
 struct ShardRange {
   size_t param;
   size_t param_start;

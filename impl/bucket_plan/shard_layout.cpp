@@ -12,7 +12,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMegatronStart = 64;       // elements to which Megatron aligns parameters
-constexpr size_t kMegatronEnd = 128;        // and bucket ends, besides the number of shards
+constexpr size_t kMegatronEnd = 128;        // and bucket ends, in addition to the number of shards
 constexpr size_t kMegatronWideEnd = 65536;  // the same for networks that are fast with such sizes only
 constexpr size_t kDeepSpeedEnd = 2;         // elements per shard to which DeepSpeed aligns flat buffers
 constexpr size_t kMostElements = std::numeric_limits<ptrdiff_t>::max() / 8;  // of the largest type
@@ -158,7 +158,7 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
     };
     for (size_t i = tensors.size(); i-- > 0;) {
       if (tensors[i].dtype != dtype) continue;
-      // Megatron aligns the start of the parameter that is alone before it closes the bucket in front.
+      // Megatron aligns the start of a parameter with `alone` before it closes the bucket in front of it.
       if (tensors[i].alone && bucket != kNone) builder.fill(bucket, kMegatronStart);
       if (tensors[i].alone) close();
       if (bucket == kNone) bucket = builder.open(0, dtype);
@@ -191,8 +191,8 @@ ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& 
   return builder.finish(starts.size());
 }
 
-// DeepSpeed's reduce_scatter_coalesced: each parameter is cut into equal parts, the last of which may be
-// short or empty.
+// DeepSpeed's reduce_scatter_coalesced: each parameter is cut into equal parts. The last part may be short or
+// empty.
 ShardLayout partitioned_layout(std::span<const ShardTensor> tensors, const ShardRules& rules,
                                std::span<const size_t> starts) {
   Builder builder(tensors, rules);

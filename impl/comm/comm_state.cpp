@@ -78,7 +78,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   FixedText<224> where;
   where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, sequence).c_str(), name().c_str(),
             rank(), size());
-  // The operations that differ in a mismatch have one number.
+  // Operations that differ in a mismatch have the same sequence number.
   const bool is_first = failure.sequence == sequence && (failure.code == DSC_ERR_MISMATCH ||
                                                          failure.operation == std::string_view(operation));
   const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
@@ -113,7 +113,7 @@ std::vector<std::shared_ptr<GroupEngine>> CommState::channels() const {
 }
 
 void CommState::fail_channels(const Failure& cause) noexcept {
-  Failure there = cause;  // a channel has not made the operation that failed
+  Failure there = cause;  // the failed operation is not one of the channel
   there.operation = {};
   there.sequence = 0;
   call_out([&] {

@@ -19,7 +19,7 @@ void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
 
 }  // namespace
 
-// Settled with the other ranks before anything is checked that they may have otherwise.
+// The ranks compare mesh and axes before any check whose result may differ between them.
 std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* axes, GroupOptions options) {
   verify_mesh(comm, mesh, axes);
   if (mesh.size() != comm.size())

@@ -104,8 +104,8 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
-// Each field has a place of its own in one of three chains, so that exchanged values change the result. One
-// chain would take a small operation as long as copying its data.
+// Each field is hashed at a fixed position of one of three chains, so that exchanged values change the
+// result. A single chain would take as long as copying the data of a small operation.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);

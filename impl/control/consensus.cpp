@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kProposerBits = 16;
 // After this time all members know of a failure that one of them knows.
 constexpr int64_t kFailureKnownNs = kNsPerSecond;
-// A corrupted peer could make the decision change all the time, so attempts to read it are limited.
+// A corrupted peer could change the decision continuously, so attempts to read it are limited.
 constexpr int kReads = 1000;
 
 // A proposal in shared memory; two sets of members follow it.
@@ -136,8 +136,8 @@ Decision Consensus::give_up(uint64_t sequence, dsc_result_t outcome) const {
   return decision;
 }
 
-// Finds members that have begun a collective which this rank has not called, and so will not answer before it
-// does. A failure of the group frees them; therefore this waits until a failure would be known everywhere.
+// Finds members that have begun a collective which this rank has not called: they will not answer before it
+// does. A failure of the group frees them. Therefore this waits until a failure would be known everywhere.
 std::optional<Decision> Consensus::find_elsewhere(uint64_t sequence, const Ballot& mine,
                                                   const Asked& asked) const {
   if (group_.revoked() || now_ns() - asked.start_ns < kFailureKnownNs) return std::nullopt;

@@ -1,4 +1,4 @@
-// Reaches one decision among all living members of a group, whichever of them dies meanwhile.
+// Reaches one decision among all living members of a group, even if some die meanwhile.
 //
 // Every member publishes its ballot. A member that has seen the ballots of all living members writes the
 // resulting decision as its proposal, and tries to install it by compare-and-swap. The first one wins; all
@@ -42,15 +42,15 @@ struct Decision {
   std::string text;        // explains the outcome; empty if code and members say everything
 };
 
-// Work that a thread does while it waits for a decision, as it may be the only one that drives queued
+// Work that a thread does while it waits for a decision: it may be the only thread that drives queued
 // operations.
 struct Besides {
   std::function<bool()> drive;  // executes one step; true if there was progress
   std::function<void()> look_at_clock;
 };
 
-// When a call that asks the others began, and the sequence number of the last collective that this rank
-// called before.
+// When a call that asks the others began, and the sequence number of the last collective that this rank had
+// called.
 struct Asked {
   int64_t start_ns;
   uint64_t latest_collective;
@@ -65,9 +65,9 @@ class Consensus {
   // if they have excluded this rank.
   void catch_up();
 
-  // Blocks until there is a decision. At the deadline it is TIMEOUT; once `interrupted` returns true it is
-  // REVOKED; if all missing members wait for this rank in another operation it is MISMATCH. Throws what
-  // catch_up() throws, and PROTOCOL.
+  // Blocks until there is a decision. It is TIMEOUT at the deadline, REVOKED once `interrupted` returns true,
+  // and MISMATCH if all missing members wait for this rank in another operation. Throws what catch_up()
+  // throws, and PROTOCOL.
   Decision reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                  const std::function<bool()>& interrupted, const Besides& besides);
 

@@ -104,7 +104,7 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
         });
       },
       [&](const Error& error) {
-        // the member may have left because of another one that died
+        // the member may have left because another one died
         if (error.code() == DSC_ERR_PEER_LEFT) check_peers();
         throw Error(error);
       });
@@ -168,7 +168,7 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
   if (end.finished.load(std::memory_order_acquire) >= sequence) return std::nullopt;
   const auto& other = sends ? end.posts : send_channel(peer, member).posts;
   if (other[sequence & 1].sequence.load(std::memory_order_acquire) >= sequence)
-    return std::nullopt;  // it moves
+    return std::nullopt;  // the other end takes part, so the message is moving
   return OpenMessage{sends, peer};
 }
 
@@ -237,7 +237,8 @@ void Group::revoke(const Failure& cause) noexcept {
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst)) {
     const bool is_users =
-        !cause.operation.empty() && (!is_part() || cause.is_published);  // else a step of one
+        !cause.operation.empty() &&
+        (!is_part() || cause.is_published);  // otherwise it concerns only a step of such an operation
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
         shown_rank(rank_), name_.c_str(), is_users ? cause.operation.c_str() : "", is_users ? ": " : "",
         cause.text.c_str());
@@ -294,7 +295,7 @@ void Group::process_gone(const PeerProcess& peer) {
 void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // This is needed because revoke() wakes no thread if the group has failed already.
+  // Needed because revoke() wakes no thread if the group has already failed.
   host_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
@@ -316,8 +317,8 @@ RankList Group::silent_members(int64_t& longest_ns) const noexcept {
   return silent;
 }
 
-// This looks at the slots, because any thread may ask, and epoch_ belongs to the one that drives the
-// collectives.
+// This reads the slots and not epoch_, because any thread may ask and epoch_ belongs to the thread that
+// drives the collectives.
 RankList Group::members_behind() const noexcept {
   const auto latest_epoch = [this](int member) {
     return std::max(slot(member, 0).epoch.load(std::memory_order_acquire),

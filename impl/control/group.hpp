@@ -51,10 +51,10 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
-  // Up to this size of the block of each member, data moves at once with the comparison of calls.
   // The most bytes that each rank has in a SmallCollective. 1 KiB of data between hosts fits, together with
   // the call to which it belongs.
   static constexpr size_t kMostSmallBytes = 1152;
+  // Returns the largest block of a member with which data moves together with the comparison of calls.
   size_t small_block() const noexcept { return small_block_; }
 
   // --- Arrival. An epoch is one barrier round of all members; every collective takes one or more. A rank
@@ -68,7 +68,7 @@ class Group : public std::enable_shared_from_this<Group> {
     slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
     notify_all_members();
   }
-  // Fetches the lines of the next slot, and of so many bytes of data, ahead of the next arrival.
+  // Fetches the lines of the next slot, and of `bytes` bytes of data, before the next arrival.
   void prepare_arrival(size_t bytes) const noexcept {
     own_lines(&slot(rank_, epoch_ + 1), 1);
     if (bytes > kSlotDataBytes) own_lines(stage(rank_, epoch_ + 1), bytes);
@@ -99,7 +99,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::byte* stage(int member, uint64_t epoch) const noexcept {
     return base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride + sizeof(Slot);
   }
-  // Returns where a member's data of an operation lies that has only so much.
+  // Returns where the data of a member lies in an operation with at most `bytes` bytes per member.
   std::byte* data(int member, uint64_t epoch, size_t bytes) const noexcept {
     return bytes <= kSlotDataBytes ? slot(member, epoch).data.data() : stage(member, epoch);
   }
@@ -158,11 +158,11 @@ class Group : public std::enable_shared_from_this<Group> {
   // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
   // more of the failed operation.
   void tell_failure() noexcept;
-  // Reports the failure on behalf of a rank that makes no call; called at every heartbeat.
+  // Reports the failure for a rank that makes no call; called at every heartbeat.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state);
-  // Returns the members whose process does not run now, and the longest such time.
+  // Returns the members whose process does not run now, and the longest time for which one has not run.
   RankList silent_members(int64_t& longest_ns) const noexcept;
 
   // Announces that this rank takes part in no further operation.
@@ -170,7 +170,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Like leave(), and waiting members are told that this rank finalizes the world.
   void leave_to_finalize() noexcept;
   // Sets what the communicator of this group does when this rank finalizes the world; an empty function does
-  // nothing. If the rank finalizes it already, that happens at once.
+  // nothing. If the rank is already finalizing, the handler runs at once.
   void on_finalize(std::function<void()> handler);
   void tell_of_finalize() noexcept;
   // Returns a text such as "rank 3 (pid 4711) has left the group".
@@ -184,7 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void bind_to_devices(WholeGroup whole);
   WholeGroup on_devices() const;
 
-  // From now on operations of this group are steps of operations of `whole`, which records its own in this
+  // From now on operations of this group are steps of operations of `whole`, which are recorded in this
   // recorder. Any thread.
   void become_part_of(WholeGroup whole);
   bool is_part() const noexcept { return is_part_.load(std::memory_order_acquire); }
@@ -284,7 +284,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
 // Hash of everything that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
-// The same for both ends of a message.
+// The same for a message: both ends get the same value.
 uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept;
 CallFields fields_of(const Call& call) noexcept;
 // Returns a text such as "all_reduce(sum, f32, 1000)".

@@ -49,14 +49,14 @@ const char* describe_state(char letter) noexcept {
   }
 }
 
-// Checks again, as the event may be about another descriptor that had the same number before.
+// Checks again, because the event may be about another descriptor that had the same number before.
 bool has_ended(int pidfd) noexcept {
   pollfd query{pidfd, POLLIN, 0};
   return poll(&query, 1, 0) == 1;
 }
 
-// True once its reducer is gone. An iteration that was not finished stays, because it is what a trace of a
-// failure is read for.
+// Returns whether the reducer is gone and its latest iteration finished. An unfinished iteration is kept,
+// because a trace of a failure is read to see it.
 bool is_done_with(const std::shared_ptr<const IterationSource>& source) {
   return source.use_count() == 1 && source->read_iteration().is_over();
 }
@@ -119,7 +119,7 @@ void HostGroup::find_processes() {
   }
 }
 
-// Waiting for one process may be in vain because another one has died: the latter is named in the error.
+// Waiting for one process may be in vain because another one has died: the error names the one that died.
 void HostGroup::probe_processes() const {
   for (const auto& peer : peers_) {
     if (peer->gone.load() != DSC_OK) continue;  // its groups know of it already
@@ -129,8 +129,8 @@ void HostGroup::probe_processes() const {
   }
 }
 
-// Waits for the end to be reported, because a process that ends closes its sockets before the kernel reports
-// its end, from which its groups learn of it.
+// Waits until the end of the process is reported. A process that ends closes its sockets before the kernel
+// reports its end, and only that report reaches its groups.
 void HostGroup::await_end(const PeerProcess& peer) {
   if (!peer.pidfd) return;  // nobody watches the process yet
   const Deadline deadline = Deadline::after_ms(kEndMs);
@@ -288,7 +288,8 @@ bool HostGroup::finalizes() noexcept {
   return finalizes_;
 }
 
-// The communicator may be destroyed before other groups fail, and the first failure is the one to look for.
+// A communicator may be destroyed before other groups fail, and its failure, the first one, is what the user
+// needs to see.
 void HostGroup::keep_record(const Group& group) {
   GroupRecord record = group.record();
   MutexLock lock(groups_mutex_);
@@ -399,7 +400,7 @@ bool HostGroup::on_readable(int fd) noexcept {
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
-    // Without memory the descriptor stays watched and readable, so that this is tried again.
+    // Without memory the descriptor stays watched and readable, so that this is repeated.
     if (!capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) return false;
     process_.monitor().forget(fd);
   }
@@ -410,9 +411,9 @@ void HostGroup::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  // A rank that leaves an operation may wait for the end of that process, not for the cause.
+  // A rank that leaves an operation may wait for the end of this process rather than for the cause.
   process_.notifier().notify();
-  // What is left of this world will not live long; its name must not block the next world.
+  // The rest of this world will end soon; its name must not block the next world.
   begin_closing(false);
 }
 

@@ -1,4 +1,4 @@
-// The ranks of a job on this host, as one of them sees them: who they are, whether they are alive, and what
+// The ranks of a job on this host, as one of them sees them: their identity, whether they are alive, and what
 // they share. Local ranks are indices among the ranks of the host; on a single host they equal the global
 // ranks.
 #pragma once
@@ -58,7 +58,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
  public:
   using Meet = std::function<MeetingResult(const MeetingSettings&)>;
 
-  // Blocks until all ranks have arrived and the page and pidfd of every process is here.
+  // Blocks until all ranks have arrived, and the page and pidfd of every process have been received.
   static std::shared_ptr<HostGroup> join(const HostGroupSettings& settings, const Meet& meet_ranks = meet);
   ~HostGroup() override;
 
@@ -92,8 +92,8 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
     return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
-  // Returns the ranks of this host whose processes count as failed for that, as events for other hosts. Any
-  // thread.
+  // Returns the ranks of this host whose processes count as failed because they are stalled, as events for
+  // other hosts. Any thread.
   std::vector<RankGone> stalled_ranks() const;
 
   // Adds a group, which is told when one of its processes ends or stops.
@@ -107,7 +107,7 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   std::vector<RecordedIteration> iterations() const;
   // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
-  // Returns whether that has been announced. Groups whose communicators are made later ask for it themselves.
+  // Returns whether tell_of_finalize() has announced it. Groups whose communicators are made later ask this.
   bool finalizes() noexcept;
 
   // Called when a group has failed: if there is a folder for traces, this rank's trace is written soon. Any
@@ -118,16 +118,16 @@ class HostGroup : public MonitorClient, public std::enable_shared_from_this<Host
   // rejected.
   void begin_closing(bool failed) noexcept;
   // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
-  // asked to wait, too.
+  // also asked to wait.
   void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
   void hold_name(const std::shared_ptr<JobStore>& job) noexcept;
 
-  // Number of operations of this rank that threads of an engine run, outside of the queues of this host.
+  // Number of operations of this rank that run on threads of an engine, outside the queues of this host.
   std::atomic<int> outside_operations{0};
 
-  // Announces that this rank takes no further part in any group.
+  // Announces that this rank takes part in no further operation of any group.
   void end() noexcept;
   bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 

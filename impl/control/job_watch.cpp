@@ -22,7 +22,7 @@ constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
 // 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
 constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks all heartbeats
-// A rank that is to begin with heartbeats has at least so much time for the first one.
+// The time that a rank has at least for its first heartbeat, once it is asked to send heartbeats.
 constexpr int64_t kFirstBeatMs = 2500;
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
@@ -39,7 +39,7 @@ StoreRequest follow(const std::string& key, size_t from) {
   return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
-// The store has existed before, so that an attempt to connect to it is repeated for a few seconds only.
+// The store has existed before, so connecting is repeated for a few seconds only.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   const Deadline connect_deadline = sooner(deadline, Deadline::after_ms(kConnectMs));
   Channel::Failure failure;
@@ -181,9 +181,8 @@ void JobWatch::on_rank_gone(int32_t rank) {
   std::erase_if(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
 }
 
-// The leader of a host does not run or is gone. From now on the other ranks of the host give signs of life:
-// if all of them are stopped, no rank of that host can report it. Their silence counts from that of the
-// leader.
+// The leader of a host does not run or is gone. From now on the other ranks of the host send heartbeats: if
+// all of them are stopped, no rank of that host can report it. Their silence counts from that of the leader.
 void JobWatch::monitor_host_of(int32_t leader) {
   const int64_t now = now_ns();
   const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;
@@ -208,7 +207,7 @@ int64_t JobWatch::silent_ns(int32_t rank, int64_t now) const {
   return 0;
 }
 
-// A rank that died before it had read a full key to the end left its will in that key, where nobody looks any
+// A rank that died before it had read a full key to the end left its will in that key, which nobody reads any
 // more.
 void JobWatch::republish_unread_wills() {
   if (former_key_.empty()) return;

@@ -1,6 +1,6 @@
-// The thread of a process that talks to the server of its job: it passes on the events of the log in order,
-// sends heartbeats, and decides who is unresponsive. The server publishes a prepared event (the "will") when
-// its connection ends, so that all ranks learn of a death at once.
+// The thread of a process that talks to the server of its job. It passes on the events of the log in order,
+// sends heartbeats, and decides which ranks are unresponsive. The server publishes a prepared event (the
+// "will") when its connection ends, so that all ranks learn of a death at once.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace dsc {
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
-  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors, and all do
-  // once that one does not run or is gone.
+  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors. If the leader
+  // does not run or is gone, all ranks of the host send them.
   std::vector<std::vector<int32_t>> hosts;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
@@ -39,8 +39,7 @@ class JobWatch {
    public:
     virtual ~Client() = default;
     virtual void on_event(const JobEvent& event) = 0;
-    // Called at least once a second; in a job of more than 1000 ranks once in as many milliseconds as it has
-    // ranks.
+    // Called at least once a second; in a job of n ranks with n above 1000, once in n milliseconds.
     virtual void on_round() = 0;
     // The server does not answer, or answers again.
     virtual void on_server_unresponsive(bool unresponsive) = 0;
@@ -61,7 +60,7 @@ class JobWatch {
   // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
 
-  // Returns whether the client has had all events in the first `bytes` bytes of that key of the log. Any
+  // Returns whether the client has received all events in the first `bytes` bytes of that key of the log. Any
   // thread.
   bool has_read(uint64_t key_number, size_t bytes) const noexcept {
     return log_.number() > key_number || read_.load() >= bytes;
@@ -73,7 +72,8 @@ class JobWatch {
   void append(const JobEvent& event);
 
  private:
-  // Rank 0's view of a rank that sends heartbeats: their last count, and for how long it has missed them.
+  // Rank 0's view of a rank that sends heartbeats: the last count, and how long the heartbeats have been
+  // missing.
   struct Monitored {
     int32_t rank;
     bool connects_later;  // before the first heartbeat its silence proves nothing

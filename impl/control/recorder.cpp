@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-// Number of entries to try before an operation is recorded without one; they may all belong to running
+// Number of entries to try before an operation is recorded without one: all of these may belong to running
 // operations.
 constexpr int kTries = 16;
 
@@ -67,13 +67,14 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 
 Recorder::Recorder(size_t capacity)
     : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {
-  on_device_.in_order = false;  // several streams may be in use, and several threads observe their ends
+  on_device_.in_order =
+      false;  // several streams may be in use, and several threads observe the ends of operations
 }
 
 Recorder::~Recorder() = default;
 
-// A writer that exchanges the id of a free entry older than its own gets the entry. `next_` is only a hint
-// where to start; concurrent writers may set it back a little.
+// A writer gets an entry by exchanging its id, if the entry is free and older than the writer's operation.
+// `next_` is only a hint where to start; concurrent writers may set it back a little.
 RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);
   for (int tries = 0; tries < kTries; ++tries, ++position) {
@@ -122,7 +123,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   return Record(latest, entry, collective, created);
 }
 
-// The id is exchanged first, which reserves the entry: a new operation may want it at the same moment.
+// The id is exchanged first, which reserves the entry: a new operation may claim it at the same moment.
 uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks,
                                  dsc_result_t result) noexcept {
   const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {

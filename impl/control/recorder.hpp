@@ -24,11 +24,11 @@ static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "al
 
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null if nothing was moved, or not yet
 // Describes when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings; null
-// as above.
+// like algorithm_name().
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
-// Until when an operation on a device was tracked, if not until its end. The end of an operation on a stream
-// of the program cannot be observed; a captured one runs whenever its graph is launched.
+// How long an operation on a device was tracked, if not to its end. The end of an operation on a stream of
+// the program cannot be observed; a captured operation runs whenever its graph is launched.
 enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
 // The properties of an operation that are known when it is called.
@@ -102,9 +102,11 @@ struct LatestSequences {
 };
 
 // Records the progress of a running operation; only its queue uses it. Without an entry only the sequence
-// number is updated. Different threads take the times, and a processor may read its counter ahead of earlier
-// instructions, for about as long as it waits for another core's data; therefore no time is recorded as
-// earlier than the one before.
+// number is updated.
+//
+// Different threads take the times, and a processor may read its counter before earlier instructions
+// complete, by as much as it waits for another core's data. Therefore no time is recorded as earlier than the
+// previous one.
 class Record {
  public:
   Record() noexcept = default;
@@ -150,12 +152,12 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // Takes the entry of the oldest operation that has ended or was detached. A running operation keeps its
-  // entry, because it may be the one for which everybody waits.
+  // entry, because it may be the one that all others wait for.
   Record open(const RecordedCall& call, int64_t created) noexcept;
 
-  // Marks detached device collectives from that sequence number on as failed: the first of them gets `result`
-  // if its sequence number is below `struck_below`, all others REVOKED. Returns that of the first, or 0. Any
-  // thread.
+  // Marks detached device collectives from sequence number `from` on as failed. The first of them gets
+  // `result` if its sequence number is below `struck_below`; all others get REVOKED. Returns the sequence
+  // number of the first, or 0. Any thread.
   uint64_t fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
   // Returns the operations in the order of their ids. An entry that is being replaced is omitted.

@@ -1,5 +1,4 @@
-// A record in shared memory that its owner overwrites from time to time, and that others may read at any
-// moment.
+// A record in shared memory. Its owner overwrites it from time to time, and others may read it at any moment.
 #pragma once
 
 #include <atomic>

@@ -26,7 +26,7 @@ int64_t wall_ns() noexcept {
 }
 
 // Converts ticks to Unix time. It reads both clocks several times and keeps the reading with the shortest
-// interval, which is least likely to have been preempted.
+// interval: that one is least likely to have been preempted.
 class Clock {
  public:
   Clock() {
@@ -57,7 +57,7 @@ struct GroupNames {
   std::string key, text;
 };
 
-// A group appears twice if it has operations on devices, because these have their own numbers.
+// A group appears twice if it has operations on devices, because these have their own sequence numbers.
 struct ShownGroup {
   explicit ShownGroup(const GroupRecord& record)
       : record(&record),

@@ -1,6 +1,6 @@
 // The part of cuda.h (CUDA 13) that libdsc uses, declared here so that building needs no CUDA toolkit. Values
-// and prototypes are those of cuda.h; the test unit/device_declarations compares them with the real header
-// where it is installed.
+// and prototypes are those of cuda.h. The test unit/device_declarations compares them with the real header if
+// it is installed.
 #pragma once
 
 #include <cstddef>

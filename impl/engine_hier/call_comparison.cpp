@@ -56,7 +56,7 @@ void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t s
   context_.local.run(gather);
 }
 
-// Compares the calls between leaders. A host sends one entry if its ranks agree, else one per distinct
+// Compares the calls between leaders. A host sends one entry if its ranks agree, otherwise one per distinct
 // call.
 CallDifference CallComparison::compare_hosts(std::span<const Row> rows, std::byte* result) {
   std::vector<DistinctCall> own;

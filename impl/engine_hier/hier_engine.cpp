@@ -49,8 +49,8 @@ HierEngine::~HierEngine() {
   world_->take_off(*this);
 }
 
-// The leaders connect, and each tells the ranks of its host how that went, so that they succeed or fail
-// alike.
+// The leaders connect, and each tells the ranks of its host the outcome, so that all succeed or fail in the
+// same way.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
   // If the group has failed meanwhile, the error only says that its connections were ended.
@@ -79,7 +79,7 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
   return queues_.of(call).start(call, id());
 }
 
-// An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
+// An operation calls this after has_running() can see the operation. It waits while leave_if_idle() decides.
 std::optional<Failure> HierEngine::refusal() const noexcept {
   if (leaving_.load()) leaving_.wait(true);
   if (!state.has_left_or_finalizes() && !(revoked_.load() && state.reported())) return std::nullopt;
@@ -95,10 +95,9 @@ HierEngine::BufferBytes HierEngine::bytes_of(const Call& call) const noexcept {
   return {transfer.send_bytes, transfer.recv_bytes};
 }
 
-// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched.
-// The steps below it are not recorded, because Operation::create() leaves out groups that are a part of
-// another one. What is refused is not recorded: a program that goes on after a failure would push out the
-// failure.
+// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched. Its
+// steps are not recorded: Operation::create() leaves out groups that are part of another one. A call that is
+// refused is not recorded: a program that continues after a failure would push the failure out of the record.
 std::optional<Record> HierEngine::open_record(const Call& call, uint64_t sequence) noexcept {
   std::optional<Record> record;
   call_out([&] {
@@ -173,8 +172,8 @@ bool HierEngine::has_running() noexcept {
   return running;
 }
 
-// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Those
-// that have no connection to it yet learn it from the announcement.
+// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Ranks
+// without a connection to it learn it from the announcement.
 void HierEngine::tell_hosts(bool finalizes) noexcept {
   const GroupLeft left{id(), rank(), finalizes};
   links_.leave(failure_of(left));
@@ -184,7 +183,7 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 void HierEngine::leave_if_idle() noexcept {
   if (state.is_closed()) return;
   world_->catch_up();
-  if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
+  if (!has_running()) publish_failure_of_host();  // a running operation publishes it with more detail
   if (revoked_.load()) return;
   leaving_.store(true);
   if (!has_running()) local_->leave_if_idle();

@@ -1,8 +1,8 @@
-// The engine for several hosts. It uses the host engine among the ranks of each host and a transport
-// group between the leaders. Every operation is compared on all ranks before its result is used.
+// The engine for several hosts. It uses the host engine among the ranks of each host and a transport group
+// between the leaders. Every operation is compared on all ranks before its result is used.
 //
 // HierQueues keeps operations in order, CallComparison compares them, HierTransfer and pass_message() move
-// their data, over the connections of HierLinks, and HierStatus tells other hosts what this rank did last.
+// their data over the connections of HierLinks, and HierStatus tells other hosts what this rank did last.
 #pragma once
 
 #include <atomic>
@@ -102,7 +102,7 @@ class HierEngine final : public GroupEngine {
   const HierLayout layout_;
   std::atomic<bool> revoked_{false};
   std::atomic<bool> announced_{false};  // that this rank leaves
-  std::atomic<bool> leaving_{false};    // leave_if_idle() looks whether operations run
+  std::atomic<bool> leaving_{false};    // leave_if_idle() is checking whether operations run
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   HierStatus status_;

@@ -1,5 +1,5 @@
-// A queue of operations between hosts, which block: one after another, on a thread that starts with the first
-// one that nobody waits for.
+// A queue of operations between hosts, which block. They run one after another, on a thread that starts with
+// the first operation that nobody waits for.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class HierWork final : public OperationWork {
   uint64_t sequence() const noexcept override { return sequence_; }
   void complete(const std::optional<Failure>& failure) noexcept;
 
-  std::optional<Record> record;  // the queue's
+  std::optional<Record> record;  // belongs to the queue
 
  private:
   void await_end(Deadline deadline) override;
@@ -47,12 +47,12 @@ class HierQueue {
   // The operations belong to this rank, a member of `host`.
   HierQueue(Open open, Execute execute, HostGroup& host)
       : open_(std::move(open)), execute_(std::move(execute)), host_(host) {}
-  // The group has failed or was left: what is queued ends soon.
+  // The group has failed or was left, so queued operations end soon.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
   HierQueue& operator=(const HierQueue&) = delete;
 
-  // After those that are queued.
+  // Runs after the operations that are queued.
   std::optional<Failure> run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
@@ -68,8 +68,8 @@ class HierQueue {
   const Open open_;
   const Execute execute_;
   HostGroup& host_;
-  std::atomic<int> running_{0};        // operations whose end nobody has been told
-  std::atomic<int> pending_{0};        // operations that this queue has not let go of
+  std::atomic<int> running_{0};        // operations whose end has not been reported yet
+  std::atomic<int> pending_{0};        // operations that this queue has not released
   std::atomic<uint64_t> sequence_{0};  // of the caller's latest operation
   Mutex mutex_;
   Condition changed_;

@@ -136,8 +136,8 @@ std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answe
   return ranks;
 }
 
-// A leader that has come may wait for ranks of its own host: these are late, not the leader for which the
-// other hosts wait.
+// A leader that has arrived may wait for ranks of its own host. Then these ranks are late, and not the leader
+// for which the other hosts wait.
 HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t sequence) const {
   Late late{{ranks.begin(), ranks.end()}, {}};
   std::vector<int32_t> leaders;
@@ -149,7 +149,8 @@ HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t 
       leaders.push_back(layout_.leader(host));
   }
   if (leaders.empty()) return late;
-  const Deadline deadline = Deadline::after_ms(kAnswerMs / 2);  // the late ranks are asked in what is left
+  const Deadline deadline =
+      Deadline::after_ms(kAnswerMs / 2);  // the rest of the time is for asking the late ranks
   for (const Answer& answer :
        ask(leaders, std::string(kMissingQuestion) + std::to_string(sequence), deadline)) {
     const int host = layout_.host_of(answer.rank);
@@ -186,8 +187,8 @@ std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<
   return list_ranks(ranks) + text.str();
 }
 
-// In a collective one rank asks and publishes the answers; the others wait for them. When ranks have met, the
-// text of a collective is that of the step in which one of them did not go on.
+// In a collective one rank asks and publishes the answers; the others wait for them. If all ranks had
+// arrived, the text of a collective is that of the step in which one of them did not continue.
 void HierStatus::explain_time_out(const Call& call, uint64_t sequence, bool has_met, Failure& cause) const {
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty()) return;
   const bool is_named = !host_.revoked() && (is_message(call.kind) || !has_met);

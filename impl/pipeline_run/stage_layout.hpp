@@ -39,7 +39,7 @@ struct PipeArea {
   size_t bytes = 0;
 };
 
-// Computes sizes first; place() then assigns addresses.
+// Computes sizes first; assign_memory() then assigns addresses.
 class StageLayout {
  public:
   StageLayout() = default;
@@ -51,8 +51,8 @@ class StageLayout {
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
   size_t bytes_anywhere() const noexcept;  // includes the loss for alignment of any start address
   void assign_memory(std::byte* memory);   // requires bytes() of memory
-  // Returns the first address in the memory that is suitable for place(). Throws INVALID_ARG if the memory is
-  // too small.
+  // Returns the first address in the memory that is suitable for assign_memory(). Throws INVALID_ARG if the
+  // memory is too small.
   std::byte* fit_into(void* memory, size_t bytes) const;
 
   // Returns the buffers of a forward or backward pass, and none for other operations. Also records which

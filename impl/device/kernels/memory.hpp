@@ -76,9 +76,9 @@ DSC_HD void store_bytes(char* to, Unit unit) {
   std::memcpy(to, &unit, sizeof unit);
 }
 
-// Stores change(unit) for each of the n units, of which this thread handles every thread.count-th. Loads
-// beyond the end are redirected to the last unit, so that the loads need no branch. With `stores` false the
-// units are only passed to change().
+// Stores change(unit) for each of the n units. This thread handles every thread.count-th one. Loads beyond
+// the end are redirected to the last unit, so that they need no branch. With `stores` false the units are
+// only passed to change().
 template <class In, class Out, class Change>
 DSC_HD void move_units(const char* from, char* to, unsigned n, GridIndex thread, Change& change,
                        bool stores = true) {

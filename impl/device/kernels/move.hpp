@@ -8,8 +8,8 @@
 
 namespace dsc::kernels {
 
-// More segments need several launches. Kernel arguments are passed by value and take 28 bytes per segment,
-// which exceeds 4 KiB: drivers accept that from CUDA 12.1 on.
+// More segments need several launches. Kernel arguments are passed by value. At 28 bytes per segment they
+// exceed 4 KiB, which drivers accept from CUDA 12.1 on.
 inline constexpr unsigned kMaxSegments = 256;
 
 // One piece of contiguous memory to be moved.
@@ -51,8 +51,8 @@ struct Piece {
   unsigned count;
 };
 
-// Returns how many elements the address lies past the start of a pack. Chunks begin at pack boundaries,
-// except for the first one of a segment, which is shorter by this number. `bytes` is the size of an element.
+// Returns by how many elements the address lies past the start of a pack. Chunks begin at pack boundaries.
+// Only the first chunk of a segment may not; it is shorter by this number. `bytes` is the size of an element.
 DSC_HD inline unsigned into_pack(const char* from, size_t bytes, unsigned pack) {
   return static_cast<unsigned>(number(from) / bytes % pack);
 }

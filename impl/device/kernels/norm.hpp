@@ -1,6 +1,6 @@
 // The squared norm, the largest magnitude and the number of non-finite elements of the input of a launch. The
-// order of summation depends only on the shape of the launch, so that results are reproducible: within a
-// thread, then a block, and the last block to finish adds up all blocks.
+// sum is formed within a thread, then within a block; the last block to finish adds up all blocks. This order
+// depends only on the shape of the launch, so that results are reproducible.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -9,15 +9,15 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kMaxBlocks = 1024;
 
-// The result: the sum of squares, the largest magnitude of those that are no NaN, and the number of elements
-// that are NaN or infinite.
+// The result: the sum of squares, the largest magnitude of the elements that are not NaN, and the number of
+// elements that are NaN or infinite.
 struct Norm {
   double squared;
   double most;
   uint64_t nonfinite;
 };
 
-// State in device memory, zeroed by whoever allocates it. `total` grows with every launch.
+// State in device memory, which its owner zeroes after allocating it. `total` grows with every launch.
 struct NormState {
   Norm total;
   uint32_t blocks_done;

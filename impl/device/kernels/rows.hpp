@@ -1,5 +1,5 @@
-// Copies, sums and multiplies rows that lists name, in one launch each. A list has an int64 for each row that
-// is wanted; a negative one stands for no row.
+// Copies, sums and multiplies rows that lists name, in one launch each. A list has an int64 for each row to
+// use; a negative one stands for no row.
 #pragma once
 
 #include "device/kernels/reduce.hpp"
@@ -74,8 +74,9 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridI
 
 // ---- sums
 
-// Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Term j is named by entry i *
-// terms + j of `index`; its weight has that number too, or the one that `weight_index` has there.
+// Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
+// names term j. The weight of the term has the same number as this entry, or the number in this entry of
+// `weight_index`.
 struct RowSumArgs {
   const char* from;
   char* to;
@@ -142,8 +143,8 @@ DSC_HD void sum_rows(const RowSumArgs& args, GridIndex block, GridIndex thread) 
 inline constexpr unsigned kPartialSums = 8;  // of each product
 
 // Arguments of products: number i is the sum of the products of the elements of row i / divisor of `from` and
-// row i of `other`, or 0 if index[i] is negative. It is taken in f64, in kPartialSums sums of every
-// kPartialSums-th element, which a second launch adds in their order and rounds once.
+// row i of `other`, or 0 if index[i] is negative. It is computed in f64, as kPartialSums sums of every
+// kPartialSums-th element. A second launch adds these in order and rounds once.
 struct RowProductArgs {
   const char *from, *other;
   const int64_t* index;
