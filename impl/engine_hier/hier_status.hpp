@@ -1,5 +1,6 @@
 // What ranks did last. Each rank remembers its latest operation and answers questions of other hosts about
-// it. A rank that waits long for others asks them, so that a log line or a time-out says what they do.
+// it. A rank that waits long for others asks them, so that a log line or a time-out tells what they are
+// doing.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,9 @@
 
 namespace dsc {
 
-// One communicator's part; all functions may be called by any thread. Questions are not asked while rank 0,
-// which serves the store that carries them, is unresponsive. Asking takes at most about a second longer than
-// the times below.
+// The part of one communicator. Any thread may call the functions. Rank 0 serves the store that carries the
+// questions; while it is unresponsive, nothing is asked. Asking takes at most about a second longer than the
+// times below.
 class HierStatus {
  public:
   // The communicator owns the arguments, and sets `has_failed` when its group has failed.
@@ -26,12 +27,13 @@ class HierStatus {
              const std::atomic<bool>& has_failed) noexcept
       : world_(world), layout_(layout), host_(host), state_(state), has_failed_(has_failed) {}
 
-  // The latest operation of this rank begins, and an operation ends, which need not be the latest one.
+  // Note that the latest operation of this rank begins, and that an operation ends, which may be an earlier
+  // one.
   void note_begin(const Call& call, uint64_t sequence) noexcept;
   void note_end(const Call& call, uint64_t sequence) noexcept;
 
-  // While an object exists, this rank waits for the other ranks of its host in a collective. Other hosts,
-  // which wait for the leader, learn from it for which ones.
+  // While an object exists, this rank waits in a collective for the other ranks of its host. Other hosts,
+  // which wait for the leader, then learn for which ranks it waits.
   class HostWait {
    public:
     HostWait(HierStatus& status, uint64_t sequence) noexcept : status_(status) {
@@ -53,7 +55,7 @@ class HierStatus {
   std::vector<Answer> query_hosts(uint64_t sequence, const std::string& question) const;
   std::vector<Answer> query_rank(int32_t rank, const std::string& question) const;
 
-  // An operation in which a thread waits for other hosts; that thread's own.
+  // An operation in which a thread waits for other hosts. It belongs to that thread.
   struct Waiting {
     OpKind kind = OpKind::kBarrier;
     uint64_t sequence = 0;

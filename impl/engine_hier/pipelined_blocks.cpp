@@ -1,4 +1,4 @@
-// Large blocks between ranks through the leaders, straight into the receiver's buffer where possible.
+// Large blocks between ranks through the leaders, directly into the receiver's buffer where possible.
 #include "engine_hier/hier_steps.hpp"
 
 namespace dsc {
@@ -7,7 +7,7 @@ namespace {
 constexpr size_t kStepBytes = size_t{2} << 20;
 }
 
-// Long blocks go in pieces, and the steps take turns piece by piece. A leader's own blocks need no scratch
+// Long blocks go in pieces, and the steps alternate piece by piece. A leader's own blocks need no scratch
 // memory.
 void HierSteps::exchange_pipelined(const std::vector<BlockPair>& steps, size_t longest) {
   const Cut cut(longest, kStepBytes);

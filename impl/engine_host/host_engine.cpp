@@ -40,7 +40,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
         engine = std::make_shared<HostEngine>(group, std::move(info), timeout_ms);
       },
       [&](const Error& error) {
-        // The others must not wait for a rank that fails on its own. Failures of a peer they detect
+        // If this rank fails by itself, the others must not wait for it. A failure of a peer they detect
         // themselves.
         const dsc_result_t code = error.code();
         if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
@@ -80,7 +80,7 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
   return refusal;
 }
 
-// The text remains as it is in a part of a larger communicator, which names its own operation.
+// In a part of a larger communicator the text stays as it is, because the larger one names its own operation.
 void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept {
   if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), sequence);
   failure.operation = op_kind_name(kind);
@@ -100,7 +100,7 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
   }
   std::optional<Failure> failure = operation.failure();
   operation.end(tick_now(), failure->code);
-  if (failure->code != DSC_ERR_NONFINITE) {  // which does not fail the group
+  if (failure->code != DSC_ERR_NONFINITE) {  // NONFINITE does not fail the group
     state.note_reported();
     group_->tell_failure();
   }
@@ -197,8 +197,8 @@ bool HostEngine::has_running() noexcept {
   return false;
 }
 
-// The mark comes before the look: an operation that begins later waits for the decision, and one that began
-// earlier is seen. Other ranks do not see the mark, because they would take this rank as gone although it may
+// The mark is set before the check. So an operation that begins later waits for the decision, and one that
+// began earlier is seen. Other ranks do not see the mark: they would treat this rank as gone although it may
 // be busy.
 void HostEngine::leave_if_idle() noexcept {
   leaving_.store(true);
@@ -215,7 +215,7 @@ void HostEngine::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // no later call may drive what is queued
+  if (self_driven()) {  // no later call may drive the queued operations
     while (collectives_.drive()) {
     }
     MutexLock lock(queues_mutex_);  // message_queues() would need memory

@@ -76,7 +76,7 @@ void* HostEngine::allocate(size_t bytes) {
         map_segment(fd.get(), bytes, OnFork::kInherited);
     host().publish(ItemKind::kMemory, id, fd.get());
   });
-  // All have mapped all parts, or none keeps its own.
+  // Either all ranks have mapped all parts, or none keeps its own.
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
     for (int member = 0; member < size(); ++member) {
       if (member == rank()) continue;

@@ -1,5 +1,4 @@
-// Recovery after a failure: the ranks that are still alive can agree on flags and make a group of
-// themselves.
+// Recovery after a failure: the ranks that are still alive can agree on flags, and form a new group.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -15,7 +14,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
+constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // distinguishes these ids from those of other children
 constexpr int32_t kMapped = 1;
 constexpr int kMostNumber = 31;
 
@@ -87,8 +86,8 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   return failure;
 }
 
-// Returns the failure with which the group is revoked after ranks were given up, because these must not
-// find the group usable if they run again.
+// Returns the failure with which the group is revoked after ranks were given up: if these run again, they
+// must not find the group usable.
 Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   Failure failure;
   failure.code = group.loss_of(lost.front());
@@ -153,15 +152,15 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
   return ballot;
 }
 
-// Called when all living ranks have mapped the child, which none of them can undo any more.
+// Called when all living ranks have mapped the child, so that none of them can undo it any more.
 void HostEngine::adopt(HostEngine& child) noexcept {
   child.group_->withdraw();
   child.replaces_world_ = id() == kWorldId || replaces_world_;
   child.shrinks_ = shrinks_;
 }
 
-// The ranks first agree on who is alive, then on whether all have mapped each other's memory. A rank that
-// is lost between the two is left out of the next round.
+// The ranks first agree on which ranks are alive, then on whether all have mapped each other's memory. A rank
+// that is lost between the two is left out of the next round.
 std::shared_ptr<GroupEngine> HostEngine::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
   consensus_.catch_up();

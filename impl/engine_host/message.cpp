@@ -28,17 +28,17 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
 }
 
-// It looks for the peer while its own store may still wait for the cache line: one of the two is often here
-// first.
+// It checks for the peer while its own store may still wait for the cache line: one of the two ranks has
+// often arrived first.
 void Message::post(MessagePost& mine) noexcept {
   mine.sequence.store(sequence_, std::memory_order_release);
   static_cast<void>(peer_is_here());
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the look for sleepers
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the check for sleepers
   group_.notify_member(peer_);
 }
 
-// A peer that is done with a short message may have revoked the group since this rank looked; the message is
-// complete nevertheless.
+// A peer that has finished a short message may have revoked the group since this rank checked. The message is
+// nevertheless complete.
 bool Message::comes_soon() const noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (peer_is_here()) return true;
@@ -77,8 +77,8 @@ bool SendMessage::peer_is_here() const noexcept {
   return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-// The first two chunks are written before the receiver arrives, unless it still reads the message before,
-// which was short.
+// The first two chunks are written before the receiver arrives, unless it is still reading the previous
+// message, which was short.
 void SendMessage::produce() {
   if (is_short_ || theirs_.finished.load(std::memory_order_acquire) + 1 < sequence_) return;
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
@@ -180,7 +180,7 @@ Progress RecvMessage::consume() {
   return Progress::kDone;
 }
 
-// Reads a piece straight from the sender's own buffer.
+// Reads a piece directly from the sender's buffer.
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
   const SharedLocation location = theirs_.posts[sequence_ & 1].location;

@@ -1,9 +1,9 @@
-// One message between two ranks, by rendezvous: it completes at neither end before the other one has come.
+// One message between two ranks, by rendezvous: it completes at neither end before the other end has arrived.
 //
-// A short message is published with the call, in the post itself or in the chunk of its parity, so its sender
-// is done when the calls agree: it writes that place again two messages later, and the message between meets
-// the receiver after this one. A longer one passes through both chunks, and its sender waits for the
-// receiver.
+// A short message is published with the call, in the post itself or in the chunk of its parity. So its sender
+// is done when the calls agree: it writes that memory again two messages later, and the message in between
+// meets the receiver after this one. A longer message passes through both chunks, and its sender waits for
+// the receiver.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ class Message : public Operation {
   bool suspects(int member) const noexcept override { return member == peer_; }
 
   void describe_call(MessagePost& mine) noexcept;
-  // Publishes this end, described before.
+  // Publishes this end, which describe_call() has filled in.
   void post(MessagePost& mine) noexcept;
   // Returns where the sender puts a short message.
   std::byte* short_data(int sender, int receiver, std::byte* in_post) const noexcept {

@@ -25,7 +25,7 @@ Progress step(Kind& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
-// Counts an operation that has left its queue and is not marked as done yet.
+// Counts an operation that has left its queue and is not yet marked as done.
 class Completing {
  public:
   Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
@@ -34,7 +34,8 @@ class Completing {
   Completing& operator=(const Completing&) = delete;
 };
 
-// Wakes the progress thread after a queue was driven: it may have found the queue driven and gone to sleep.
+// Wakes the progress thread after a queue was driven: it may have found the queue driven by another thread
+// and gone to sleep.
 class WakeIfBusy {
  public:
   explicit WakeIfBusy(const OpQueue& queue) noexcept : queue_(queue) {}
@@ -77,7 +78,8 @@ void HostWork::await_end(Deadline deadline) {
     queue_.look_at_clock();
     others.look_at_clock();
   }
-  if (!done() && engine_->self_driven()) queue_.look_at_clock();  // the wait may have been too short for it
+  if (!done() && engine_->self_driven())
+    queue_.look_at_clock();  // the wait may have been too short to check it
   queue_.waiters.fetch_sub(1);
   if (queue_.busy()) ProgressEngine::get().wake();
 }
@@ -136,7 +138,7 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
   return engine_.finish(operation, progress);
 }
 
-// Steps an operation that is not over yet, waiting between the steps.
+// Steps an operation that has not ended yet, and waits between the steps.
 template <typename Kind>
 Progress OpQueue::step_until_over(Kind& operation, Progress progress) {
   Backoff backoff(engine_.notifier(), engine_.spins());
@@ -216,7 +218,7 @@ bool OpQueue::drive() {
   return moved;
 }
 
-// Runs one step of the first operation and removes it if it is over. True if it made progress.
+// Runs one step of the first operation and removes the operation if it has ended. True if it made progress.
 bool OpQueue::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;

@@ -80,10 +80,10 @@ void ProgressEngine::release_idle() noexcept {
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
-  std::vector<BusyQueue> idle;  // released outside the lock, too
+  std::vector<BusyQueue> idle;  // also released outside the lock
   std::vector<BusyQueue> chosen;
   MutexLock lock(mutex_);
-  idle.reserve(queues_.size());  // what follows cannot fail half-way
+  idle.reserve(queues_.size());  // the rest cannot fail halfway
   chosen.reserve(queues_.size());
   changes = changes_.load(std::memory_order_relaxed);
   const auto first_idle = std::stable_partition(queues_.begin(), queues_.end(),

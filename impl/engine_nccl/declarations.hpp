@@ -75,8 +75,8 @@ struct NcclConfig {
   int nvlink_centric_sched = kNcclUnset;
 };
 
-// Functions are named as in nccl.h, without "nccl". A comment names the feature of those below it: they are
-// all null if the library lacks one of them.
+// Functions are named as in nccl.h, without "nccl". A comment names the feature of the functions below it:
+// they are all null if the library lacks one of them.
 struct NcclFunctions {
   NcclResult (*get_version)(int* version) = nullptr;
   const char* (*get_error_string)(NcclResult result) = nullptr;

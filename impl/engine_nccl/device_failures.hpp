@@ -1,4 +1,4 @@
-// The failure of a group as its device engine finds and reports it.
+// The failure of a group, as its device engine detects and reports it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// How long an error of NCCL that may come from a peer waits until the host's side explains it.
+// How long an error of NCCL that may come from a peer waits for an explanation of the host engine.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
 // The engine owns it. Any thread.
@@ -25,7 +25,7 @@ class DeviceFailures {
 
   // Throws the refusal of a call after the failure.
   [[noreturn]] void refuse(const Call& call);
-  // Fails the group because this rank sees a difference between calls, so it does not start its own.
+  // Fails the group because this rank sees a difference between calls, so its own call does not start.
   [[noreturn]] void refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                       DeviceRecords* records);
   // Fails the group because of an error in a call of this rank, and throws the failure of the call.
@@ -40,8 +40,8 @@ class DeviceFailures {
   // Notes that a call on this rank has reported the failure.
   void note_reported() noexcept { group_.host->state.note_reported(); }
 
-  // Returns the code with which the recorder gets an operation that fails now. Only the first one is recorded
-  // with the cause, because those behind it never began.
+  // Returns the code with which an operation that fails now is recorded. Only the first one is recorded with
+  // the cause, because the operations after it never began.
   dsc_result_t recorded_code(dsc_result_t code) noexcept {
     return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
   }

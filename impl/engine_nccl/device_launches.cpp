@@ -34,7 +34,7 @@ void DeviceLaunches::check_usable(const Call& call) {
   if (call.steps || (call.columns && group_.communicator)) load_kernels(call);
 }
 
-// Kernels pack columns and make steps. They are loaded before other ranks learn of the call, because loading
+// Kernels pack columns and run steps. They are loaded before other ranks learn of the call, because loading
 // may fail.
 void DeviceLaunches::load_kernels(const Call& call) const {
   KernelStore& kernels = *group_.world.gpu.kernels;
@@ -48,7 +48,8 @@ void DeviceLaunches::load_kernels(const Call& call) const {
   kernels.get();
 }
 
-// Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last number.
+// Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last sequence
+// number.
 uint64_t DeviceLaunches::publish(std::span<const Call> calls, DeviceRecords& records) {
   records.expect(calls.size());
   const int64_t now = tick_now();
@@ -75,8 +76,8 @@ bool DeviceLaunches::captures(CudaStream* stream) {
   return true;
 }
 
-// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks
-// of other hosts nor whether a message arrives.
+// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks of
+// other hosts nor whether a message arrives.
 std::shared_ptr<DeviceWork> DeviceLaunches::make_untracked(const Call& call, CudaStream* stream) {
   auto work = works_.make(call, stream, false);
   work->untracked = true;
@@ -172,7 +173,7 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   if (work->captured) links_.expect_ready(call);
   const uint64_t sequence = publish({&call, 1}, work->records);
   work->set_sequence(sequence);
-  work->records.start(tick_now());  // other threads may see the work from here on
+  work->records.start(tick_now());  // from now on other threads may see the work
   if (!work->captured) works_.add(work);
   DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { links_.get(call).start(work); },

@@ -1,4 +1,4 @@
-// The handle of an operation that was started on a device. It is complete when the event behind it on its
+// The handle of an operation that was started on a device. It is complete when the event after it on its
 // stream has passed.
 #pragma once
 
@@ -31,7 +31,7 @@ class DeviceWork final : public OperationWork {
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
   // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
   void complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept;
-  // Called when everything up to the event `end_event` is on the stream.
+  // Called when everything up to `end_event` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
@@ -51,7 +51,7 @@ class DeviceWork final : public OperationWork {
   uint64_t sequence_ = 0;
   std::atomic<bool> launched_{false};
   std::atomic<bool> has_listener_{false};
-  Mutex records_mutex_;  // the watch and a waiting thread may both have seen the end
+  Mutex records_mutex_;  // the watch and a waiting thread may both have detected the end
 };
 
 }  // namespace dsc

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kKernelsEndMs = 200;
 
-// Works that run one after the other.
+// Works that run one after another.
 using OpQueue = std::pair<OpKind, int32_t>;
 OpQueue queue_of(const Call& call) {
   if (is_message(call.kind)) return {call.kind, call.root};
@@ -93,8 +93,8 @@ void DeviceWorks::write_trace_again() const noexcept {
   if (group_.local().revoked()) group_.local().tell_failure();
 }
 
-// The query must not disturb a capture of the program, so a result that comes from one counts as "not yet";
-// so does any event of a communicator that is ending.
+// The query must not disturb a capture of the program, so a result that a capture causes counts as "not yet".
+// The same holds for any event of a communicator that is ending.
 bool DeviceWorks::has_passed(const PooledEvent& event) const {
   const DeviceScope scope(group_.device());
   const CudaResult result = group_.device().cuda().event_query(event.get());
@@ -134,7 +134,7 @@ bool DeviceWorks::any_running() noexcept {
   return std::ranges::any_of(works, [](const auto& work) { return !work->done() && !work->untracked; });
 }
 
-// The time of an operation counts from the end of all work before it, on its own and on the caller's stream.
+// The time of an operation counts from the end of all work before it, on its own stream and on the caller's.
 std::optional<CallFailure> DeviceWorks::find_overdue(int64_t now) {
   std::set<OpQueue> seen;
   for (const auto& work : pending()) {

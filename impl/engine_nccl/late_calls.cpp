@@ -64,7 +64,7 @@ CallFailure LateCalls::timed_out(const Call& call, uint64_t sequence, int64_t el
   return found;
 }
 
-// Returns what each host knows of an operation; this host comes first.
+// Returns what each host knows about an operation; this host comes first.
 std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t sequence) const {
   const PublishedCalls& published = *group_.published;
   const int32_t self = group_.host->rank();

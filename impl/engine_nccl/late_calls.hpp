@@ -9,20 +9,20 @@
 
 namespace dsc {
 
-// A failure of the group, and the call that showed it.
+// A failure of the group, and the call that revealed it.
 struct CallFailure {
   Call call;
   Failure cause;  // its sequence is that of the call
 };
 
-// Only finds causes; the caller fails the group. The functions throw for lack of memory only.
+// Only finds causes; the caller fails the group. The functions throw only for lack of memory.
 class LateCalls {
  public:
   explicit LateCalls(const NcclGroup& group) : group_(group) {}
 
   // Notes the latest call on the device that was not captured. Any thread.
   void note_launched(uint64_t sequence) noexcept { latest_call_.store(sequence); }
-  // The end of operations on callers' streams is not tracked if all ranks are on one host. This finds ranks
+  // If all ranks are on one host, the end of operations on callers' streams is not tracked. This finds ranks
   // that have not made the call at all. Only the watch calls it.
   std::optional<CallFailure> find(int64_t now);
 

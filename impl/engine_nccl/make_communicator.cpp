@@ -25,7 +25,7 @@ struct RootId {
   Failure failure;
 };
 
-// Returns one id for every kRanksPerRoot ranks if all libraries can use several, else a single one.
+// Returns one id for every kRanksPerRoot ranks if all libraries can use several, otherwise a single one.
 std::vector<NcclUniqueId> agree_on_ids(GroupEngine& host, const NcclLibrary& library) {
   RootId mine;
   mine.scales = library.functions.comm_init_rank_scalable != nullptr;

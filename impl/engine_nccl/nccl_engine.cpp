@@ -72,8 +72,8 @@ bool NcclEngine::has_running() noexcept {
 }
 
 // If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that were
-// left before still let their operations run, and the end of the world waits for them, because the process
-// may be about to end.
+// left before still let their operations run. The end of the world waits for these, because the process may
+// be about to end.
 void NcclEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;

@@ -34,7 +34,7 @@ struct NcclGroup {
            world.nccl.library->functions.get_error_string(result));
   }
 
-  // Returns a cause for which the group fails, with the operation that it is about.
+  // Returns a cause for which the group fails, with the operation that it concerns.
   Failure failure(dsc_result_t code, OpKind kind, uint64_t sequence, std::string_view what) const noexcept {
     Failure cause;
     cause.code = code;

@@ -199,7 +199,7 @@ void NcclOperations::receive(void* data, size_t bytes, int peer, NcclComm* comm,
   communicator_->check(communicator_->nccl().recv(data, bytes, kMovedAs, peer, comm, stream), "ncclRecv");
 }
 
-// Uses NCCL's own functions for blocks if the library has them, else messages in one group.
+// Uses NCCL's own functions for blocks if the library has them, otherwise messages in one group.
 void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   const size_t bytes = bytes_of(call.count, call.dtype);

@@ -183,7 +183,7 @@ std::vector<int32_t> PublishedCalls::missing(uint64_t sequence) const {
   return ranks;
 }
 
-// This rank's own call is looked for first, then those of the other ranks.
+// This rank's own call is checked first, then those of the other ranks.
 CallThere PublishedCalls::called(uint64_t sequence) const {
   CallThere there;
   Entry entry{};

@@ -1,5 +1,5 @@
 // Published calls of the ranks of one host, for comparison without waiting: every rank publishes its latest
-// calls and reads those of the others with the same sequence number. The later of two ranks sees a
+// calls and reads those of the others with the same sequence number. The later of two ranks detects a
 // difference.
 #pragma once
 
@@ -24,7 +24,7 @@ struct DifferingCall {
   std::string text;
 };
 
-// What one host knows of an operation.
+// What one host knows about an operation.
 struct CallThere {
   uint64_t fingerprint = 0;  // equal for equal calls; 0: not called, or too long ago
   int32_t rank = kNoRank;    // a rank that made this call
@@ -45,8 +45,8 @@ class PublishedCalls {
   // Publishes this rank's next collective and compares it. Calls on host memory get a sequence number here
   // too, but are compared elsewhere. One thread at a time.
   std::optional<DifferingCall> publish(const Call& call, bool on_device);
-  // Publishes this rank's next message and compares it with the other end. One thread at a time. The number
-  // is latest_message() afterwards.
+  // Publishes this rank's next message and compares it with the other end. One thread at a time. Afterwards
+  // latest_message() is its sequence number.
   std::optional<DifferingCall> publish_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
@@ -64,10 +64,10 @@ class PublishedCalls {
   // Returns the ranks of this host that have not called that collective.
   std::vector<int32_t> missing(uint64_t sequence) const;
   bool has_left(int32_t rank) const noexcept;
-  // Returns what the ranks of this host know of a collective.
+  // Returns what the ranks of this host know about a collective.
   CallThere called(uint64_t sequence) const;
-  // Returns what is known of a message at the end `rank`: a rank of this host or, if the peer is on another
-  // host, this rank only.
+  // Returns what is known about a message at the end `rank`. `rank` is a rank of this host; if the peer is on
+  // another host, it is this rank.
   CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t sequence) const;
   bool is_here(int32_t rank) const noexcept { return member_of(rank) >= 0; }
 

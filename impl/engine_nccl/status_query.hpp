@@ -10,7 +10,7 @@
 namespace dsc {
 
 struct StatusQuery {
-  OpKind kind = OpKind::kNone;  // send or receive as the answering rank calls it, or else a collective
+  OpKind kind = OpKind::kNone;  // send or receive, as the answering rank calls it, or a collective
   int32_t rank = kNoRank;       // the answering rank of the communicator
   int32_t peer = kNoRank;       // for a message: the asking rank
   uint64_t sequence = 0;
