@@ -1,4 +1,4 @@
-// The only try and catch of the module: no exception of Gloo may leave it, neither into libdsc nor out of
+// The only try and catch of the module. No exception of Gloo may leave it: neither into libdsc, nor out of
 // Gloo's thread, where it would terminate the process.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace dsc::gloo_module {
 
-// Returns a text of Gloo without its location in the sources, as in "[FILE:LINE] TEXT".
+// Returns a text of Gloo without the location in the sources at its start, such as "[FILE:LINE] ".
 inline const char* without_location(const char* text) noexcept {
   const char* const end = *text == '[' ? std::strstr(text, "] ") : nullptr;
   return end ? end + 2 : text;

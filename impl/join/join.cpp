@@ -56,7 +56,7 @@ bool Join::is_active(const Word& word) noexcept {
 
 std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                    const JoinOptions& options) {
-  // A rank whose reducers are in another state than those of the others must not leave these waiting.
+  // If a rank's reducers are in a different state than those of the others, the others must not wait for it.
   run_on_all(comm, OpKind::kVerify, kCreateTag, "join", [&] {
     if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
     for (size_t i = 0; i < reducers.size(); ++i) check_reducer(comm, i, *reducers[i], options);
@@ -111,7 +111,7 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
   return words;
 }
 
-// Every rank finds the same, before anything of the step was done.
+// Every rank gets the same result, before any part of the step was done.
 void Join::check_early_end(const std::vector<Word>& words) const {
   std::vector<int> ended;
   bool counting = false;

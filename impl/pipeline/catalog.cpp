@@ -20,7 +20,7 @@ namespace {
 
 using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
 
-// Removes backward passes or merges their halves as the spec asks. A PatternOrder can be reduced to its
+// Removes backward passes or merges their halves as the spec requests. A PatternOrder can be reduced to its
 // forward passes without being listed.
 template <typename Order>
 std::shared_ptr<const ComputeOrder> of_passes(Order order, const ScheduleSpec& spec) {

@@ -1,7 +1,7 @@
 // V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362; steps as in sail-sg/zero-bubble-pipeline-parallelism,
-// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so that the
-// length of the block limits how many are in progress. Then operations at both ends of the batch are moved
-// earlier, as far as no stage needs more memory than before.
+// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so the length of
+// the block limits how many micro-batches are in progress. Then operations at both ends of the batch are
+// moved earlier, as far as no stage needs more memory than before.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -77,8 +77,8 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// Visits all operations in order of time and moves each to the earliest free unit after its inputs, as long
-// as the stage never holds more than the fullest one did before.
+// Visits all operations in order of time and moves each to the earliest free unit after its inputs, provided
+// that the stage never holds more than the fullest one did before.
 class Reordering {
  public:
   Reordering(std::vector<TimeRow> rows, int32_t micro_batches, bool has_weights)
@@ -219,8 +219,8 @@ StageOrder listed(const TimeRow& row) {
 
 }  // namespace
 
-// The operations are reordered twice: first with weight halves in place, and then without them, so that they
-// can fill the idle time again.
+// The operations are reordered twice: first with weight halves in the rows, and then without them, so that
+// they can fill the idle time again.
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
   std::vector<TimeRow> rows(static_cast<size_t>(stages));
