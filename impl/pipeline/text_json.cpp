@@ -77,7 +77,7 @@ void write_spec(JsonWriter& json, const PipelinePlan& plan) {
 // ---- reading ----
 
 [[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
-  // Lists and objects are not printed, as they may be nested too deeply for the recursion.
+  // Lists and objects are not printed, because they may be nested too deeply for the recursion.
   const std::string shown = json.is_array() ? "a list of " + std::to_string(json.size())
                             : json.is_object()
                                 ? "an object"

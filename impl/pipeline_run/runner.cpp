@@ -189,7 +189,7 @@ PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeReque
   return signature;
 }
 
-// All ranks make channels and memory anew if any of them has to.
+// All ranks make channels and memory again if any of them has to.
 void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (shapes.keeps_replaced) keep_memory();
   release();

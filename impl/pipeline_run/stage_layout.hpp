@@ -1,6 +1,7 @@
-// The layout of a stage's activations and gradients in memory: one slot per buffer, with one area per end and
-// direction that is sent as one message. Neighbouring chunks on one stage share memory: the later chunk reads
-// the outputs of the earlier one, which reads the gradients of the later one's inputs.
+// The layout of a stage's activations and gradients in memory: one slot per buffer. A slot has one area per
+// end and direction, which is sent as one message. Neighbouring chunks on one stage share memory: the later
+// chunk reads the outputs of the earlier one, and the earlier one reads the gradients of the later one's
+// inputs.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace dsc {
 
-// The tensors of a run, and where they are.
+// The tensors of a run, and their memory.
 struct PipeShapes {
   std::vector<Tensor> inputs;   // tensors that one micro-batch receives from the previous stage
   std::vector<Tensor> outputs;  // tensors that it passes to the next stage
@@ -70,7 +71,7 @@ class StageLayout {
   void take_input_shapes(const Instruction& instruction);
 
  private:
-  // The tensors of one end in one direction. A tensor without a place has no gradient.
+  // The tensors of one end in one direction. A tensor without an offset has no gradient.
   struct End {
     bool exists = false;
     size_t start = 0;  // offset in the slot

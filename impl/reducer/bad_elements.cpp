@@ -21,7 +21,7 @@ struct BadElements::Found {
   uint64_t count;
   uint64_t bucket;    // the first bucket with bad elements
   uint64_t index;     // the first element there
-  uint64_t sequence;  // number of the bucket's operation
+  uint64_t sequence;  // sequence number of the bucket's operation
 };
 
 BadElements::BadElements(Space& space, Comm& group, size_t buckets)
@@ -44,8 +44,8 @@ void* BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_.get() + bucket * space_.norm_bytes() : nullptr;
 }
 
-// Returns the index in the bucket. For a gradient that was made in its view the sum is searched, because it
-// has replaced the gradient.
+// Returns the index in the bucket. If a gradient was made in its view, the sum has replaced it, so the sum is
+// searched.
 size_t BadElements::first_index(void* stream, const Input& input) const {
   for (const auto& [memory, count, at, dtype] : input.parts) {
     const size_t bytes = count * dtype_bytes(dtype);

@@ -1,4 +1,4 @@
-// The reducer's side of a join: what it announces, and what it does for ranks that have run out of batches.
+// The reducer's side of a join: its announcements, and its steps on ranks that have run out of batches.
 #include <utility>
 
 #include "base/error.hpp"
@@ -42,10 +42,10 @@ void Reducer::shadow_iteration(const JoinParticipants& participants) {
     gradients_.forget_sums();
   }
   begin_iteration(nullptr, participants.divisor, true);
-  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next ones
+  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next iterations
     for (const size_t i : gradients_.take_missing(set().layout.plan.indices))
       intake_.take_without_gradient(i);
-  // Gradients that are not finite fail the iteration of the others, and the reducer goes on.
+  // Gradients that are not finite fail the iteration of the others, and the reducer continues.
   capture([&] { finish(nullptr); },
           [](const Error& error) {
             if (error.code() != DSC_ERR_NONFINITE) throw Error(error);

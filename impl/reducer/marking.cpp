@@ -90,7 +90,7 @@ void Reducer::launch_ready(bool marking) {
   };
   capture([&] { runner_.launch(before_each); },
           [&](const Error& error) {
-            // If the group fails between check_alive() and start(), check_alive() throws the full cause.
+            // If the group fails between check_alive() and start(), check_alive() throws the complete cause.
             if (error.code() == DSC_ERR_REVOKED) check_alive();
             if (group_->revoked()) reported_.store(true);
             throw Error(error);

@@ -89,7 +89,7 @@ bool progress_all(Deadline deadline) {
   std::vector<ProgressAll> busy;
   std::ranges::remove_copy_if(all, std::back_inserter(busy), [](ProgressAll of) { return of(Deadline{0}); });
   if (busy.size() == 1) return busy[0](deadline);
-  bool idle = true;  // several engines take turns, and the caller comes again
+  bool idle = true;  // several engines alternate, and the caller calls again
   for (const ProgressAll progress : busy) idle &= progress(sooner(deadline, Deadline::after_ms(kTurnMs)));
   return idle;
 }

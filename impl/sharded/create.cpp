@@ -114,7 +114,7 @@ std::shared_ptr<Sharded> Sharded::create(Comm& comm, std::span<const Tensor> par
   const auto problem = first_problem(comm, params, needs_data);
   const bool on_device = !params.empty() && params[0].device >= 0;
   verify_settings(comm, settings(options, on_device, problem));
-  // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
+  // From now on parameters and settings are equal on all ranks, so all ranks get the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params, comm.size());
   ShardedPlan plan = make_plan(params, options, comm.size());

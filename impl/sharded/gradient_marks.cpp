@@ -57,7 +57,7 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   become_ready(index);
 }
 
-// A gradient that is said to stand in its view is zero if nobody has asked for the view.
+// If the caller says that a gradient is in its view, but nobody has asked for the view, the gradient is zero.
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
@@ -95,8 +95,8 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
   return dtype;
 }
 
-// Copies or adds a gradient behind what is on the caller's stream now, and before what comes there later, so
-// that its memory may be used again in the order of that stream.
+// Copies or adds a gradient, ordered after the work that is on the caller's stream now and before later work
+// there. So its memory may be reused in the order of that stream.
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
   memory_.follow(stream);
@@ -104,10 +104,10 @@ void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool
   memory_.lead(stream);
 }
 
-// Gives a unit memory for its full gradients. Where that would take more than is allowed, reductions that
-// were launched before end first. Where it would only take more than the pool, they get a little time: ranks
-// that are ahead would wait for the others in finish() anyway, but a mark must not wait for a rank that waits
-// for this one elsewhere.
+// Gives a unit memory for its full gradients. If that would exceed the limit, reductions that were launched
+// before must end first. If it would only exceed the pool, they get a little time: ranks that are ahead would
+// wait for the others in finish() anyway, but a mark must not wait for a rank that waits for this one
+// elsewhere.
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);

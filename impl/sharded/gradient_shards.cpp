@@ -97,7 +97,7 @@ void GradientShards::prepare_params(std::span<const Tensor> params, const ShardL
     units_[u].gaps = gaps_between(std::move(covered[u]), full_offsets_.units[u].bytes);
 }
 
-// The caller may write to the view from now on. A unit that is in the pool already holds anything there.
+// The caller may write to the view from now on. A unit that is already in the pool may hold any values there.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
   if (!param.view) fail_no_view();
@@ -141,7 +141,7 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
   if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
-  // The optimizer has read the shards on this stream, and the program writes to views behind it.
+  // The optimizer has read the shards on this stream, and the program will write to views after it.
   memory_.follow(stream);
   memory_.lead(stream);
   reductions_.begin(adds, step_tag);

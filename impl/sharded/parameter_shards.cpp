@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// In use are a unit and those that are gathered ahead.
+// A unit and those that are gathered ahead are in use at the same time.
 UnitOptions unit_options(const FlatOffsets& full, const ParameterOptions& options) {
   size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
@@ -81,7 +81,7 @@ void ParameterShards::check_unit(size_t unit) const {
     fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
 }
 
-// The tag has the step in it, so that ranks that are not in the same one find that out.
+// The tag contains the step, so that ranks which are not in the same step detect that.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
   memory_.units().open(unit, true);
@@ -118,7 +118,7 @@ void ParameterShards::await(size_t unit) {
   gathered.state = State::kGathered;
 }
 
-// Gives back the memory of a unit.
+// Releases the memory of a unit.
 void ParameterShards::drop(size_t unit) {
   if (units_[unit].state == State::kSharded) return;
   await(unit);
@@ -131,7 +131,7 @@ bool ParameterShards::fits(size_t unit) const {
          live_bytes() + full_offsets_.units[unit].bytes <= options_.max_live_bytes;
 }
 
-// Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
+// Drops units that were gathered ahead and are not in use, in index order, which is the same on all ranks.
 void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
     if (!units_[other].unsharded) drop(other);
@@ -154,7 +154,7 @@ size_t ParameterShards::live_bytes() const {
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
     if (units_[unit].state != State::kSharded) continue;
-    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool goes
+    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool has room
     start_gather(unit);
   }
 }
@@ -185,20 +185,20 @@ void ParameterShards::wait(size_t unit, void* stream) {
   memory_.lead(stream);
 }
 
-// Also after a failure, since it asks no other rank.
+// Allowed after a failure too, because it involves no other rank.
 void ParameterShards::reshard(size_t unit, void* stream) {
   memory_.check_stream(stream);
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
   if (!units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
-  memory_.follow(stream);  // what it has put there may still read the parameters
+  memory_.follow(stream);  // work on the stream may still read the parameters
   drop(unit);
 }
 
-// Takes the place of the gathers that follow a step with changes, so that they meet it on a rank that says
-// otherwise: their difference is an error of both ranks, where the gathers alone would wait. Nobody waits for
-// this one until the next step.
+// Replaces the gathers that follow a step with changes. So it meets these gathers on a rank that passes a
+// different `changed`: then the calls differ, which is an error on both ranks. Gathers alone would wait
+// instead. Nobody waits for this one until the next step.
 void ParameterShards::start_unchanged() {
   Call call;
   call.kind = OpKind::kBarrier;

@@ -1,4 +1,4 @@
-// What messages call units.
+// The names of units in messages.
 #pragma once
 
 #include <span>

@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-// Counts a thread that may wait for other ranks while it holds the lock, so that closing does not wait for
+// Counts a thread that may wait for other ranks while it holds the lock, so that close() does not wait for
 // it.
 class BlockedScope {
  public:
