@@ -58,7 +58,7 @@ Elements UnitReductions::shard(size_t bucket) const {
           options_.dtypes[bucket]};
 }
 
-// The reduction of a bucket leaves this rank's shard where it stands in the bucket.
+// The reduction of a bucket leaves this rank's shard at its position in the bucket.
 Call UnitReductions::call_of(size_t bucket) const {
   Call call;
   call.kind = OpKind::kReduceScatter;
@@ -93,14 +93,14 @@ void UnitReductions::launch_next() {
   ++launched_;
 }
 
-// The engine of a device cannot scale all types, nor anything in a group of one rank.
+// The engine of a device cannot scale all types, and scales nothing in a group of one rank.
 void UnitReductions::scale_if_needed(Call& call, size_t count) {
   if (!memory_.in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
   memory_.scale({const_cast<void*>(call.send), count, call.dtype}, std::exchange(call.prescale, 1));
 }
 
-// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by
-// the reductions of the copies.
+// Sums a unit's shards over the copies, in the order of the copies. The reductions of the copies have already
+// found elements that are not finite.
 void UnitReductions::replicate(size_t unit) {
   works_[unit].clear();
   groups_.run(*groups_.replicas(), [&] {
@@ -118,7 +118,7 @@ void UnitReductions::replicate(size_t unit) {
   });
 }
 
-// A gradient that is not finite fails the iteration and not the groups, so the other units go on.
+// A gradient that is not finite fails the iteration but not the groups, so the other units continue.
 void UnitReductions::await(size_t unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : works_[unit]) {
@@ -153,8 +153,8 @@ void UnitReductions::wait_for_oldest(Deadline deadline) {
   advance(0);
 }
 
-// In stream order nothing comes into the shards before it is wanted, because gradients that come later would
-// have to wait for the reductions.
+// In stream order nothing is written to the shards before it is needed: later gradients would have to wait
+// for the reductions.
 bool UnitReductions::is_done(size_t position) const {
   return !memory_.in_stream_order() &&
          std::ranges::all_of(works_[unit_at(position)], [](const auto& work) { return work->test(); });

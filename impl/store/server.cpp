@@ -150,7 +150,7 @@ StoreServer::Counts ServerCore::counts() const noexcept {
   return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
-// A socket that is shut down lets another one listen at its port, and may be shut down by any thread.
+// A socket that is shut down lets another server listen at its port. Any thread may shut it down.
 void ServerCore::retire() noexcept {
   retired_.store(true);
   for (Listener& listener : listeners_) ::shutdown(listener.acceptor.native_handle(), SHUT_RD);

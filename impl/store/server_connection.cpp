@@ -35,7 +35,7 @@ ServerConnection::ServerConnection(ServerCore& core, tcp::socket socket)
   close_in_child(socket_.native_handle());
 }
 
-// The connection is in no list of the core any more.
+// The core has already removed the connection from its lists.
 ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
@@ -211,7 +211,7 @@ void ServerConnection::serve() noexcept {
   });
 }
 
-// Returns an empty reply while the request has to wait.
+// Returns an empty reply if the request has to wait.
 StoreReply ServerConnection::carry_out() {
   StoreReply reply;
   capture(
@@ -245,7 +245,7 @@ void ServerConnection::make_will() {
   will_ = std::move(will);
 }
 
-// Errors are ignored, as nobody is left to receive them.
+// Errors are ignored, because nobody is left to receive them.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
   if (!will || core_.io_.stopped() || core_.retired_) return;
@@ -253,7 +253,7 @@ void ServerConnection::carry_out_will() noexcept {
   core_.pump();
 }
 
-// A waiting request does not count against admission, otherwise the requests that it waits for might not be
+// A waiting request does not count against admission: otherwise the requests for which it waits might not be
 // admitted. The memory of requests with many keys has its own limit.
 void ServerConnection::wait_for(size_t key) {
   if (waiting_bytes_ == 0 && request_->keys.size() > 1) {

@@ -50,8 +50,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   size_t room_wanted() const noexcept { return room_wanted_; }
   void give_room() noexcept;
-  // Returns whether the connection was admitted before that time and has not sent its request, and the delay
-  // is not the server's.
+  // Returns whether the connection was admitted before that time and has not sent its request, although the
+  // server has not delayed it.
   bool keeps_room_since(std::chrono::steady_clock::time_point time) const noexcept;
 
  private:
@@ -97,11 +97,11 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   size_t frame_bytes_ = 0;
   size_t room_wanted_ = 0;  // nonzero while it waits for admission
   size_t room_ = 0;         // bytes that were admitted, until the request is answered or waits
-  bool owes_room_ = false;  // the client is yet to be told that it is admitted, or that it is not
+  bool owes_room_ = false;  // the client must still be told whether it is admitted
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
   std::optional<StoreRequest> request_;  // set until its answer is being sent
-  size_t looked_to_ = 0;                 // index in its keys
+  size_t looked_to_ = 0;                 // index of the next of its keys to check
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
   size_t waiting_bytes_ = 0;  // size of its keys, if there are several

@@ -110,8 +110,8 @@ void TransportChannel::hand_back_polling() noexcept { transport_->table().poll_p
 
 bool TransportChannel::move() { return transport_->table().move_pair(pair_) != 0; }
 
-// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; either counts
-// here. TCP_USER_TIMEOUT would not do, as it also counts the time in which the peer answers that its window
+// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; both count
+// here. TCP_USER_TIMEOUT is not suitable: it also counts the time in which the peer answers that its window
 // is closed.
 bool TransportChannel::is_cut_off() noexcept {
   MutexLock lock(mutex_);
@@ -147,7 +147,8 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   return region;
 }
 
-// Errors are ignored: whoever waits for something from the connection notices that it has ended.
+// Errors are ignored: a thread that waits for something from the connection notices that the connection has
+// ended.
 void TransportChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
   char why[256];
   MutexLock lock(send_mutex_);

@@ -57,7 +57,7 @@ class TransportChannel {
   // Moves bytes when the poller reports an event. True if there is more to move at once.
   bool move();
 
-  // Makes the connection end soon, at both sides. Any thread.
+  // Makes the connection end soon, on both sides. Any thread.
   void shut_down() noexcept;
   // Ends the connection now. Afterwards nothing accesses memory that was posted, put or offered.
   void close();
@@ -67,8 +67,8 @@ class TransportChannel {
   bool may_post();
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
-  // Returns whether the peer's kernel has acknowledged all of it, so that ending the connection loses
-  // nothing. Any thread.
+  // Returns whether the peer's kernel has acknowledged all data, so that ending the connection loses nothing.
+  // Any thread.
   bool all_delivered() noexcept;
 
   // Returns the number of messages that the peer posted and release() has not freed.
@@ -118,7 +118,7 @@ class TransportChannel {
   uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
-  std::atomic<uint64_t> puts_before_notify_{0};  // puts to come before the poller is notified
+  std::atomic<uint64_t> puts_before_notify_{0};  // puts that must arrive before the poller is notified
   std::atomic<bool> abort_was_sent_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

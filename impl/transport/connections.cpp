@@ -20,7 +20,7 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;      // interval of retries; each request costs the exchange something
+constexpr int64_t kAskMs = 200;      // interval of retries, because each request loads the exchange
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
 
