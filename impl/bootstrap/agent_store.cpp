@@ -182,7 +182,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
   if (answered != kReady) fail_foreign(&answered, sizeof answered);
 }
 
-// Waits for the key first, since a get of a missing key would be an error in the agent.
+// Waits for the key first, because a get of a missing key would be an error in the agent.
 std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
   return converse(deadline, [&] {
     std::string message = request(Request::kWait);

@@ -66,7 +66,7 @@ std::string encode_hello(const Hello& hello) {
   return bytes;
 }
 
-// If the other side has another version, only the prefix is read. Numbers are clamped, as they come from
+// If the other side has another version, only the prefix is read. Numbers are clamped, because they come from
 // another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};

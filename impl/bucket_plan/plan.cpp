@@ -47,7 +47,7 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
 }
 
 // Fills one bucket per (dtype, device) at a time. A bucket is closed by the tensor that reaches its limit,
-// and the next one uses the next limit. Sparse tensors get buckets of their own.
+// and the next one uses the next limit. Sparse tensors get separate buckets.
 std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                            std::span<const size_t> limits) {
   std::vector<Bucket> closed;

@@ -141,7 +141,7 @@ class Builder {
   size_t last_ = 0;
 };
 
-// Megatron's distributed optimizer. Types have buffers of their own, the type of the last parameter first.
+// Megatron's distributed optimizer. Each type has its own buffer, the type of the last parameter first.
 ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   Builder builder(tensors, rules);
   const size_t end_of_two = rules.wide_padding ? kMegatronWideEnd : kMegatronEnd;

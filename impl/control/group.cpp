@@ -111,7 +111,7 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
   return fd;
 }
 
-// Each notifier is kept once, since several members may share a process.
+// Each notifier is kept once, because several members may share a process.
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];

@@ -57,7 +57,7 @@ void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void
             size_t count, NonFinite* report = nullptr);
 
 // Compute dst = src * factor and dst = src / divisor (true division). The number is rounded to the
-// accumulation type (f64 for f64, else f32), and the result is rounded once. Floats only.
+// accumulation type (f64 for f64, otherwise f32), and the result is rounded once. Floats only.
 void multiply(int32_t dtype, void* dst, const void* src, size_t count, double factor);
 void divide(int32_t dtype, void* dst, const void* src, size_t count, double divisor);
 

@@ -53,7 +53,7 @@ HierEngine::~HierEngine() {
 // same way.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  // If the group has failed meanwhile, the error only says that its connections were ended.
+  // If the group has failed meanwhile, the error only tells that its connections were ended.
   const auto keep = [&](const Error& error) {
     outcome.fail(revoked_.load() ? failure() : in_group(error.failure()));
   };

@@ -41,7 +41,7 @@ class HierWorld final : private JobListener {
   // The first call loads the transport's module and starts to listen. Throws NO_BACKEND and BACKEND.
   std::shared_ptr<Transport> transport();
 
-  // Throws why rank 0, which serves the store, is gone, as a failure of a group.
+  // Throws the reason why rank 0, which serves the store, is gone, as a failure of a group.
   void expect_store(const CommState& state) const;
 
   // Removes a key of a transport group that failed to connect. The latest few keys are kept for a while,

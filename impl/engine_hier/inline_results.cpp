@@ -14,8 +14,8 @@
 namespace dsc {
 namespace {
 
-// The bytes that each rank contributes to a call. It is computed once per operation, because computing the
-// lengths anew for every rank would take time quadratic in the number of ranks.
+// The bytes that each rank contributes to a call. They are computed once per operation: computing the lengths
+// again for every rank would take time quadratic in the number of ranks.
 class PartSizes {
  public:
   PartSizes(const Call& call, std::vector<size_t> lengths)

@@ -244,7 +244,7 @@ std::vector<OpQueue*> HostEngine::message_queues() {
 // Messages have their own queues, for which the barrier of finalize() would not wait.
 void HostEngine::drain_messages() {
   for (OpQueue* queue : message_queues())
-    queue->drain(Deadline::never());  // every operation has a deadline of its own
+    queue->drain(Deadline::never());  // every operation has its own deadline
 }
 
 void HostEngine::finalize() {

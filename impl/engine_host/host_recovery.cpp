@@ -122,8 +122,8 @@ int32_t HostEngine::agree_on(int32_t flags) {
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
-// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot
-// says whether that succeeded; flags 0 mean that another round may succeed.
+// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot tells
+// whether that succeeded; flags 0 mean that another round may succeed.
 Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                                  const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);

@@ -32,7 +32,7 @@ class DeviceLink {
   // connection.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
-  // Throws TIMEOUT for a message that had no connection in time.
+  // Throws TIMEOUT for a message that got no connection in time.
   [[noreturn]] static void fail_unconnected(const Call& call);
 
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected

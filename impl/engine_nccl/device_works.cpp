@@ -103,7 +103,7 @@ bool DeviceWorks::has_passed(const PooledEvent& event) const {
   return true;
 }
 
-// If only the watch has the work, the next call reports the cause.
+// If only the watch knows the work, the next call reports the cause.
 void DeviceWorks::complete_with_cause(DeviceWork& work) noexcept {
   std::optional<Failure> failure = failures_.failure_of(work.call(), work.sequence());
   bool has_run = false;

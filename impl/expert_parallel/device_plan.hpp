@@ -11,7 +11,7 @@ namespace dsc {
 
 class MoePlan;
 
-// Lists of int64 as kernels read them; -1 stands for no row.
+// Lists of int64 as kernels read them; -1 means no row.
 struct RowList {
   DeviceAddress address;
   size_t count;

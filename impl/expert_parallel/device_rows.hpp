@@ -24,7 +24,7 @@ class DeviceRows final : public RowMover {
   std::shared_ptr<Work> combine_backward(const RowCall& call, const CombineGradients& gradients) override;
 
  private:
-  // Takes the rows that `fill` puts into memory to the experts, and then calls `finish`.
+  // Sends the rows that `fill` puts into memory to the experts, and then calls `finish`.
   std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows,
                                    const std::function<void(StreamRows&, void*)>& fill,
                                    const std::function<void(StreamRows&)>& finish);

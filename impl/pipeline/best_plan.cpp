@@ -52,7 +52,7 @@ class Finder {
   Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
       : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
 
-  // Stops as soon as a candidate meets the bound, since none can be better.
+  // Stops as soon as a candidate meets the bound, because none can be better.
   BestPlan find() {
     for (const PlacementShape shape : shapes())
       bound_ = std::min(bound_, bound_of(PipelinePlan(spec_, nullptr, shape), costs_));

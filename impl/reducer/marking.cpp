@@ -64,7 +64,7 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   const MarkScope scope = gradients_.scope();
   gradients_.run(index, [&] { sparse_.add(index, indices, values); });
   if (!is_complete) return;
-  const auto complete = [&] {  // only now, for rows that are refused take their mark back
+  const auto complete = [&] {  // only now, because a mark is undone if its rows are refused
     const MutexLock lock(gradients_.mutex);
     return gradients_.complete(index);
   }();

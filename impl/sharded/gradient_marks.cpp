@@ -57,7 +57,7 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   become_ready(index);
 }
 
-// If the caller says that a gradient is in its view, but nobody has asked for the view, the gradient is zero.
+// If the caller says that a gradient is in its view, but the view was never requested, the gradient is zero.
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
