@@ -11,7 +11,7 @@ namespace dsc {
 bool log_enabled(int32_t level) noexcept;
 
 // Returns how long an operation waits for other ranks before it is logged, once: 10 s where warnings are
-// wanted. If DSC_LOG is unset and no listener is registered it is 30 s, and remind() writes to the standard
+// wanted. If DSC_LOG is unset and nobody requests records it is 30 s, and remind() writes to the standard
 // error stream, because a silent hang is the most common question of users. Otherwise such operations are
 // never logged.
 int64_t late_report_ns() noexcept;

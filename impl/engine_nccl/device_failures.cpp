@@ -70,8 +70,8 @@ void DeviceFailures::fail_quietly(const Call& call, uint64_t sequence, const Err
   take(call, sequence, error, nullptr);
 }
 
-// Waits a while for news of the failure of a peer. NCCL sees a closed connection before the host engine finds
-// that the peer has died, and the host engine can explain more.
+// Waits a while for news of the failure of a peer. NCCL sees a closed connection before the group engine
+// finds that the peer has died, and the group engine can explain more.
 void DeviceFailures::await_news(const Error& error) const {
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   const Deadline deadline{now_ns() + kPeerNewsNs};

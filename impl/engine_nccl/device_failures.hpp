@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// How long an error of NCCL that may come from a peer waits for an explanation of the host engine.
+// How long an error of NCCL that may come from a peer waits for an explanation of the group engine.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
 // The engine owns it. Any thread.

@@ -98,7 +98,7 @@ void BucketGather::follow(const GradientSlot& slot, void* stream) {
   has_followed(bucket, stream);
 }
 
-void BucketGather::come_behind(Bucket& bucket) {
+void BucketGather::wait_for_gradients(Bucket& bucket) {
   leave_latest(bucket);
   for (const Mark& mark : bucket.before) space_.follow(stream_, mark);
 }
@@ -148,7 +148,7 @@ void BucketGather::fill(size_t b, const Filling& filling) {
   if (bucket.fill == Fill::kDone) return;
   const MutexLock lock(mutex_);
   bucket.fill = Fill::kBegun;
-  come_behind(bucket);
+  wait_for_gradients(bucket);
   fill_parts(bucket, filling, bad_elements_.norm_of(b, bucket.dtype));
   bucket.fill = Fill::kDone;
 }
@@ -180,7 +180,7 @@ std::optional<BadBucket> BucketGather::find_nonfinite() {
 void BucketGather::end() {
   const MutexLock lock(mutex_);
   for (Bucket& bucket : buckets_)
-    if (bucket.fill == Fill::kNot) come_behind(bucket);
+    if (bucket.fill == Fill::kNot) wait_for_gradients(bucket);
 }
 
 }  // namespace dsc

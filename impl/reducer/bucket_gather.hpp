@@ -73,7 +73,7 @@ class BucketGather {
   void follow(Bucket& bucket, void* stream, bool writes) DSC_REQUIRES(mutex_);
   void has_followed(Bucket& bucket, void* stream) DSC_REQUIRES(mutex_);
   void add(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
-  void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
+  void wait_for_gradients(Bucket& bucket) DSC_REQUIRES(mutex_);
   void fill_parts(const Bucket& bucket, const Filling& filling, void* norm);
   void divide_view(const Bucket& bucket, const GradientSlot& slot, int divisor, void* norm);
   BadElements::Input input_of(size_t bucket);

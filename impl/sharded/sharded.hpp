@@ -87,7 +87,7 @@ class Sharded {
   ShardGroups groups_;
   std::unique_ptr<GradientShards> gradients_;
   std::unique_ptr<ParameterShards> params_;
-  bool needs_step_ = false;  // gradients were reduced, and the caller has not called step() yet
+  bool needs_step_ = false;  // gradients were reduced, and step_done() was not called yet
   std::atomic<bool> closed_{false};
 };
 

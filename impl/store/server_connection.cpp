@@ -41,8 +41,8 @@ ServerConnection::~ServerConnection() {
 }
 
 // Sends the hello of the server and starts to read, without waiting for the write to finish.
-void ServerConnection::greet(Strangers::iterator entry) {
-  stranger_ = entry;
+void ServerConnection::greet(Pending::iterator entry) {
+  pending_entry_ = entry;
   take_step([this] {
     ServerHello server_hello;
     server_hello.flags = core_.options_.token ? kNeedsToken : 0;
@@ -105,8 +105,8 @@ void ServerConnection::refuse_token() {
 // closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());
-  core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
-  core_.strangers_count_ = core_.strangers_.size();
+  core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
+  core_.pending_count_ = core_.pending_.size();
   core_.members_count_ = core_.members_.size();
   ++core_.authenticated_;
   ByteWriter writer;
@@ -322,9 +322,9 @@ void ServerConnection::close() noexcept {
   socket_.close(ignored);
   // The set may hold the last reference.
   const std::shared_ptr<ServerConnection> keep = shared_from_this();
-  if (stranger_) core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
+  if (pending_entry_) core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
   core_.members_.erase(keep);
-  core_.strangers_count_ = core_.strangers_.size();
+  core_.pending_count_ = core_.pending_.size();
   core_.members_count_ = core_.members_.size();
   leave_room();
   carry_out_will();
