@@ -64,7 +64,7 @@ class Comm final {
   // Collective. Return null for color -1 and for a rank that is not listed.
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options);
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options);
-  // Collective: makes a group of the same ranks that uses a communicator of a device library that the program
+  // Collective: makes a group of the same ranks. It uses a device library's communicator, which the program
   // has made.
   std::shared_ptr<Comm> adopt(void* communicator, const GroupOptions& options);
   // Collective: makes a group of the same ranks whose messages never wait for those of this one. It is
