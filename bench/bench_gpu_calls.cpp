@@ -209,7 +209,7 @@ std::vector<Way> measure(const Rank& self, const Operation& operation, size_t by
       {"libdsc_work", [&] {
          dsc_work_t* work = nullptr;
          check(operation.ours(self.world, self.buffers, bytes, stream, &work), operation.name);
-         check(dsc_work_wait(work, stream, 0), "dsc_work_wait");
+         check(dsc_work_wait(work, 0, stream), "dsc_work_wait");
          check(dsc_work_destroy(work), "dsc_work_destroy");
        }}};
   take_turns(self.gpu, self.arguments, ways);

@@ -50,7 +50,7 @@ void barrier() { ok(dsc_barrier(world, nullptr, nullptr)); }
 void work() {
   dsc_work_t* work = nullptr;
   ok(dsc_all_reduce(world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, &work));
-  ok(dsc_work_wait(work, nullptr, 1000));
+  ok(dsc_work_wait(work, 1000, nullptr));
   ok(dsc_work_destroy(work));
 }
 

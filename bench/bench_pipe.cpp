@@ -43,7 +43,8 @@ struct Stage {
     check(dsc_pipe_schedule_create(&wanted, &schedule));
     const size_t slot_bytes = (bytes + 127) / 128 * 128;
     // A slot per micro-batch is more than any of the schedules uses, and as much on every rank.
-    check(dsc_mem_alloc(comm, slot_bytes * 4 * static_cast<size_t>(micro_batches), DSC_MEMORY_HOST, &memory));
+    check(dsc_mem_alloc(comm, slot_bytes * 4 * static_cast<size_t>(micro_batches), DSC_MEMORY_KIND_HOST,
+                        &memory));
     dsc_pipe_instruction_t next{};
     next.struct_size = sizeof next;
     while (dsc_pipe_schedule_next(schedule, &next) == DSC_OK) list.push_back(next);
@@ -71,16 +72,16 @@ struct Stage {
       const auto slot = static_cast<size_t>(std::max(one.buffer, 0)) * 4;
       const auto place = [&](size_t end) { return static_cast<char*>(memory) + (slot + end) * slot_bytes; };
       switch (one.op) {
-        case DSC_PIPE_SEND_ACTIVATION:
+        case DSC_PIPE_OP_SEND_ACTIVATION:
           check(dsc_send(activations, place(0), tensor.count, DSC_DTYPE_F32, one.peer, nullptr, nullptr));
           break;
-        case DSC_PIPE_RECV_ACTIVATION:
+        case DSC_PIPE_OP_RECV_ACTIVATION:
           check(dsc_recv(activations, place(1), tensor.count, DSC_DTYPE_F32, one.peer, nullptr, nullptr));
           break;
-        case DSC_PIPE_SEND_GRAD:
+        case DSC_PIPE_OP_SEND_GRAD:
           check(dsc_send(gradients, place(2), tensor.count, DSC_DTYPE_F32, one.peer, nullptr, nullptr));
           break;
-        case DSC_PIPE_RECV_GRAD:
+        case DSC_PIPE_OP_RECV_GRAD:
           check(dsc_recv(gradients, place(3), tensor.count, DSC_DTYPE_F32, one.peer, nullptr, nullptr));
           break;
         default:

@@ -29,7 +29,7 @@ class LibdscEngine : public Engine {
   float* allocate(size_t count) override {
     if (!zero_copy_) return Engine::allocate(count);
     void* memory = nullptr;
-    ok(dsc_mem_alloc(world_, count * sizeof(float), DSC_MEMORY_HOST, &memory));
+    ok(dsc_mem_alloc(world_, count * sizeof(float), DSC_MEMORY_KIND_HOST, &memory));
     return static_cast<float*>(memory);
   }
 
@@ -64,21 +64,25 @@ class LibdscEngine : public Engine {
       case Op::send_recv:
         return round_trip(c);
       case Op::gather_columns:
-        return map(c, DSC_MAP_GATHER);
+        return map(c, DSC_TENSOR_MAPPING_GATHER);
       case Op::reduce_scatter_columns:
-        return map(c, DSC_MAP_REDUCE_SCATTER);
+        return map(c, DSC_TENSOR_MAPPING_REDUCE_SCATTER);
       case Op::sequence_to_hidden:
-        return map(c, DSC_MAP_SEQUENCE_TO_HIDDEN);
+        return map(c, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN);
       case Op::hidden_to_sequence:
-        return map(c, DSC_MAP_HIDDEN_TO_SEQUENCE);
+        return map(c, DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE);
     }
   }
 
  private:
   void map(const Call& c, dsc_tensor_mapping_t mapping) {
     const Matrix m(c.count, c.ranks);
-    ok(dsc_tensor_map(world_, mapping, DSC_MAP_FORWARD, c.in, c.out, m.rows, m.columns, 1, DSC_DTYPE_F32,
-                      nullptr, nullptr));
+    dsc_tensor_map_options_t options;
+    ok(dsc_tensor_map_options_init(&options, sizeof options));
+    options.mapping = mapping;
+    options.outer = m.rows;
+    options.dim = m.columns;
+    ok(dsc_tensor_map_forward(world_, &options, c.in, c.out, DSC_DTYPE_F32, nullptr, nullptr));
   }
 
   void round_trip(const Call& c) {

@@ -1,7 +1,7 @@
 // The options of clipping, which reducers and sharded parameters take.
 #pragma once
 
-#include "dsc/reducer.h"
+#include "dsc/clip.h"
 
 namespace dsc {
 

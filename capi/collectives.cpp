@@ -138,8 +138,8 @@ dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* recv, size_
   });
 }
 
-dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
-                                 size_t capacity, size_t* ndim) {
+dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, int64_t* shape, size_t capacity,
+                                 size_t* ndim, int32_t root) {
   return dsc::guard(__func__, [&] {
     OperationCall inside(comm);
     inside->check_rank("root", root);

@@ -69,14 +69,14 @@ dsc_result_t dsc_comm_id(const dsc_comm_t* comm, uint64_t* id) {
   });
 }
 
-dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__,
-                    [&] { return dsc::give_text(dsc::pin_comm(comm)->name(), text, capacity, bytes); });
+                    [&] { return dsc::give_text(dsc::pin_comm(comm)->name(), text, capacity, needed); });
 }
 
-dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
-    return dsc::give_text(dsc::pin_comm(comm)->world_info().master_addr, text, capacity, bytes);
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().master_addr, text, capacity, needed);
   });
 }
 
@@ -87,21 +87,21 @@ dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port) {
   });
 }
 
-dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
-    return dsc::give_text(dsc::pin_comm(comm)->world_info().source, text, capacity, bytes);
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().source, text, capacity, needed);
   });
 }
 
-dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_start_summary(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
-    return dsc::give_text(dsc::pin_comm(comm)->world_info().report, text, capacity, bytes);
+    return dsc::give_text(dsc::pin_comm(comm)->world_info().report, text, capacity, needed);
   });
 }
 
-dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__,
-                    [&] { return dsc::give_text(dsc::pin_comm(comm)->tuning(), text, capacity, bytes); });
+                    [&] { return dsc::give_text(dsc::pin_comm(comm)->tuning(), text, capacity, needed); });
 }
 
 dsc_result_t dsc_comm_progress_thread(const dsc_comm_t* comm, int32_t* has_progress_thread) {
@@ -129,11 +129,11 @@ dsc_result_t dsc_comm_group_rank(const dsc_comm_t* comm, int32_t global_rank, in
   });
 }
 
-dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size) {
+dsc_result_t dsc_comm_options_init(dsc_comm_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] { dsc::init_group_options(options, struct_size); });
 }
 
-dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_group_options_t* options,
+dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_comm_options_t* options,
                             dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
@@ -145,27 +145,26 @@ dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const 
   });
 }
 
-dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32_t n_ranks,
-                                   const dsc_group_options_t* options, dsc_comm_t** group) {
+dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, size_t n_ranks,
+                                   const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     dsc::CommCall inside(comm);
     dsc::require(group, "group");
     dsc::require(ranks, "ranks");
-    if (n_ranks < 1 || n_ranks > inside->size())
-      dsc::fail(DSC_ERR_INVALID_ARG, "n_ranks is %d, expected 1 to %d", n_ranks, inside->size());
-    for (int32_t i = 0; i < n_ranks; ++i) {
+    if (n_ranks < 1 || n_ranks > static_cast<size_t>(inside->size()))
+      dsc::fail(DSC_ERR_INVALID_ARG, "n_ranks is %zu, expected 1 to %d", n_ranks, inside->size());
+    for (size_t i = 0; i < n_ranks; ++i) {
       dsc::check_rank("an entry of ranks", ranks[i], inside->size());
       if (std::find(ranks, ranks + i, ranks[i]) != ranks + i)
-        dsc::fail(DSC_ERR_INVALID_ARG, "rank %d stands twice in ranks", ranks[i]);
+        dsc::fail(DSC_ERR_INVALID_ARG, "ranks has rank %d twice, expected each rank once", ranks[i]);
     }
-    *group = dsc::open_comm(
-        inside->create_group({ranks, static_cast<size_t>(n_ranks)}, dsc::read_group_options(options)));
+    *group = dsc::open_comm(inside->create_group({ranks, n_ranks}, dsc::read_group_options(options)));
   });
 }
 
 dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communicator,
-                            const dsc_group_options_t* options, dsc_comm_t** group) {
+                            const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     dsc::CommCall inside(comm);
@@ -213,22 +212,22 @@ dsc_result_t dsc_comm_destroy(dsc_comm_t* comm) {
   });
 }
 
-dsc_result_t dsc_comm_error(const dsc_comm_t* comm, dsc_error_info_t* info) {
+dsc_result_t dsc_comm_error_info(const dsc_comm_t* comm, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(dsc::pin_comm(comm)->failure(), info); });
 }
 
 dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
+    if (check < DSC_NONFINITE_CHECK_OFF || check > DSC_NONFINITE_CHECK_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
-    if (check != DSC_NONFINITE_OFF && !pinned->checks_nonfinite())
+    if (check != DSC_NONFINITE_CHECK_OFF && !pinned->checks_nonfinite())
       dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not look at ranks of other hosts in this version");
     pinned->nonfinite()->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }
 
-dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear) {
+dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, int32_t clear, dsc_nonfinite_info_t* info) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);
@@ -245,7 +244,7 @@ dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, in
   });
 }
 
-dsc_result_t dsc_comm_stats(const dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* count) {
+dsc_result_t dsc_comm_stats(const dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity, size_t* needed) {
   return dsc::guard(
-      __func__, [&] { return dsc::write_op_stats(dsc::pin_comm(comm)->stats(), stats, capacity, count); });
+      __func__, [&] { return dsc::write_op_stats(dsc::pin_comm(comm)->stats(), stats, capacity, needed); });
 }

@@ -24,6 +24,13 @@ using RingCall = dsc::ExclusiveCall<BlockRing, dsc::HandleKind::kRing>;
 
 // ---- sequence and heads
 
+dsc_sequence_heads_options_t default_heads_options() {
+  dsc_sequence_heads_options_t options{};
+  options.struct_size = sizeof options;
+  options.batch = 1;
+  return options;
+}
+
 Division divide(const char* name, size_t size, const size_t* parts, int ranks, int32_t dtype) {
   if (!parts) {
     if (size % static_cast<size_t>(ranks) != 0)
@@ -53,18 +60,40 @@ void check_size(size_t batch, size_t sequence, size_t heads, size_t head_dim, in
   dsc::checked_bytes(elements, dtype, 1);
 }
 
-void exchange(dsc::Comm& comm, const HeadExchange& way, const void* send, void* recv, int32_t dtype,
-              void* stream, dsc_work_t** work) {
-  const size_t bytes = dsc::dtype_bytes(dtype), sent = way.in_count(), received = way.out_count();
-  dsc::check_buffer("send", send, sent * bytes);
-  dsc::check_buffer("recv", recv, received * bytes);
-  if (send != recv || way.size > 1) dsc::check_overlap(send, sent * bytes, recv, received * bytes, nullptr);
-  dsc::check_stream(comm, stream);
-  dsc::Call call;
-  dsc::set_buffers(call, send, sent, recv, received);
-  call.dtype = dtype;
-  way.set_call(call);
-  dsc::execute(comm, call, stream, work);
+HeadExchange read_exchange(const dsc::Comm& comm, const dsc_sequence_heads_options_t& options, bool to_heads,
+                           int32_t dtype) {
+  dsc::check_dtype(dtype);
+  check_size(options.batch, options.sequence, options.heads, options.head_dim, dtype);
+  const int ranks = comm.size();
+  return {comm.rank(),
+          ranks,
+          to_heads,
+          options.batch,
+          divide("options->sequence", options.sequence, options.sequence_parts, ranks, dtype),
+          divide("options->heads", options.heads, options.head_parts, ranks, dtype),
+          options.head_dim};
+}
+
+dsc_result_t exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options, bool to_heads,
+                      const void* send, void* recv, dsc_dtype_t dtype, void* stream, dsc_work_t** work,
+                      const char* function) {
+  return dsc::guard(function, [&] {
+    dsc::clear(work);
+    dsc::OperationCall inside(comm);
+    dsc::require(options, "options");
+    const auto given = dsc::read_sized(options, default_heads_options(), "options");
+    const HeadExchange way = read_exchange(*inside, given, to_heads, dtype);
+    const size_t bytes = dsc::dtype_bytes(dtype), sent = way.in_count(), received = way.out_count();
+    dsc::check_buffer("send", send, sent * bytes);
+    dsc::check_buffer("recv", recv, received * bytes);
+    if (send != recv || way.size > 1) dsc::check_overlap(send, sent * bytes, recv, received * bytes, nullptr);
+    dsc::check_stream(*inside, stream);
+    dsc::Call call;
+    dsc::set_buffers(call, send, sent, recv, received);
+    call.dtype = dtype;
+    way.set_call(call);
+    dsc::execute(*inside, call, stream, work);
+  });
 }
 
 // ---- ring
@@ -129,35 +158,29 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
 // ---- order
 
 dsc::SequenceOrder read_order(int32_t order, size_t count, int32_t ranks) {
-  if (order != DSC_ORDER_CONTIGUOUS && order != DSC_ORDER_ZIGZAG)
+  if (order != DSC_SEQUENCE_ORDER_CONTIGUOUS && order != DSC_SEQUENCE_ORDER_ZIGZAG)
     dsc::fail(DSC_ERR_INVALID_ARG, "order is %d, expected 1 (contiguous) or 2 (zig-zag)", order);
   if (ranks < 1) dsc::fail(DSC_ERR_INVALID_ARG, "ranks is %d, expected 1 or more", ranks);
-  return {order == DSC_ORDER_ZIGZAG, count, ranks};
+  return {order == DSC_SEQUENCE_ORDER_ZIGZAG, count, ranks};
 }
 
 }  // namespace
 
-dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, dsc_map_direction_t direction, const void* send,
-                                   void* recv, size_t batch, size_t sequence, size_t heads, size_t head_dim,
-                                   const size_t* sequence_parts, const size_t* head_parts, dsc_dtype_t dtype,
-                                   void* stream, dsc_work_t** work) {
-  return dsc::guard(__func__, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    if (direction != DSC_MAP_FORWARD && direction != DSC_MAP_BACKWARD)
-      dsc::fail(DSC_ERR_INVALID_ARG, "direction is %d, expected 1 (forward) or 2 (backward)", direction);
-    dsc::check_dtype(dtype);
-    check_size(batch, sequence, heads, head_dim, dtype);
-    const int ranks = inside->size();
-    const HeadExchange way{inside->rank(),
-                           ranks,
-                           direction == DSC_MAP_FORWARD,
-                           batch,
-                           divide("sequence", sequence, sequence_parts, ranks, dtype),
-                           divide("heads", heads, head_parts, ranks, dtype),
-                           head_dim};
-    exchange(*inside, way, send, recv, dtype, stream, work);
-  });
+dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_heads_options(), "options"); });
+}
+
+dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
+                                   const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                   dsc_work_t** work) {
+  return exchange(comm, options, true, send, recv, dtype, stream, work, __func__);
+}
+
+dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
+                                   const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                   dsc_work_t** work) {
+  return exchange(comm, options, false, send, recv, dtype, stream, work, __func__);
 }
 
 dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_t grad_bytes, dsc_ring_t** ring) {
@@ -227,14 +250,14 @@ dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t count, int32
   });
 }
 
-dsc_result_t dsc_causal_work(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
-                             int32_t source, dsc_causal_work_t* work) {
+dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
+                                       int32_t source, dsc_sequence_causal_range_t* work) {
   return dsc::guard_pure(__func__, [&] {
     const dsc::SequenceOrder read = read_order(order, count, ranks);
     dsc::check_rank("rank", rank, ranks);
     dsc::check_rank("source", source, ranks);
     const dsc::CausalWork found = dsc::causal_work(read, rank, source);
-    dsc_causal_work_t filled{};
+    dsc_sequence_causal_range_t filled{};
     filled.query_begin = found.queries.begin;
     filled.query_count = found.queries.count;
     filled.key_begin = found.keys.begin;

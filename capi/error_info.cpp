@@ -23,7 +23,7 @@ void write_error_info(const Failure& failure, dsc_error_info_t* info) {
   filled.system_error = failure.system_error;
   filled.native_code = failure.native_code;
   filled.rank = failure.rank();
-  filled.n_ranks = static_cast<int32_t>(failure.ranks.size());
+  filled.n_ranks = failure.ranks.size();
   std::ranges::copy(failure.ranks, filled.ranks);
   std::memcpy(filled.operation, failure.operation.c_str(), sizeof filled.operation);
   std::memcpy(filled.text, failure.text.c_str(), sizeof filled.text);

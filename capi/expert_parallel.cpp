@@ -26,15 +26,15 @@ struct PlanObject {
 
 dsc::Pinned<PlanObject> pin_plan(const void* handle) { return {dsc::HandleKind::kMoePlan, handle}; }
 
-dsc_moe_options_t default_moe_options() {
-  dsc_moe_options_t options{};
+dsc_moe_plan_options_t default_moe_options() {
+  dsc_moe_plan_options_t options{};
   options.struct_size = sizeof options;
   options.top_k = 1;
   options.drop = DSC_MOE_DROP_LATEST;
   return options;
 }
 
-dsc::MoeSettings read_settings(const dsc_moe_options_t* given) {
+dsc::MoeSettings read_settings(const dsc_moe_plan_options_t* given) {
   dsc::require(given, "options");
   const auto options = dsc::read_sized(given, default_moe_options(), "options");
   if (options.padded != 0 && options.padded != 1)
@@ -141,12 +141,12 @@ dsc_moe_plan_info_t info_of(const MoePlan& plan) {
 
 }  // namespace
 
-dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t struct_size) {
+dsc_result_t dsc_moe_plan_options_init(dsc_moe_plan_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__,
                          [&] { dsc::init_sized(options, struct_size, default_moe_options(), "options"); });
 }
 
-dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_options_t* options,
+dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_plan_options_t* options,
                                  const int32_t* expert_ids, size_t tokens, const float* weights,
                                  dsc_moe_plan_t** plan) {
   return dsc::guard(__func__, [&] {
@@ -168,27 +168,27 @@ dsc_result_t dsc_moe_plan_info(const dsc_moe_plan_t* plan, dsc_moe_plan_info_t* 
 }
 
 dsc_result_t dsc_moe_plan_expert_rows(const dsc_moe_plan_t* plan, size_t* rows, size_t capacity,
-                                      size_t* count) {
+                                      size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_plan(plan);
-    return dsc::give_list("rows", pinned->plan->expert_rows(), rows, capacity, count);
+    return dsc::give_list("rows", pinned->plan->expert_rows(), rows, capacity, needed);
   });
 }
 
 dsc_result_t dsc_moe_plan_source_rows(const dsc_moe_plan_t* plan, size_t* rows, size_t capacity,
-                                      size_t* count) {
+                                      size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_plan(plan);
-    return dsc::give_list("rows", pinned->plan->source_rows(), rows, capacity, count);
+    return dsc::give_list("rows", pinned->plan->source_rows(), rows, capacity, needed);
   });
 }
 
 dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t* positions, size_t capacity,
-                                    size_t* count) {
+                                    size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_plan(plan);
     const std::vector<size_t>& all = pinned->plan->positions();
-    return dsc::give_list("positions", all.size(), positions, capacity, count, [&](size_t slot) {
+    return dsc::give_list("positions", all.size(), positions, capacity, needed, [&](size_t slot) {
       return all[slot] == MoePlan::kNowhere ? int64_t{-1} : static_cast<int64_t>(all[slot]);
     });
   });

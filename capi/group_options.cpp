@@ -7,19 +7,19 @@
 namespace dsc {
 namespace {
 
-dsc_group_options_t default_group_options() {
-  dsc_group_options_t options{};
+dsc_comm_options_t default_group_options() {
+  dsc_comm_options_t options{};
   options.struct_size = sizeof options;
   return options;
 }
 
 }  // namespace
 
-void init_group_options(dsc_group_options_t* options, size_t struct_size) {
+void init_group_options(dsc_comm_options_t* options, size_t struct_size) {
   init_sized(options, struct_size, default_group_options(), "options");
 }
 
-GroupOptions read_group_options(const dsc_group_options_t* given) {
+GroupOptions read_group_options(const dsc_comm_options_t* given) {
   const auto options = read_sized(given, default_group_options(), "options");
   if (options.timeout_ms < 0)
     fail(DSC_ERR_INVALID_ARG, "options->timeout_ms is %d, expected 1 or more, or 0 for the parent's",

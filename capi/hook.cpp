@@ -114,12 +114,12 @@ dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, const ch
 }
 
 dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* state, size_t capacity,
-                                          size_t* bytes) {
+                                          size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    dsc::check_room(static_cast<char*>(state), "state", capacity, bytes);
+    dsc::check_room(static_cast<char*>(state), "state", capacity, needed);
     const std::string saved = pinned->hook().save();
-    *bytes = saved.size();
+    *needed = saved.size();
     std::copy_n(saved.data(), std::min(saved.size(), capacity), static_cast<char*>(state));
     return dsc::how_given(saved.size(), capacity);
   });
@@ -133,10 +133,10 @@ dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer, const v
   });
 }
 
-dsc_result_t dsc_bucket_hooks(char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_bucket_hooks(char* text, size_t capacity, size_t* needed) {
   return dsc::guard_pure(__func__, [&] {
     std::string lines;
     for (const std::string& line : dsc::describe_hooks()) lines += line + "\n";
-    return dsc::give_text(lines, text, capacity, bytes);
+    return dsc::give_text(lines, text, capacity, needed);
   });
 }

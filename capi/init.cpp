@@ -78,12 +78,11 @@ dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc_comm_t*
   });
 }
 
-dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
-                               size_t* bytes) {
+dsc_result_t dsc_launch_json(const dsc_init_options_t* options, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const dsc::InitOptions wanted =
         options ? convert(dsc::read_sized(options, default_init_options(), "options")) : dsc::InitOptions{};
-    return dsc::give_text(dsc::explain_start(wanted), text, capacity, bytes);
+    return dsc::give_text(dsc::explain_start(wanted), text, capacity, needed);
   });
 }
 

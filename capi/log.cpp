@@ -9,7 +9,7 @@
 namespace {
 
 void check_level(int32_t level) {
-  if (level < DSC_LOG_OFF || level > DSC_LOG_DEBUG)
+  if (level < DSC_LOG_LEVEL_OFF || level > DSC_LOG_LEVEL_DEBUG)
     dsc::fail(DSC_ERR_INVALID_ARG, "level is %d, expected 0 (off) to 4 (debug)", level);
 }
 
@@ -35,17 +35,17 @@ dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, dsc_log_le
   });
 }
 
-dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* bytes,
+dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* needed,
                           dsc_log_level_t* text_level) {
   return dsc::guard_pure(__func__, [&] {
     check_level(level);
     check_not_forked();
-    dsc::check_room(text, "text", capacity, bytes);
-    dsc::require(text_level, "text_level") = DSC_LOG_OFF;
+    dsc::check_room(text, "text", capacity, needed);
+    dsc::require(text_level, "text_level") = DSC_LOG_LEVEL_OFF;
     if (capacity < 2) dsc::fail(DSC_ERR_INVALID_ARG, "capacity is %zu, expected at least 2", capacity);
     std::string record;
     const bool read = dsc::read_log(level, record, *text_level);
-    const dsc_result_t given = dsc::give_text(record, text, capacity, bytes);
+    const dsc_result_t given = dsc::give_text(record, text, capacity, needed);
     return read ? given : DSC_DONE;
   });
 }

@@ -13,10 +13,10 @@ dsc_result_t dsc_mem_alloc(dsc_comm_t* comm, size_t bytes, int32_t kind, void** 
     if (bytes == 0) dsc::fail(DSC_ERR_INVALID_ARG, "bytes is 0, expected 1 or more");
     if (bytes > SIZE_MAX / 2)
       dsc::fail(DSC_ERR_OVERFLOW, "bytes is %zu, more than the address space holds", bytes);
-    if (kind != DSC_MEMORY_HOST && kind != DSC_MEMORY_DEVICE)
+    if (kind != DSC_MEMORY_KIND_HOST && kind != DSC_MEMORY_KIND_DEVICE)
       dsc::fail(DSC_ERR_INVALID_ARG, "kind is %d, expected 1 (host) or 2 (device)", kind);
-    *memory = dsc::give_memory(kind == DSC_MEMORY_HOST ? inside->allocate_memory(bytes)
-                                                       : inside->allocate_on_device(bytes));
+    *memory = dsc::give_memory(kind == DSC_MEMORY_KIND_HOST ? inside->allocate_memory(bytes)
+                                                            : inside->allocate_on_device(bytes));
   });
 }
 

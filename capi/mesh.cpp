@@ -55,12 +55,12 @@ dsc_result_t give_lists(const dsc::RankLists& lists, int32_t* ranks, size_t capa
   return given;
 }
 
-std::span<const int32_t> read_coords(const dsc::RankMesh& mesh, const int32_t* coords, int32_t n_coords) {
+std::span<const int32_t> read_coords(const dsc::RankMesh& mesh, const int32_t* coords, size_t n_coords) {
   dsc::require(coords, "coords");
-  if (n_coords < 0 || static_cast<size_t>(n_coords) != mesh.axes().size())
-    dsc::fail(DSC_ERR_INVALID_ARG, "n_coords is %d, expected %zu, one per axis", n_coords,
+  if (n_coords != mesh.axes().size())
+    dsc::fail(DSC_ERR_INVALID_ARG, "n_coords is %zu, expected %zu, one per axis", n_coords,
               mesh.axes().size());
-  return {coords, static_cast<size_t>(n_coords)};
+  return {coords, n_coords};
 }
 
 template <typename T>
@@ -73,15 +73,15 @@ dsc::MeshGroups read_groups(const dsc::RankMesh& mesh, const char* axes) {
   return mesh.groups(std::string_view(&dsc::require(axes, "axes")));
 }
 
-dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, int32_t n_axes,
+dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, size_t n_axes,
                                 const dsc_mesh_options_t* options) {
   const auto given = dsc::read_sized(options, default_mesh_options(), "options");
-  if (n_axes < 1 || static_cast<size_t>(n_axes) > dsc::kMostAxes)
-    dsc::fail(DSC_ERR_INVALID_ARG, "n_axes is %d, expected 1 to %zu", n_axes, dsc::kMostAxes);
+  if (n_axes < 1 || n_axes > dsc::kMostAxes)
+    dsc::fail(DSC_ERR_INVALID_ARG, "n_axes is %zu, expected 1 to %zu", n_axes, dsc::kMostAxes);
   dsc::require(names, "names");
   dsc::require(sizes, "sizes");
   dsc::MeshSettings settings;
-  for (int32_t i = 0; i < n_axes; ++i)
+  for (size_t i = 0; i < n_axes; ++i)
     settings.axes.push_back({&dsc::require(names[i], "an entry of names"), sizes[i]});
   settings.order = given.order;
   settings.world_size = given.world_size;
@@ -98,7 +98,7 @@ dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_si
                          [&] { dsc::init_sized(options, struct_size, default_mesh_options(), "options"); });
 }
 
-dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int32_t n_axes,
+dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, size_t n_axes,
                              const dsc_mesh_options_t* options, dsc_mesh_t** mesh) {
   return dsc::guard(__func__, [&] {
     dsc::require(mesh, "mesh") = nullptr;
@@ -129,10 +129,10 @@ dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size) {
   });
 }
 
-dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
-    return dsc::give_text(pinned->order_text(), text, capacity, bytes);
+    return dsc::give_text(pinned->order_text(), text, capacity, needed);
   });
 }
 
@@ -145,7 +145,7 @@ dsc_result_t dsc_mesh_axis_size(const dsc_mesh_t* mesh, const char* axis, int32_
   });
 }
 
-dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords) {
+dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, size_t n_coords) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     const size_t n = read_coords(*pinned, coords, n_coords).size();
@@ -154,7 +154,7 @@ dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coord
   });
 }
 
-dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* rank) {
+dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, size_t n_coords, int32_t* rank) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     dsc::require(rank, "rank");
@@ -162,12 +162,12 @@ dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, int32_
   });
 }
 
-dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords, int32_t* ranks,
-                             size_t capacity, size_t* n_ranks) {
+dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, size_t n_coords, int32_t* ranks,
+                             size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     const dsc::MeshGroups all = pinned->matching(read_coords(*pinned, coords, n_coords));
-    return dsc::give_list("ranks", static_cast<size_t>(all.size()), ranks, capacity, n_ranks,
+    return dsc::give_list("ranks", static_cast<size_t>(all.size()), ranks, capacity, needed,
                           [&](size_t at) { return all.rank(0, static_cast<int32_t>(at)); });
   });
 }
@@ -200,12 +200,12 @@ dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const char* axi
 }
 
 dsc_result_t dsc_mesh_rank_name(const dsc_mesh_t* mesh, int32_t rank, const char* omit, const char* inner,
-                                const char* outer, char* text, size_t capacity, size_t* bytes) {
+                                const char* outer, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     pinned->check_rank("rank", rank);
     const dsc::NameStyle style{omit ? omit : "", inner ? inner : "_", outer ? outer : "-"};
-    return dsc::give_text(dsc::rank_name(*pinned, rank, style), text, capacity, bytes);
+    return dsc::give_text(dsc::rank_name(*pinned, rank, style), text, capacity, needed);
   });
 }
 
@@ -220,14 +220,14 @@ dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, int32_t* 
 }
 
 dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
-                            size_t capacity, size_t* group_size, size_t* group, size_t* member) {
+                            size_t capacity, size_t* needed, size_t* group, size_t* member) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_mesh(mesh);
     const dsc::MeshGroups groups = read_groups(*pinned, axes);
     pinned->check_rank("rank", rank);
     const dsc::MeshPosition own = groups.position(rank);
     const dsc_result_t given =
-        dsc::give_list("ranks", static_cast<size_t>(groups.size()), ranks, capacity, group_size,
+        dsc::give_list("ranks", static_cast<size_t>(groups.size()), ranks, capacity, needed,
                        [&](size_t at) { return groups.rank(own.group, static_cast<int32_t>(at)); });
     if (group) *group = static_cast<size_t>(own.group);
     if (member) *member = static_cast<size_t>(own.member);
@@ -301,7 +301,7 @@ dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t
 // ---- communicators ----
 
 dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
-                           const dsc_group_options_t* options, dsc_comm_t** group) {
+                           const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     const auto pinned = pin_mesh(mesh);

@@ -6,14 +6,8 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "partition/partition.hpp"
-#include "partition/seed.hpp"
 
 namespace {
-
-static_assert(static_cast<int32_t>(dsc::RandomRegion::kData) == DSC_RNG_DATA &&
-                  static_cast<int32_t>(dsc::RandomRegion::kTensor) == DSC_RNG_TENSOR &&
-                  static_cast<int32_t>(dsc::RandomRegion::kExpert) == DSC_RNG_EXPERT,
-              "one set of numbers");
 
 dsc_pipe_partition_options_t default_partition_options() {
   dsc_pipe_partition_options_t options{};
@@ -54,22 +48,5 @@ dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n
     const dsc::Boundaries found = dsc::partition_layers(request);
     std::ranges::copy(found, boundaries);
     dsc::log_partition(request, found);
-  });
-}
-
-dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, const char* method, uint64_t* layer_seed) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::require(layer_seed, "layer_seed") = dsc::seed_layer(method ? method : "split_mix", seed, layer);
-  });
-}
-
-dsc_result_t dsc_seed_region(uint64_t seed, int32_t region, int32_t tensor_rank, int32_t expert_rank,
-                             int32_t expert_tensor_rank, uint64_t* region_seed) {
-  return dsc::guard_pure(__func__, [&] {
-    dsc::require(region_seed, "region_seed");
-    if (region < DSC_RNG_DATA || region > DSC_RNG_EXPERT)
-      dsc::fail(DSC_ERR_INVALID_ARG, "region is %d, expected 1 (data), 2 (tensor) or 3 (expert)", region);
-    *region_seed = dsc::seed_region(seed, static_cast<dsc::RandomRegion>(region),
-                                    {tensor_rank, expert_rank, expert_tensor_rank});
   });
 }

@@ -14,17 +14,17 @@
 
 namespace {
 
-static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_LOOP &&
-                  static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_ZIGZAG &&
-                  static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_APART &&
-                  static_cast<int32_t>(dsc::PipeMessages::kWhenNeeded) == DSC_PIPE_WHEN_NEEDED &&
-                  static_cast<int32_t>(dsc::PipeMessages::kAtOnce) == DSC_PIPE_AT_ONCE,
+static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_PLACEMENT_LOOP &&
+                  static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_PLACEMENT_ZIGZAG &&
+                  static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_PLACEMENT_APART &&
+                  static_cast<int32_t>(dsc::PipeMessages::kWhenNeeded) == DSC_PIPE_MESSAGES_WHEN_NEEDED &&
+                  static_cast<int32_t>(dsc::PipeMessages::kAtOnce) == DSC_PIPE_MESSAGES_AT_ONCE,
               "one set of numbers");
-static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOAD_MICRO_BATCH &&
-                  static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_SEND_ACTIVATION &&
-                  static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_RECV_GRAD &&
-                  static_cast<int32_t>(dsc::PipeOp::kOptimizerStep) == DSC_PIPE_OPTIMIZER_STEP &&
-                  static_cast<int32_t>(dsc::PipeOp::kOverlap) == DSC_PIPE_OVERLAP,
+static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_OP_LOAD_MICRO_BATCH &&
+                  static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_OP_SEND_ACTIVATION &&
+                  static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_OP_RECV_GRAD &&
+                  static_cast<int32_t>(dsc::PipeOp::kOptimizerStep) == DSC_PIPE_OP_OPTIMIZER_STEP &&
+                  static_cast<int32_t>(dsc::PipeOp::kOverlap) == DSC_PIPE_OP_OVERLAP,
               "one set of numbers");
 
 dsc_pipe_schedule_options_t default_schedule_options() {
@@ -62,7 +62,7 @@ dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_option
 }
 
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
-  if (options.messages != DSC_PIPE_WHEN_NEEDED && options.messages != DSC_PIPE_AT_ONCE)
+  if (options.messages != DSC_PIPE_MESSAGES_WHEN_NEEDED && options.messages != DSC_PIPE_MESSAGES_AT_ONCE)
     fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0 (when needed) or 1 (at once)", options.messages);
   return {.name = options.name ? options.name : "",
           .stages = options.stages,
@@ -76,7 +76,7 @@ ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
 }
 
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
-  if (options.placement < DSC_PIPE_LOOP || options.placement > DSC_PIPE_APART)
+  if (options.placement < DSC_PIPE_PLACEMENT_LOOP || options.placement > DSC_PIPE_PLACEMENT_APART)
     fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0 to 2", options.placement);
   return static_cast<PlacementShape>(options.placement);
 }
@@ -147,7 +147,7 @@ dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* schedule, int
   });
 }
 
-dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
+dsc_result_t dsc_pipe_schedule_info(const dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();
@@ -165,22 +165,22 @@ dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule, dsc
 }
 
 dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
-                                    size_t* bytes) {
+                                    size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
-    return dsc::give_text(pinned->plan()->spec.name, text, capacity, bytes);
+    return dsc::give_text(pinned->plan()->spec.name, text, capacity, needed);
   });
 }
 
 dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule, int32_t stage, size_t first,
-                                     dsc_pipe_compute_t* operations, size_t capacity, size_t* total) {
+                                     dsc_pipe_compute_t* operations, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();
     plan.expect_order();
     dsc::check_rank("stage", stage, plan.spec.stages);
-    dsc::check_room(operations, "operations", capacity, total);
-    const auto size = *total = static_cast<size_t>(plan.order->size(stage));
+    dsc::check_room(operations, "operations", capacity, needed);
+    const auto size = *needed = static_cast<size_t>(plan.order->size(stage));
     const size_t left = size - std::min(first, size);
     for (size_t i = 0; i < std::min(capacity, left); ++i) {
       const dsc::Compute op = plan.order->at(stage, static_cast<int64_t>(first + i));

@@ -24,7 +24,7 @@ class Callbacks final : public dsc::PipeActions {
 
   int32_t carry_out(const dsc::Instruction& instruction, const dsc::PipeBuffers& buffers) override {
     const dsc_pipe_instruction_t shown = dsc::public_instruction(instruction, sizeof(dsc_pipe_instruction_t));
-    problem_[0] = '\0';
+    error_[0] = '\0';
     show(buffers.input_tensors, input_tensors_);
     show(buffers.output_tensors, output_tensors_);
     const dsc_pipe_call_t call{.struct_size = sizeof(dsc_pipe_call_t),
@@ -37,14 +37,14 @@ class Callbacks final : public dsc::PipeActions {
                                .input_tensors = buffers.inputs ? input_tensors_.data() : nullptr,
                                .output_tensors = buffers.outputs ? output_tensors_.data() : nullptr,
                                .output_shapes = buffers.output_shapes,
-                               .problem = problem_,
+                               .error = error_,
                                .n_inputs = buffers.input_tensors.size(),
                                .n_outputs = buffers.output_tensors.size(),
-                               .problem_bytes = sizeof problem_};
+                               .error_capacity = sizeof error_};
     return find(instruction.op)(table_.context, &call);
   }
 
-  std::string problem() const override { return {problem_, strnlen(problem_, sizeof problem_)}; }
+  std::string problem() const override { return {error_, strnlen(error_, sizeof error_)}; }
 
  private:
   static void show(std::span<const dsc::Tensor> tensors, std::vector<dsc_tensor_t>& shown) {
@@ -86,7 +86,7 @@ class Callbacks final : public dsc::PipeActions {
 
   const dsc_pipe_callbacks_t table_;
   std::vector<dsc_tensor_t> input_tensors_, output_tensors_;
-  char problem_[256] = "";
+  char error_[256] = "";
 };
 
 dsc_pipe_run_options_t default_pipe_run_options() {

@@ -146,9 +146,9 @@ void check_find(const dsc_pipe_schedule_options_t& options) {
 
 }  // namespace
 
-dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options, const dsc_pipe_costs_t* costs,
-                                    const dsc_pipe_search_options_t* search, dsc_pipe_search_result_t* result,
-                                    dsc_pipe_schedule_t** schedule) {
+dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options, const dsc_pipe_costs_t* costs,
+                             const dsc_pipe_search_options_t* search, dsc_pipe_search_result_t* result,
+                             dsc_pipe_schedule_t** schedule) {
   return dsc::guard(__func__, [&] {
     dsc::require(schedule, "schedule");
     *schedule = nullptr;
@@ -193,39 +193,39 @@ dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, double* m
   });
 }
 
-dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_report_t* stages,
-                                    size_t capacity, size_t* n_stages) {
+dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_stats_t* stages,
+                                    size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_report(report);
     const double makespan = pinned->totals().makespan;
     const auto convert = [&](const dsc::StageReport& it) {
-      return dsc_pipe_stage_report_t{.struct_size = sizeof(dsc_pipe_stage_report_t),
-                                     .busy = it.busy,
-                                     .start = it.start,
-                                     .end = it.end,
-                                     .idle = makespan - it.busy,
-                                     .own_window_idle = it.end - it.start - it.busy,
-                                     .reduced = it.reduced,
-                                     .peak_bytes = it.peak_bytes,
-                                     .peak_activations = it.peak_activations};
+      return dsc_pipe_stage_stats_t{.struct_size = sizeof(dsc_pipe_stage_stats_t),
+                                    .busy = it.busy,
+                                    .start = it.start,
+                                    .end = it.end,
+                                    .idle = makespan - it.busy,
+                                    .own_window_idle = it.end - it.start - it.busy,
+                                    .reduced = it.reduced,
+                                    .peak_bytes = it.peak_bytes,
+                                    .peak_activations = it.peak_activations};
     };
-    return dsc::give_structs("stages", pinned->totals().stages, stages, capacity, n_stages, convert);
+    return dsc::give_structs("stages", pinned->totals().stages, stages, capacity, needed, convert);
   });
 }
 
 dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
-                                      size_t capacity, size_t* n_spans) {
+                                      size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_report(report);
-    return dsc::give_structs("spans", pinned->timeline(), spans, capacity, n_spans, public_span);
+    return dsc::give_structs("spans", pinned->timeline(), spans, capacity, needed, public_span);
   });
 }
 
 dsc_result_t dsc_pipe_report_critical_path(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
-                                           size_t capacity, size_t* n_spans) {
+                                           size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_report(report);
-    return dsc::give_structs("spans", pinned->critical_path(), spans, capacity, n_spans, public_span);
+    return dsc::give_structs("spans", pinned->critical_path(), spans, capacity, needed, public_span);
   });
 }
 
@@ -236,12 +236,12 @@ dsc_result_t dsc_pipe_report_destroy(dsc_pipe_report_t* report) {
 }
 
 dsc_result_t dsc_pipe_draw(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
-                           int32_t picture, char* text, size_t capacity, size_t* bytes) {
+                           int32_t picture, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();
     return dsc::give_text(dsc::draw(plan, read_costs(costs, static_cast<size_t>(plan.placement.parts())),
                                     static_cast<dsc::PipePicture>(picture)),
-                          text, capacity, bytes);
+                          text, capacity, needed);
   });
 }

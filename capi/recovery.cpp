@@ -15,7 +15,7 @@ dsc_result_t dsc_comm_agree(dsc_comm_t* comm, int32_t flags, int32_t* agreed) {
   });
 }
 
-dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t* options, dsc_comm_t** shrunk) {
+dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_comm_options_t* options, dsc_comm_t** shrunk) {
   return dsc::guard(__func__, [&] {
     if (shrunk) *shrunk = nullptr;
     dsc::OperationCall inside(comm);
@@ -25,8 +25,8 @@ dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t* option
   });
 }
 
-dsc_result_t dsc_comm_missing(const dsc_comm_t* comm, int32_t* ranks, size_t capacity, size_t* n_ranks) {
+dsc_result_t dsc_comm_missing(const dsc_comm_t* comm, int32_t* ranks, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
-    return dsc::give_list("ranks", dsc::pin_comm(comm)->missing(), ranks, capacity, n_ranks);
+    return dsc::give_list("ranks", dsc::pin_comm(comm)->missing(), ranks, capacity, needed);
   });
 }

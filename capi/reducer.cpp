@@ -9,13 +9,11 @@
 #include "base/options.hpp"
 #include "checks.hpp"
 #include "clip_options.hpp"
-#include "comm/verify.hpp"
 #include "comm_call.hpp"
 #include "give.hpp"
 #include "op_stats.hpp"
 #include "pipeline_run/running_pass.hpp"
 #include "reducer_handle.hpp"
-#include "tensor_list/coalesced.hpp"
 #include "tensors.hpp"
 
 namespace {
@@ -62,29 +60,6 @@ dsc::ReducerOptions read_options(const dsc_bucket_reducer_options_t* given) {
 
 }  // namespace
 
-dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params) {
-  return dsc::guard(__func__, [&] {
-    dsc::CommCall inside(comm);
-    dsc::verify_params(*inside, dsc::read_tensors(params, n_params, "params"));
-  });
-}
-
-dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
-                                     int32_t root, size_t buffer_bytes) {
-  return dsc::guard(__func__, [&] {
-    dsc::CommCall inside(comm);
-    dsc::broadcast_coalesced(*inside, dsc::read_tensors(tensors, n_tensors, "tensors"), root, buffer_bytes);
-  });
-}
-
-dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
-                                      dsc_op_t op, size_t buffer_bytes) {
-  return dsc::guard(__func__, [&] {
-    dsc::CommCall inside(comm);
-    dsc::all_reduce_coalesced(*inside, dsc::read_tensors(tensors, n_tensors, "tensors"), op, buffer_bytes);
-  });
-}
-
 dsc_result_t dsc_bucket_reducer_options_init(dsc_bucket_reducer_options_t* options, size_t struct_size) {
   return dsc::guard_pure(
       __func__, [&] { dsc::init_sized(options, struct_size, default_reducer_options(), "options"); });
@@ -112,12 +87,12 @@ dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, int32_t 
 }
 
 dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices, size_t capacity,
-                                       size_t* count) {
+                                       size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    dsc::check_room(indices, "indices", capacity, count);
+    dsc::check_room(indices, "indices", capacity, needed);
     const std::vector<size_t> unused = pinned->unused();
-    *count = unused.size();
+    *needed = unused.size();
     std::copy_n(unused.begin(), std::min(unused.size(), capacity), indices);
     return dsc::how_given(unused.size(), capacity);
   });
@@ -229,27 +204,27 @@ dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, siz
   });
 }
 
-dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
-                                      size_t* bytes) {
+dsc_result_t dsc_bucket_reducer_stats_json(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+                                           size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    return dsc::give_text(pinned->report_json(), text, capacity, bytes);
+    return dsc::give_text(pinned->report_json(), text, capacity, needed);
   });
 }
 
 dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
-                                     size_t* bytes) {
+                                     size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    return dsc::give_text(pinned->picture(), text, capacity, bytes);
+    return dsc::give_text(pinned->picture(), text, capacity, needed);
   });
 }
 
-dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
-                                         size_t capacity, size_t* count) {
+dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                      size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
-    return dsc::write_op_stats(pinned->group()->stats(), stats, capacity, count);
+    return dsc::write_op_stats(pinned->group()->stats(), stats, capacity, needed);
   });
 }
 

@@ -17,7 +17,7 @@ dsc_shard_plan_options_t default_layout_options() {
   options.struct_size = sizeof options;
   options.bucket_elements = 40'000'000;
   options.alignment = 16;
-  options.layout = DSC_SHARD_UNIT;
+  options.layout = DSC_SHARD_LAYOUT_UNIT;
   return options;
 }
 
@@ -100,15 +100,15 @@ dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* options, size
 dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t shards,
                             const dsc_shard_plan_options_t* options, size_t* param_buckets,
                             size_t* param_starts, dsc_shard_bucket_t* buckets, size_t capacity,
-                            size_t* n_buckets) {
+                            size_t* needed) {
   return dsc::guard_pure(__func__, [&] {
     check_list(counts, dtypes, n);
     dsc::require(param_buckets, "param_buckets");
     dsc::require(param_starts, "param_starts");
-    dsc::check_room(buckets, "buckets", capacity, n_buckets);
+    dsc::check_room(buckets, "buckets", capacity, needed);
     const auto layout = lay_out(counts, dtypes, n, shards, options);
     const auto given =
-        dsc::give_structs("buckets", layout.buckets, buckets, capacity, n_buckets, convert_bucket);
+        dsc::give_structs("buckets", layout.buckets, buckets, capacity, needed, convert_bucket);
     for (size_t i = 0; i < n; ++i) {
       param_buckets[i] = layout.locations[i].bucket;
       param_starts[i] = layout.locations[i].start;
@@ -120,15 +120,15 @@ dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, siz
 dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t from_shards,
                               const dsc_shard_plan_options_t* from, size_t to_shards,
                               const dsc_shard_plan_options_t* to, size_t shard, dsc_shard_copy_t* copies,
-                              size_t capacity, size_t* n_copies) {
+                              size_t capacity, size_t* needed) {
   return dsc::guard_pure(__func__, [&] {
     check_list(counts, dtypes, n);
-    dsc::check_room(copies, "copies", capacity, n_copies);
+    dsc::check_room(copies, "copies", capacity, needed);
     const auto old_layout = lay_out(counts, dtypes, n, from_shards, from);
     const auto new_layout = lay_out(counts, dtypes, n, to_shards, to);
     if (shard >= to_shards)
       dsc::fail(DSC_ERR_INVALID_ARG, "shard is %zu, expected 0 to %zu", shard, to_shards - 1);
     const auto list = dsc::shard_copies(tensors_of(counts, dtypes, n, {}), old_layout, new_layout, shard);
-    return dsc::give_structs("copies", list, copies, capacity, n_copies, convert_copy);
+    return dsc::give_structs("copies", list, copies, capacity, needed, convert_copy);
   });
 }

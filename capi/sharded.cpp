@@ -209,8 +209,8 @@ dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** 
   });
 }
 
-dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, size_t* buckets, size_t* starts,
-                                size_t* n_units, size_t* shard, size_t* shards) {
+dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t* units, size_t* buckets,
+                                   size_t* starts, size_t* n_units, size_t* shard, size_t* shards) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     dsc::require(units, "units");
@@ -232,30 +232,30 @@ dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, siz
 }
 
 dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shard_t* list, size_t capacity,
-                                size_t* count) {
+                                size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     std::vector<dsc_sharded_shard_t> shards;
     for (size_t b = 0; b < pinned->layout().buckets.size(); ++b) shards.push_back(describe_shard(*pinned, b));
-    return dsc::give_structs("list", shards, list, capacity, count, [](const auto& shard) { return shard; });
+    return dsc::give_structs("list", shards, list, capacity, needed, [](const auto& shard) { return shard; });
   });
 }
 
 dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_t* list, size_t capacity,
-                                size_t* count) {
+                                size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     const auto ranges = dsc::shard_ranges(pinned->tensors(), pinned->layout(), pinned->shard());
-    return dsc::give_structs("list", ranges, list, capacity, count, convert_range);
+    return dsc::give_structs("list", ranges, list, capacity, needed, convert_range);
   });
 }
 
-dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory_t* memory) {
+dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     const dsc::HeldBytes params = pinned->held_params();
     const dsc::HeldBytes grads = pinned->held_gradients();
-    dsc_sharded_memory_t held{};
+    dsc_sharded_memory_info_t held{};
     held.param_shard_bytes = params.shards;
     held.grad_shard_bytes = grads.shards;
     held.param_bytes = params.full;
@@ -267,9 +267,9 @@ dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory
 }
 
 dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* stats, size_t capacity,
-                               size_t* count) {
+                               size_t* needed) {
   return dsc::guard(
-      __func__, [&] { return dsc::write_op_stats(pin_sharded(sharded)->stats(), stats, capacity, count); });
+      __func__, [&] { return dsc::write_op_stats(pin_sharded(sharded)->stats(), stats, capacity, needed); });
 }
 
 dsc_result_t dsc_sharded_close(dsc_sharded_t* sharded) {

@@ -208,13 +208,13 @@ dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const void* valu
 }
 
 dsc_result_t dsc_store_get(const dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
-                           size_t capacity, size_t* bytes) {
+                           size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     dsc::require(key, "key");
     dsc::check_buffer("value", value, capacity);
-    dsc::require(bytes, "bytes");
-    return give(pinned->store->get(key, deadline_of(*pinned, timeout_ms)), value, capacity, bytes);
+    dsc::require(needed, "needed");
+    return give(pinned->store->get(key, deadline_of(*pinned, timeout_ms)), value, capacity, needed);
   });
 }
 
@@ -229,15 +229,15 @@ dsc_result_t dsc_store_add(dsc_store_t* store, const char* key, int64_t amount, 
 
 dsc_result_t dsc_store_compare_set(dsc_store_t* store, const char* key, const void* expected,
                                    size_t expected_bytes, const void* desired, size_t desired_bytes,
-                                   void* value, size_t capacity, size_t* bytes) {
+                                   void* value, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin(store);
     dsc::require(key, "key");
     dsc::check_buffer("value", value, capacity);
-    dsc::require(bytes, "bytes");
+    dsc::require(needed, "needed");
     return give(pinned->store->compare_set(key, text_of("expected", expected, expected_bytes),
                                            text_of("desired", desired, desired_bytes), deadline_of(*pinned)),
-                value, capacity, bytes);
+                value, capacity, needed);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/guard.hpp"
+#include "base/options.hpp"
 #include "base/split_range.hpp"
 #include "checks.hpp"
 #include "comm/reduce_ops.hpp"
@@ -19,21 +20,19 @@ using dsc::MapBuffers;
 using dsc::MapStep;
 using dsc::TensorMap;
 
-MapStep checked_step(dsc_tensor_mapping_t mapping, dsc_map_direction_t direction) {
-  if (mapping < DSC_MAP_COPY || mapping > DSC_MAP_HIDDEN_TO_SEQUENCE)
-    dsc::fail(DSC_ERR_INVALID_ARG, "mapping is %d, expected 1 (copy) to 9 (hidden_to_sequence)", mapping);
-  if (direction != DSC_MAP_FORWARD && direction != DSC_MAP_BACKWARD)
-    dsc::fail(DSC_ERR_INVALID_ARG, "direction is %d, expected 1 (forward) or 2 (backward)", direction);
-  return dsc::map_step(mapping, direction);
+dsc_tensor_map_options_t default_map_options() {
+  dsc_tensor_map_options_t options{};
+  options.struct_size = sizeof options;
+  options.outer = options.inner = options.chunks = 1;
+  return options;
 }
 
 void check_divides(const char* name, size_t size, int ranks) {
   if (size % static_cast<size_t>(ranks) != 0)
-    dsc::fail(
-        DSC_ERR_INVALID_ARG,
-        "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or dsc_tensor_map_v() with "
-        "the size of each part",
-        name, size, ranks, ranks);
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or the size of "
+              "each part in options->parts",
+              name, size, ranks, ranks);
 }
 
 // Counts are products of sizes that the caller gave, so the whole tensor is checked first.
@@ -82,35 +81,20 @@ void copy(dsc::Comm& comm, const TensorMap& map, const dsc::Call& call, dsc_work
   if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
 }
 
-// Runs a mapping, or a chunk of it if `chunks` is not 0.
-void run(dsc::Comm& comm, TensorMap map, MapBuffers buffers, dsc_dtype_t dtype, void* stream,
-         dsc_work_t** work, size_t chunk = 0, size_t chunks = 0) {
-  check_size(map, dtype);
-  check_buffers(map, buffers, dtype);
-  dsc::check_stream(comm, stream);
-  if (chunks > 0) map.take_chunk(chunk, chunks, dsc::dtype_bytes(dtype), buffers);
-  dsc::Call call;
-  dsc::set_buffers(call, buffers.send, map.in_count(), buffers.recv, map.out_count());
-  call.dtype = dtype;
-  call.stream = stream;
-  if (map.is_local()) return copy(comm, map, call, work);
-  map.set_call(call);
-  if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
-    dsc::set_reduction(call, DSC_OP_SUM);
-    call.nonfinite = comm.nonfinite()->check_for(dtype);
-  }
-  dsc::execute(comm, call, stream, work);
-}
-
-TensorMap even_map(const dsc::Comm& comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                   size_t outer, size_t dim, size_t inner, dsc_dtype_t dtype) {
-  const MapStep step = checked_step(mapping, direction);
-  dsc::check_dtype(dtype);
+TensorMap even_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& options, MapStep step) {
   const int ranks = comm.size();
-  if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
+  if (options.other_parts)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL without options->parts");
+  if (options.mapping != DSC_TENSOR_MAPPING_COPY && options.mapping != DSC_TENSOR_MAPPING_REDUCE)
+    check_divides("options->dim", options.dim, ranks);
   const bool divides_outer = dsc::exchanges_dimensions(step);
-  if (divides_outer) check_divides("outer", outer, ranks);
-  return {step, comm.rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
+  if (divides_outer) check_divides("options->outer", options.outer, ranks);
+  return {step,
+          comm.rank(),
+          ranks,
+          Division(options.outer, divides_outer ? ranks : 1),
+          Division(options.dim, ranks),
+          options.inner};
 }
 
 Division listed(const char* name, const size_t* parts, size_t factor, int ranks, dsc_dtype_t dtype) {
@@ -137,60 +121,100 @@ TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
   return map;
 }
 
+TensorMap uneven_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& options, MapStep step,
+                     bool forward, dsc_dtype_t dtype) {
+  const int ranks = comm.size();
+  const bool needs_other = dsc::exchanges_dimensions(step) || step == MapStep::kAllToAll;
+  if (!needs_other && options.other_parts)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL for mapping %d",
+              options.mapping);
+  const Division dim = listed("options->parts", options.parts, 1, ranks, dtype);
+  if (options.dim != 0 && options.dim != dim.total())
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->dim is %zu, expected the sum of options->parts, %zu, or 0",
+              options.dim, dim.total());
+  const bool exchanges = dsc::exchanges_dimensions(step);
+  TensorMap map{step, comm.rank(), ranks, Division(exchanges ? 1 : options.outer, 1), dim, options.inner};
+  if (!needs_other) return map;
+  const size_t factor = exchanges ? options.outer : 1;
+  Division other = listed("options->other_parts", options.other_parts, factor, ranks, dtype);
+  if (!exchanges) return uneven_all_to_all(std::move(map), std::move(other), forward);
+  map.outer = std::move(other);
+  return map;
+}
+
+void check_chunk(const dsc_tensor_map_options_t& options, const TensorMap& map) {
+  if (options.chunks == 0) dsc::fail(DSC_ERR_INVALID_ARG, "options->chunks is 0, expected 1 or more");
+  if (options.chunk >= options.chunks)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->chunk is %zu, expected 0 to %zu", options.chunk,
+              options.chunks - 1);
+  if (options.chunks > 1 && !map.has_chunks())
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "options->chunks is %zu, expected 1: mapping %d exchanges parts between pairs of ranks",
+              options.chunks, options.mapping);
+  if (options.chunks > 1 && options.parts)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->chunks is %zu, expected 1 with options->parts", options.chunks);
+}
+
+TensorMap read_map(const dsc::Comm& comm, const dsc_tensor_map_options_t& options, bool forward,
+                   dsc_dtype_t dtype) {
+  const dsc_tensor_mapping_t mapping = options.mapping;
+  if (mapping < DSC_TENSOR_MAPPING_COPY || mapping > DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE)
+    dsc::fail(DSC_ERR_INVALID_ARG, "options->mapping is %d, expected 1 (copy) to 9 (hidden_to_sequence)",
+              mapping);
+  dsc::check_dtype(dtype);
+  const MapStep step = dsc::map_step(mapping, forward);
+  TensorMap map =
+      options.parts ? uneven_map(comm, options, step, forward, dtype) : even_map(comm, options, step);
+  check_chunk(options, map);
+  return map;
+}
+
+dsc_result_t run(dsc_comm_t* comm, const dsc_tensor_map_options_t* options, bool forward, MapBuffers buffers,
+                 dsc_dtype_t dtype, void* stream, dsc_work_t** work, const char* function) {
+  return dsc::guard(function, [&] {
+    dsc::clear(work);
+    dsc::OperationCall inside(comm);
+    dsc::require(options, "options");
+    const auto given = dsc::read_sized(options, default_map_options(), "options");
+    TensorMap map = read_map(*inside, given, forward, dtype);
+    check_size(map, dtype);
+    check_buffers(map, buffers, dtype);
+    dsc::check_stream(*inside, stream);
+    if (given.chunks > 1) map.take_chunk(given.chunk, given.chunks, dsc::dtype_bytes(dtype), buffers);
+    dsc::Call call;
+    dsc::set_buffers(call, buffers.send, map.in_count(), buffers.recv, map.out_count());
+    call.dtype = dtype;
+    call.stream = stream;
+    if (map.is_local()) return copy(*inside, map, call, work);
+    map.set_call(call);
+    if (map.step == MapStep::kAllReduce || map.step == MapStep::kReduceScatter) {
+      dsc::set_reduction(call, DSC_OP_SUM);
+      call.nonfinite = inside->nonfinite()->check_for(dtype);
+    }
+    dsc::execute(*inside, call, stream, work);
+  });
+}
+
 }  // namespace
 
-dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                            const void* send, void* recv, size_t outer, size_t dim, size_t inner,
-                            dsc_dtype_t dtype, void* stream, dsc_work_t** work) {
-  return dsc::guard(__func__, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    const TensorMap map = even_map(*inside, mapping, direction, outer, dim, inner, dtype);
-    run(*inside, map, {send, recv}, dtype, stream, work);
-  });
+dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* options, size_t struct_size) {
+  return dsc::guard_pure(__func__,
+                         [&] { dsc::init_sized(options, struct_size, default_map_options(), "options"); });
 }
 
-dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                  dsc_map_direction_t direction, const void* send, void* recv, size_t outer,
-                                  size_t dim, size_t inner, size_t chunk, size_t chunks, dsc_dtype_t dtype,
-                                  void* stream, dsc_work_t** work) {
-  return dsc::guard(__func__, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    const TensorMap map = even_map(*inside, mapping, direction, outer, dim, inner, dtype);
-    if (!map.has_chunks())
-      dsc::fail(DSC_ERR_INVALID_ARG, "mapping %d exchanges parts between pairs of ranks and has no chunks",
-                mapping);
-    if (chunks == 0) dsc::fail(DSC_ERR_INVALID_ARG, "chunks is 0, expected 1 or more");
-    if (chunk >= chunks) dsc::fail(DSC_ERR_INVALID_ARG, "chunk is %zu, expected 0 to %zu", chunk, chunks - 1);
-    run(*inside, map, {send, recv}, dtype, stream, work, chunk, chunks);
-  });
+dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
+                                    const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                    dsc_work_t** work) {
+  return run(comm, options, true, {send, recv}, dtype, stream, work, __func__);
 }
 
-dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                              const void* send, void* recv, size_t outer, const size_t* parts,
-                              const size_t* other_parts, size_t inner, dsc_dtype_t dtype, void* stream,
-                              dsc_work_t** work) {
-  return dsc::guard(__func__, [&] {
-    dsc::clear(work);
-    dsc::OperationCall inside(comm);
-    const MapStep step = checked_step(mapping, direction);
-    dsc::check_dtype(dtype);
-    const int ranks = inside->size();
-    const bool needs_other = dsc::exchanges_dimensions(step) || step == MapStep::kAllToAll;
-    if (!needs_other && other_parts)
-      dsc::fail(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping %d", mapping);
-    const Division dim = listed("parts", parts, 1, ranks, dtype);
-    TensorMap map{step, inside->rank(), ranks, Division(outer, 1), dim, inner};
-    if (dsc::exchanges_dimensions(step)) map.outer = listed("other_parts", other_parts, outer, ranks, dtype);
-    if (step == MapStep::kAllToAll)
-      map = uneven_all_to_all(std::move(map), listed("other_parts", other_parts, 1, ranks, dtype),
-                              direction == DSC_MAP_FORWARD);
-    run(*inside, map, {send, recv}, dtype, stream, work);
-  });
+dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
+                                     const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                     dsc_work_t** work) {
+  return run(comm, options, false, {send, recv}, dtype, stream, work, __func__);
 }
 
-dsc_result_t dsc_split_range(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
+dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
   return dsc::guard_pure(__func__, [&] {
     if (parts == 0) dsc::fail(DSC_ERR_INVALID_ARG, "parts is 0, expected 1 or more");
     if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);

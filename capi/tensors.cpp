@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/guard.hpp"
 #include "base/options.hpp"
 #include "checks.hpp"
 
@@ -47,3 +48,12 @@ std::vector<Tensor> read_tensors(const dsc_tensor_t* tensors, size_t n, const ch
 }
 
 }  // namespace dsc
+
+dsc_result_t dsc_tensor_init(dsc_tensor_t* tensor, size_t struct_size) {
+  return dsc::guard_pure(__func__, [&] {
+    dsc_tensor_t on_host{};
+    on_host.struct_size = sizeof on_host;
+    on_host.device = -1;
+    dsc::init_sized(tensor, struct_size, on_host, "tensor");
+  });
+}

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/tensor.hpp"
-#include "dsc/reducer.h"
+#include "dsc/tensor.h"
 
 namespace dsc {
 

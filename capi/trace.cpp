@@ -28,10 +28,10 @@ dsc_result_t dsc_trace_dump(const dsc_comm_t* comm, const char* path) {
   });
 }
 
-dsc_result_t dsc_trace_text(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_trace_json(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    return dsc::give_text(pinned->trace("call"), text, capacity, bytes);
+    return dsc::give_text(pinned->trace("call"), text, capacity, needed);
   });
 }
 

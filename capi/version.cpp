@@ -128,6 +128,6 @@ dsc_result_t dsc_feature(const char* name, int32_t* available) {
   });
 }
 
-dsc_result_t dsc_engine_report(char* text, size_t capacity, size_t* bytes) {
-  return dsc::guard(__func__, [&] { return dsc::give_text(engine_report(), text, capacity, bytes); });
+dsc_result_t dsc_engines_json(char* text, size_t capacity, size_t* needed) {
+  return dsc::guard(__func__, [&] { return dsc::give_text(engine_report(), text, capacity, needed); });
 }

@@ -28,7 +28,7 @@ dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed) {
   });
 }
 
-dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms) {
+dsc_result_t dsc_work_wait(dsc_work_t* work, int32_t timeout_ms, void* stream) {
   return dsc::guard(__func__, [&] {
     const PinnedWork pinned = pin_work(work);
     return pinned->wait_on(stream, dsc::deadline_after(timeout_ms)) ? DSC_OK : DSC_IN_PROGRESS;
@@ -39,7 +39,7 @@ dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] { return wait(work, timeout_ms); });
 }
 
-dsc_result_t dsc_work_error(const dsc_work_t* work, dsc_error_info_t* info) {
+dsc_result_t dsc_work_error_info(const dsc_work_t* work, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(pin_work(work)->failure(), info); });
 }
 
@@ -59,7 +59,7 @@ dsc_result_t dsc_work_destroy(dsc_work_t* work) {
   });
 }
 
-dsc_result_t dsc_progress(dsc_comm_t* comm, int32_t timeout_ms) {
+dsc_result_t dsc_comm_progress(dsc_comm_t* comm, int32_t timeout_ms) {
   return dsc::guard(__func__, [&] {
     const dsc::Deadline deadline = dsc::deadline_after(timeout_ms);
     const bool idle = comm ? dsc::pin_comm(comm)->progress(deadline) : dsc::progress_all(deadline);

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 
 from clang import cindex
-from clang.cindex import CursorKind, TypeKind
+from clang.cindex import CursorKind, StorageClass, TypeKind
+
+from . import names
 
 LIBCLANG = "libclang-14.so.1"
 DIRECTIONS = {"in": "in", "out": "out", "in,out": "inout"}
@@ -34,7 +36,7 @@ def parse(root, header):
     cursors = [c for c in unit.cursor.get_children() if is_public(c, include)]
     api = collect(cursors)
     resolve_threads(api, include)
-    problems = incomplete(api) + misplaced(api)
+    problems = incomplete(api) + misplaced(api) + names.misnamed(api)
     if problems:
         raise ValueError("the headers break the rules of dsc/types.h:\n" + "\n".join(problems))
     return api
@@ -64,7 +66,7 @@ def collect(cursors):
             api["enums"].append(enum(cursor))
         elif cursor.kind == CursorKind.TYPEDEF_DECL:
             add_typedef(api, cursor)
-        elif cursor.kind == CursorKind.FUNCTION_DECL:
+        elif cursor.kind == CursorKind.FUNCTION_DECL and cursor.storage_class != StorageClass.STATIC:
             api["functions"].append(function(cursor))
     return api
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs cargo on this workspace without a network, then a command: cargo.sh "CARGO ARGUMENTS" [COMMAND...]
-# Exits 77 (skipped) with a reason where there is no cargo.
+# Exits 77 (skipped) with a reason if there is no cargo.
 set -euo pipefail
 if ! command -v cargo >/dev/null; then
-  echo "skipped: there is no cargo in PATH"
+  echo "skipped: cargo is not in PATH"
   exit 77
 fi
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 
-# The one crate that others wrote, which only the feature `half` compiles, comes from Debian's package where that is installed.
+# The only external crate, which the feature `half` compiles, is taken from Debian's package if that is installed.
 crates=/usr/share/cargo/registry
 config=()
 if compgen -G "$crates/half-*" >/dev/null; then

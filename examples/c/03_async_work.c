@@ -41,7 +41,7 @@ int main(void) {
   }
 
   for (int i = OPERATIONS - 1; i >= 0; i--) { /* waiting in any order is fine */
-    CHECK(dsc_work_wait(works[i], NULL, -1));
+    CHECK(dsc_work_wait(works[i], -1, NULL));
     CHECK(dsc_work_destroy(works[i]));
     const float expected = (float)(size * (size - 1) / 2 + size * i);
     EXPECT(buffers[i][0] == expected && buffers[i][COUNT - 1] == expected);

@@ -32,8 +32,8 @@ int main(void) {
   /* All ranks of the parent call it with the same list; the list's order is the order in the group. */
   const int32_t ends[2] = {size - 1, 0};
   const int32_t n_ends = size > 1 ? 2 : 1;
-  dsc_group_options_t options;
-  CHECK(dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK(dsc_comm_options_init(&options, sizeof options));
   options.name = "ends"; /* shown in errors */
   dsc_comm_t* group = NULL;
   CHECK(dsc_comm_create_group(world, ends, n_ends, &options, &group));

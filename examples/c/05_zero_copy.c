@@ -43,7 +43,7 @@ int main(void) {
   float* plain = malloc(COUNT * sizeof(float));
   EXPECT(plain != NULL);
   void* shared = NULL; /* collective: all ranks allocate the same number of bytes */
-  CHECK(dsc_mem_alloc(world, COUNT * sizeof(float), DSC_MEMORY_HOST, &shared));
+  CHECK(dsc_mem_alloc(world, COUNT * sizeof(float), DSC_MEMORY_KIND_HOST, &shared));
 
   const double plain_ms = time_all_reduce(world, plain, rank, expected);
   const double shared_ms = time_all_reduce(world, shared, rank, expected);

@@ -15,8 +15,11 @@ static void show_plan(size_t limit_bytes) {
   size_t indices[PARAMS];
   size_t starts[PARAMS + 1];
   size_t n_buckets = 0;
-  CHECK(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, PARAMS, &limit_bytes, 1, indices, starts, NULL,
-                        &n_buckets));
+  dsc_bucket_plan_options_t options;
+  CHECK(dsc_bucket_plan_options_init(&options, sizeof options));
+  options.limits = &limit_bytes;
+  options.n_limits = 1;
+  CHECK(dsc_bucket_plan(counts, dtypes, PARAMS, &options, indices, starts, NULL, &n_buckets));
   printf("limit of %zu bytes:", limit_bytes);
   for (size_t bucket = 0; bucket < n_buckets; bucket++) {
     for (size_t i = starts[bucket]; i < starts[bucket + 1]; i++)
@@ -38,12 +41,8 @@ int main(void) {
 
   static float values[PARAMS][MOST];
   static float grads[PARAMS][MOST];
-  dsc_tensor_t params[PARAMS] = {{0}};
-  for (size_t i = 0; i < PARAMS; i++) {
-    params[i] = (dsc_tensor_t){.struct_size = sizeof params[i], .data = values[i], .count = counts[i]};
-    params[i].dtype = DSC_DTYPE_F32;
-    params[i].device = -1;
-  }
+  dsc_tensor_t params[PARAMS];
+  for (size_t i = 0; i < PARAMS; i++) params[i] = dsc_tensor_on_host(values[i], counts[i], DSC_DTYPE_F32);
   dsc_bucket_reducer_options_t options;
   CHECK(dsc_bucket_reducer_options_init(&options, sizeof options));
   options.first_bucket_bytes = options.bucket_bytes = 200;

@@ -32,8 +32,8 @@ int main(void) {
     dsc_work_t* sending = NULL;
     CHECK(dsc_recv(world, incoming, COUNT, DSC_DTYPE_I64, previous, NULL, &receiving));
     CHECK(dsc_send(world, outgoing, COUNT, DSC_DTYPE_I64, next, NULL, &sending));
-    CHECK(dsc_work_wait(receiving, NULL, -1));
-    CHECK(dsc_work_wait(sending, NULL, -1));
+    CHECK(dsc_work_wait(receiving, -1, NULL));
+    CHECK(dsc_work_wait(sending, -1, NULL));
     CHECK(dsc_work_destroy(receiving));
     CHECK(dsc_work_destroy(sending));
 

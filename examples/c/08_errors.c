@@ -34,12 +34,12 @@ int main(void) {
   show(rank, "ranks disagree", result);
   EXPECT(size == 1 || (result == DSC_ERR_MISMATCH && sums[0] == 0.0F));
 
-  /* Later calls give the first cause again; dsc_comm_error() has it in parts. */
+  /* Later calls give the first cause again; dsc_comm_error_info() has it in parts. */
   result = dsc_barrier(group, NULL, NULL);
   show(rank, "afterwards", result);
   EXPECT(size == 1 || result == DSC_ERR_REVOKED);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK(dsc_comm_error(group, &info));
+  CHECK(dsc_comm_error_info(group, &info));
   printf("rank %d: code %s, operation %s\n", rank, dsc_result_name(info.code), info.operation);
   CHECK(dsc_comm_destroy(group));
 

@@ -13,8 +13,8 @@ enum { STAGES = 2 };
 
 /* Makes a group of the ranks of one color, ordered by key; the name is shown in errors. */
 static dsc_comm_t* split(dsc_comm_t* world, int32_t color, int32_t key, const char* name) {
-  dsc_group_options_t options;
-  CHECK(dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK(dsc_comm_options_init(&options, sizeof options));
   options.name = name;
   dsc_comm_t* group = NULL;
   CHECK(dsc_comm_split(world, color, key, &options, &group));

@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   self.order = malloc(self.train.count * sizeof *self.order);
   size_t count = 0;
   EXPECT(self.order != NULL);
-  CHECK(dsc_shard_indices(self.train.count, 1, 0, 1, 0, 0, self.order, self.train.count, &count));
+  CHECK(dsc_sampler_indices(self.train.count, 1, 0, 1, 0, 0, self.order, self.train.count, &count));
 
   dsc_comm_t* comm = world;
   while (self.done < STEPS) {

@@ -49,7 +49,7 @@ static void start(int loop, dsc_comm_t* world, int32_t rank, operation_t* operat
 /* Its descriptor is readable: takes the result, or the failure. Destroying it takes the descriptor out of the
  * loop. */
 static float finish(operation_t* operation) {
-  CHECK(dsc_work_wait(operation->work, NULL, 0));
+  CHECK(dsc_work_wait(operation->work, 0, NULL));
   CHECK(dsc_work_destroy(operation->work));
   const float value = operation->values[COUNT - 1];
   free(operation->values);
@@ -74,7 +74,7 @@ int main(void) {
   uint64_t ticks = 0;
   float sum = 0;
   for (int running = OPERATIONS; running > 0;) {
-    const dsc_result_t left = dsc_progress(world, 0); /* one step of every operation that can go on */
+    const dsc_result_t left = dsc_comm_progress(world, 0); /* one step of every operation that can go on */
     EXPECT(left == DSC_OK || left == DSC_IN_PROGRESS);
     struct epoll_event events[MOST_EVENTS];
     const int ready = epoll_wait(loop, events, MOST_EVENTS, left == DSC_OK ? -1 : STEP_MS);

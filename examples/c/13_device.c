@@ -39,11 +39,11 @@ static void sum_on_device(dsc_comm_t* world, int32_t device, float* values) {
   CHECK_CUDA(cuda.stream_create(&stream, 1, 0)); /* 1: not behind the default stream */
 
   void* memory = NULL;
-  CHECK(dsc_mem_alloc(world, BYTES, DSC_MEMORY_DEVICE, &memory));
+  CHECK(dsc_mem_alloc(world, BYTES, DSC_MEMORY_KIND_DEVICE, &memory));
   cuda_copy(&cuda, memory, values, BYTES, stream);
   dsc_work_t* work = NULL;
   CHECK(dsc_all_reduce(world, memory, memory, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, stream, &work));
-  CHECK(dsc_work_wait(work, stream, 0)); /* the stream waits, the program does not */
+  CHECK(dsc_work_wait(work, 0, stream)); /* the stream waits, the program does not */
   cuda_copy(&cuda, values, memory, BYTES, stream);
   CHECK_CUDA(cuda.stream_synchronize(stream));
 

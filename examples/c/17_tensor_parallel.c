@@ -53,10 +53,25 @@ static void multiply(view_t a, view_t b, size_t rows, size_t inner, size_t colum
     }
 }
 
-/* One step of a mapping over matrices of WIDTH columns, of which it divides the tokens. */
-static void map(dsc_comm_t* group, dsc_tensor_mapping_t mapping, dsc_map_direction_t direction,
-                const double* from, double* to, dsc_work_t** work) {
-  CHECK(dsc_tensor_map(group, mapping, direction, from, to, 1, TOKENS, WIDTH, DSC_DTYPE_F64, NULL, work));
+/* A mapping over matrices of WIDTH columns, of which it divides the tokens. */
+static dsc_tensor_map_options_t over_tokens(dsc_tensor_mapping_t mapping) {
+  dsc_tensor_map_options_t options;
+  CHECK(dsc_tensor_map_options_init(&options, sizeof options));
+  options.mapping = mapping;
+  options.dim = TOKENS;
+  options.inner = WIDTH;
+  return options;
+}
+
+static void forward(dsc_comm_t* group, dsc_tensor_mapping_t mapping, const double* from, double* to) {
+  const dsc_tensor_map_options_t options = over_tokens(mapping);
+  CHECK(dsc_tensor_map_forward(group, &options, from, to, DSC_DTYPE_F64, NULL, NULL));
+}
+
+static void backward(dsc_comm_t* group, dsc_tensor_mapping_t mapping, const double* from, double* to,
+                     dsc_work_t** work) {
+  const dsc_tensor_map_options_t options = over_tokens(mapping);
+  CHECK(dsc_tensor_map_backward(group, &options, from, to, DSC_DTYPE_F64, NULL, work));
 }
 
 /* Both passes, with the hidden neurons from first on. */
@@ -70,24 +85,24 @@ static void train_step(dsc_comm_t* group, const double* tokens, size_t first, si
   const view_t first_layer = {w1 + first, HIDDEN, 1};
   const view_t second_layer = rows_of(w2 + first * WIDTH, WIDTH);
 
-  map(group, enter, DSC_MAP_FORWARD, tokens, whole, NULL);
+  forward(group, enter, tokens, whole);
   multiply(rows_of(whole, WIDTH), first_layer, TOKENS, WIDTH, neurons, hidden);
   for (size_t i = 0; i < TOKENS * neurons; i++) hidden[i] = hidden[i] > 0 ? hidden[i] : 0;
   multiply(rows_of(hidden, neurons), second_layer, TOKENS, neurons, WIDTH, sums);
-  map(group, leave, DSC_MAP_FORWARD, sums, passes->y, NULL);
+  forward(group, leave, sums, passes->y);
 
-  map(group, leave, DSC_MAP_BACKWARD, passes->y, grad_y, NULL); /* the loss has the gradient y */
+  backward(group, leave, passes->y, grad_y, NULL); /* the loss has the gradient y */
   multiply(rows_of(grad_y, WIDTH), transposed(second_layer), TOKENS, WIDTH, neurons, grad_hidden);
   for (size_t i = 0; i < TOKENS * neurons; i++) grad_hidden[i] = hidden[i] > 0 ? grad_hidden[i] : 0;
   multiply(rows_of(grad_hidden, neurons), transposed(first_layer), TOKENS, neurons, WIDTH, sums);
   dsc_work_t* work = NULL;
-  map(group, enter, DSC_MAP_BACKWARD, sums, passes->grad_x, &work);
+  backward(group, enter, sums, passes->grad_x, &work);
   /* Meanwhile the ranks sum the gradient of x. */
   multiply(transposed(rows_of(whole, WIDTH)), rows_of(grad_hidden, neurons), WIDTH, TOKENS, neurons,
            passes->grad_w1);
   multiply(transposed(rows_of(hidden, neurons)), rows_of(grad_y, WIDTH), neurons, TOKENS, WIDTH,
            passes->grad_w2);
-  CHECK(dsc_work_wait(work, NULL, -1));
+  CHECK(dsc_work_wait(work, -1, NULL));
   CHECK(dsc_work_destroy(work));
 }
 
@@ -132,12 +147,12 @@ int main(void) {
   static passes_t sequence_parts;
   dsc_comm_t* alone = NULL;
   CHECK(dsc_comm_split(world, rank, 0, NULL, &alone));
-  train_step(alone, x, 0, HIDDEN, DSC_MAP_COPY, DSC_MAP_REDUCE, &whole);
+  train_step(alone, x, 0, HIDDEN, DSC_TENSOR_MAPPING_COPY, DSC_TENSOR_MAPPING_REDUCE, &whole);
 
-  train_step(world, x, first, neurons, DSC_MAP_COPY, DSC_MAP_REDUCE, &parts);
+  train_step(world, x, first, neurons, DSC_TENSOR_MAPPING_COPY, DSC_TENSOR_MAPPING_REDUCE, &parts);
   compare(&parts, &whole, 0, TOKENS, first, neurons);
-  train_step(world, x + first_token * WIDTH, first, neurons, DSC_MAP_GATHER_REDUCE, DSC_MAP_REDUCE_SCATTER,
-             &sequence_parts);
+  train_step(world, x + first_token * WIDTH, first, neurons, DSC_TENSOR_MAPPING_GATHER_REDUCE,
+             DSC_TENSOR_MAPPING_REDUCE_SCATTER, &sequence_parts);
   compare(&sequence_parts, &whole, first_token, tokens, first, neurons);
 
   double loss = 0;

@@ -71,8 +71,8 @@ int main(void) {
   CHECK(dsc_comm_rank(world, &rank));
   fill((size_t)rank);
 
-  dsc_moe_options_t options;
-  CHECK(dsc_moe_options_init(&options, sizeof options));
+  dsc_moe_plan_options_t options;
+  CHECK(dsc_moe_plan_options_init(&options, sizeof options));
   options.experts = EXPERTS;
   options.top_k = TOP_K;
   dsc_moe_plan_t* plan = NULL;
@@ -101,7 +101,7 @@ int main(void) {
   CHECK(dsc_moe_dispatch_backward(plan, results, WIDTH, DSC_DTYPE_F64, token_gradients, NULL, &work));
   /* Meanwhile the gradients travel. */
   double sums[2] = {product(rows, gradients, elements), product(out, out, TOKENS * WIDTH) / 2};
-  CHECK(dsc_work_wait(work, NULL, -1));
+  CHECK(dsc_work_wait(work, -1, NULL));
   CHECK(dsc_work_destroy(work));
   compare(out, token_gradients, weight_gradients);
 

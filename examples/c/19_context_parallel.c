@@ -68,7 +68,8 @@ static void gradient_pair(attention_t* a, size_t query, const double* k, const d
 }
 
 /* All pairs of one step; `grad` is NULL in the forward pass. */
-static void take_block(attention_t* a, const dsc_causal_work_t* work, const double* kv, double* grad) {
+static void take_block(attention_t* a, const dsc_sequence_causal_range_t* work, const double* kv,
+                       double* grad) {
   const size_t values = count_of(a);
   for (size_t b = 0; b < BATCH; b++)
     for (size_t h = 0; h < a->heads; h++)
@@ -96,7 +97,7 @@ static void divide_by_sums(attention_t* a) {
 
 /* All of it in one process. */
 static void attention(attention_t* a) {
-  const dsc_causal_work_t everything = {
+  const dsc_sequence_causal_range_t everything = {
       .struct_size = sizeof everything, .query_count = a->tokens, .key_count = a->tokens, .is_diagonal = 1};
   begin(a);
   take_block(a, &everything, a->kv, NULL);
@@ -114,8 +115,8 @@ static void go_around(dsc_ring_t* ring, attention_t* a, int32_t rank, int32_t si
     size_t count = 0;
     CHECK(dsc_ring_next(ring, -1, &source, &block, &count, &grad));
     if (source < 0) return;
-    dsc_causal_work_t work = {.struct_size = sizeof work};
-    CHECK(dsc_causal_work(DSC_ORDER_ZIGZAG, TOKENS, size, rank, source, &work));
+    dsc_sequence_causal_range_t work = {.struct_size = sizeof work};
+    CHECK(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, TOKENS, size, rank, source, &work));
     take_block(a, &work, block, grad); /* meanwhile the next block comes */
   }
 }
@@ -131,9 +132,24 @@ static void ring_attention(dsc_comm_t* world, attention_t* a, int32_t rank, int3
   CHECK(dsc_ring_destroy(ring));
 }
 
-static void exchange(dsc_comm_t* world, dsc_map_direction_t direction, const double* from, double* to) {
-  CHECK(dsc_sequence_to_heads(world, direction, from, to, BATCH, TOKENS, HEADS, DIM, NULL, NULL,
-                              DSC_DTYPE_F64, NULL, NULL));
+static dsc_sequence_heads_options_t whole_shape(void) {
+  dsc_sequence_heads_options_t options;
+  CHECK(dsc_sequence_heads_options_init(&options, sizeof options));
+  options.batch = BATCH;
+  options.sequence = TOKENS;
+  options.heads = HEADS;
+  options.head_dim = DIM;
+  return options;
+}
+
+static void to_heads(dsc_comm_t* world, const double* from, double* to) {
+  const dsc_sequence_heads_options_t options = whole_shape();
+  CHECK(dsc_sequence_to_heads(world, &options, from, to, DSC_DTYPE_F64, NULL, NULL));
+}
+
+static void to_sequence(dsc_comm_t* world, const double* from, double* to) {
+  const dsc_sequence_heads_options_t options = whole_shape();
+  CHECK(dsc_heads_to_sequence(world, &options, from, to, DSC_DTYPE_F64, NULL, NULL));
 }
 
 static void ulysses_attention(dsc_comm_t* world, attention_t* a, int32_t size) {
@@ -141,15 +157,15 @@ static void ulysses_attention(dsc_comm_t* world, attention_t* a, int32_t size) {
   heads.tokens = TOKENS;
   heads.heads = HEADS / (size_t)size;
   const size_t values = count_of(a); /* as many elements in both forms */
-  exchange(world, DSC_MAP_FORWARD, a->q, heads.q);
-  exchange(world, DSC_MAP_FORWARD, a->kv, heads.kv);
-  exchange(world, DSC_MAP_FORWARD, a->kv + values, heads.kv + values);
-  exchange(world, DSC_MAP_FORWARD, a->upstream, heads.upstream);
+  to_heads(world, a->q, heads.q);
+  to_heads(world, a->kv, heads.kv);
+  to_heads(world, a->kv + values, heads.kv + values);
+  to_heads(world, a->upstream, heads.upstream);
   attention(&heads);
-  exchange(world, DSC_MAP_BACKWARD, heads.out, a->out);
-  exchange(world, DSC_MAP_BACKWARD, heads.dq, a->dq);
-  exchange(world, DSC_MAP_BACKWARD, heads.dkv, a->dkv);
-  exchange(world, DSC_MAP_BACKWARD, heads.dkv + values, a->dkv + values);
+  to_sequence(world, heads.out, a->out);
+  to_sequence(world, heads.dq, a->dq);
+  to_sequence(world, heads.dkv, a->dkv);
+  to_sequence(world, heads.dkv + values, a->dkv + values);
 }
 
 /* ---- the tokens of a rank */
@@ -210,13 +226,13 @@ int main(void) {
   attention(&whole);
 
   part.tokens = TOKENS / (size_t)size;
-  take(&whole, &part, DSC_ORDER_ZIGZAG, rank, size);
+  take(&whole, &part, DSC_SEQUENCE_ORDER_ZIGZAG, rank, size);
   ring_attention(world, &part, rank, size);
-  compare(&whole, &part, DSC_ORDER_ZIGZAG, rank, size);
+  compare(&whole, &part, DSC_SEQUENCE_ORDER_ZIGZAG, rank, size);
 
-  take(&whole, &part, DSC_ORDER_CONTIGUOUS, rank, size);
+  take(&whole, &part, DSC_SEQUENCE_ORDER_CONTIGUOUS, rank, size);
   ulysses_attention(world, &part, size);
-  compare(&whole, &part, DSC_ORDER_CONTIGUOUS, rank, size);
+  compare(&whole, &part, DSC_SEQUENCE_ORDER_CONTIGUOUS, rank, size);
 
   double loss = 0;
   double squares = 0;

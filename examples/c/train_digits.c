@@ -52,8 +52,8 @@ static double now_ms(void) {
 static void epoch_order(const trainer* self, int32_t shards, int32_t shard, size_t epoch, size_t* order) {
   const uint64_t seed = self->opt->seed + epoch;
   size_t count = 0;
-  CHECK(dsc_shard_indices(self->train.count, (size_t)shards, (size_t)shard, 1, seed, 1, order,
-                          self->train.count, &count));
+  CHECK(dsc_sampler_indices(self->train.count, (size_t)shards, (size_t)shard, 1, seed, 1, order,
+                            self->train.count, &count));
   EXPECT(count == self->train.count / (size_t)shards);
 }
 
@@ -130,7 +130,7 @@ static void read_records(const trainer* self, double* times) {
   CHECK(dsc_comm_stats(self->world, records, MOST_STATS, &count));
   add_records(records, count, times);
   records[0].struct_size = sizeof records[0];
-  CHECK(dsc_bucket_reducer_op_stats(self->reducer, records, MOST_STATS, &count));
+  CHECK(dsc_bucket_reducer_stats(self->reducer, records, MOST_STATS, &count));
   add_records(records, count, times);
 }
 

@@ -1,9 +1,9 @@
-//! One process alone is a world of one rank: a program needs no second version for it.
+//! A single process is a world of one rank, so a program needs no special version for it.
 //!
 //!     cargo run --bin 01_one_process
 
 fn main() -> dsc::Result<()> {
-    let world = dsc::init()?; // no launcher has set RANK: this process is alone
+    let world = dsc::init()?; // no launcher has set RANK: a world of one rank
     let (major, minor, _) = dsc::version();
     let source = world.source()?;
     println!(

@@ -9,19 +9,19 @@ fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let rank = world.rank() as i64;
 
-    // Every rank gives its number; every rank gets the sum of all.
+    // All-reduce: every rank contributes its number; every rank gets the sum of all numbers.
     let mut sum = rank;
     world.all_reduce(&mut sum, Op::Sum)?;
 
-    // Every rank gives one number for each rank; rank r gets the sum of those meant for it.
+    // Reduce-scatter: every rank contributes one number for each rank; rank r gets the sum of the numbers for it.
     let mut part = -1i64;
     world.reduce_scatter(&vec![rank; world.size()], &mut part, Op::Sum)?;
 
-    // Every rank gives its number; every rank gets all of them, in rank order.
+    // All-gather: every rank contributes its number; every rank gets all numbers, in rank order.
     let mut numbers = vec![-1i64; world.size()];
     world.all_gather(&rank, &mut numbers)?;
 
-    // Rank 0 tells all the others how many they are.
+    // Broadcast: rank 0 sends the number of ranks to all others.
     let mut told = if rank == 0 { world.size() as i64 } else { -1 };
     world.broadcast(&mut told, 0)?;
 

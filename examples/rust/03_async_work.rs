@@ -15,7 +15,7 @@ fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let expected = |i: usize| (world.size() * (world.size() - 1) / 2 + world.size() * i) as f32;
 
-    // Borrowed: the scope waits for all that was started in it, so the buffers can be used again after it.
+    // Borrowed: the scope waits for all operations that were started in it; after it the buffers can be used again.
     let mut buffers: Vec<Vec<f32>> = (0..OPERATIONS)
         .map(|i| vec![(world.rank() + i) as f32; COUNT])
         .collect();
@@ -24,10 +24,10 @@ fn main() -> dsc::Result<()> {
         for buffer in &mut buffers {
             works.push(scope.start(request::all_reduce(buffer, Op::Sum))?); // returns at once
         }
-        let harmonic = compute_something(); // the sums are made meanwhile, by a thread of the library
+        let harmonic = compute_something(); // meanwhile a thread of the library computes the sums
         let mut completed = 0;
         for work in &works {
-            completed += usize::from(work.test()?); // a question, not a wait
+            completed += usize::from(work.test()?); // tests without waiting
         }
         for work in works.into_iter().rev() {
             work.wait()?; // waiting in any order is fine
@@ -38,7 +38,7 @@ fn main() -> dsc::Result<()> {
         assert!(buffer.iter().all(|x| *x == expected(i)));
     }
 
-    // Owned: the buffer moves into the work and comes back by wait(), so the work may live anywhere.
+    // Owned: the buffer moves into the work, and wait() returns it, so the work can be kept anywhere.
     let work = world.start(request::all_reduce(
         vec![world.rank() as f32; COUNT],
         Op::Sum,

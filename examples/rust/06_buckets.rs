@@ -1,4 +1,4 @@
-//! Gradient buckets: the plan alone, and a reducer that averages gradients while they are being made.
+//! Gradient buckets: the plan alone, and a reducer that averages gradients while they are being computed.
 //!
 //!     dscrun -n 4 -- 06_buckets
 

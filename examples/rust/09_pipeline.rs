@@ -2,7 +2,7 @@
 //!
 //!     dscrun -n 4 -- 09_pipeline
 //!
-//! Stage 0 prints what its schedule asks for; then all stages carry theirs out.
+//! Stage 0 prints its schedule; then all stages run their schedules.
 
 use dsc::{
     Comm, Dtype, PipeCall, PipeCallbacks, PipeOp, PipeResult, PipeSchedule, PipeShapes, Tensor,
@@ -14,7 +14,7 @@ const MICRO_BATCHES: usize = 4;
 struct Stage {
     weight: f64,
     weight_grad: f64,
-    /// Of the first stage.
+    /// Inputs of the first stage.
     x: [f64; MICRO_BATCHES],
 }
 
@@ -92,7 +92,7 @@ fn print_instructions(schedule: &mut PipeSchedule) -> dsc::Result<()> {
     Ok(())
 }
 
-/// What travels between two stages: one number.
+/// The stages exchange one number.
 fn shapes(world: &Comm) -> PipeShapes {
     let number = || vec![Tensor::described(Dtype::F64, 1).shape(&[1])];
     let (first, last) = (world.rank() == 0, world.rank() + 1 == world.size());

@@ -24,7 +24,7 @@ fn main() -> dsc::Result<()> {
     let (rank, size) = (world.rank(), world.size());
     assert!(
         size % STAGES == 0,
-        "an even number of ranks, please: dscrun -n 4 -- 10_groups_2x2"
+        "expected an even number of ranks: dscrun -n 4 -- 10_groups_2x2"
     );
     let (replica, stage) = (rank / STAGES, rank % STAGES);
 
@@ -36,7 +36,7 @@ fn main() -> dsc::Result<()> {
         rank, stage, row, replica, column
     );
 
-    // Along the row: every stage but the first takes what the one before sends, and adds 10.
+    // Along the row: every stage except the first receives from the stage before, and adds 10.
     let mut x = replica as f64 + 1.0;
     if stage > 0 {
         pipeline.recv(&mut x, stage - 1)?;
@@ -46,7 +46,7 @@ fn main() -> dsc::Result<()> {
         pipeline.send(&x, stage + 1)?;
     }
 
-    // Along the column.
+    // Along the column: the mean over the replicas.
     replicas.all_reduce(&mut x, Op::Avg)?;
     assert_eq!(x, 10.0 * stage as f64 + (size / STAGES + 1) as f64 / 2.0);
     println!(

@@ -1,5 +1,5 @@
-//! A mesh: axes with names instead of colors and keys. Pairs of ranks share a layer (tp), and there is a pipeline (pp)
-//! of such pairs; the last stage tells the others what only it knows.
+//! A mesh: named axes instead of colors and keys. Pairs of ranks share a layer (tp), and such pairs form a pipeline
+//! (pp). The last stage broadcasts a value that only it knows.
 //!
 //!     dscrun -n 4 -- 14_mesh
 
@@ -9,7 +9,7 @@ fn main() -> dsc::Result<()> {
     let world = dsc::init()?;
     let (rank, tp) = (world.rank(), if world.size() % 2 == 0 { 2 } else { 1 });
 
-    // The first axis of the order is the one along which neighbours in rank stand.
+    // The first axis of the order varies fastest: neighbours along it have consecutive ranks.
     let mesh = Mesh::with_order(&[("tp", tp), ("pp", world.size() / tp)], "tp-pp")?;
     let (name, layer, pipe) = (
         mesh.rank_name(rank, &[])?,
@@ -21,7 +21,7 @@ fn main() -> dsc::Result<()> {
         rank, name, layer, pipe
     );
 
-    // All ranks make the communicators of an axis at once; each gets its own.
+    // All ranks make the communicators of an axis together; each rank gets the one it is in.
     let stages = mesh.comm(&world, "pp")?;
     let mut loss = rank as f64;
     stages.broadcast(&mut loss, stages.size() - 1)?;

@@ -9,7 +9,7 @@ const COUNTS: [usize; 4] = [100, 10, 50, 5];
 const LAYERS: [usize; 2] = [0, 2]; // the first parameter of each
 const STEPS: usize = 3;
 
-/// Makes a layer's parameters available for as long as something computes with them.
+/// Makes a layer's parameters available, computes with them, and releases them.
 fn use_layer(sharded: &mut Sharded, layer: usize) -> dsc::Result<[f32; 2]> {
     sharded.unshard(layer)?;
     sharded.wait(layer)?;
@@ -33,7 +33,7 @@ fn main() -> dsc::Result<()> {
         .stage(stage)
         .rules(ShardRules::new().units(&LAYERS));
     let mut sharded = Sharded::new(&world, &mut tensors, &options)?;
-    drop(params); // they stand in the library's buffers now
+    drop(params); // their values are in the library's buffers now
     let mut momentum: Vec<Vec<f32>> = sharded
         .shards()?
         .iter()
@@ -50,7 +50,7 @@ fn main() -> dsc::Result<()> {
             use_layer(&mut sharded, layer)?; // backward: the last layer's gradients are known first
             for index in [LAYERS[layer] + 1, LAYERS[layer]] {
                 let value = ((world.rank() + 1) * (index + 1)) as f32;
-                sharded.mark_ready(index, &vec![value; COUNTS[index]])?; // a layer starts by itself
+                sharded.mark_ready(index, &vec![value; COUNTS[index]])?; // a complete layer starts by itself
             }
         }
         sharded.finish()?; // now this rank's shards hold the mean

@@ -1,4 +1,4 @@
-//! Ranks with different numbers of batches train a small model: micro-batches that communicate nothing, a hook that
+//! Ranks with different numbers of batches train a small model: micro-batches without communication, a hook that
 //! reduces the buckets, gradients of limited norm at first, and a join for the ranks that run out of batches.
 //!
 //!     dscrun -n 4 -- 16_uneven
@@ -10,7 +10,7 @@ const WANTED: [f64; 4] = [1.0, -2.0, 0.5, 0.25]; // three weights and a bias
 const MICRO_BATCH: usize = 8;
 const RATE: f64 = 0.5;
 
-/// A rank's model and where its samples come from.
+/// A rank's model and the source of its samples.
 struct Learner {
     weights: Vec<f64>,
     bias: [f64; 1],
@@ -18,7 +18,7 @@ struct Learner {
 }
 
 impl Learner {
-    /// From -1 to 1, others on each rank.
+    /// Random numbers from -1 to 1, different on each rank.
     fn number(&mut self) -> f64 {
         self.seed = self
             .seed
@@ -72,7 +72,7 @@ impl Learner {
     }
 }
 
-/// Makes the mean over the ranks that have batches; it could send less than whole numbers.
+/// Computes the mean over the ranks that have batches; a real hook could send fewer bits.
 fn mean(bucket: &mut Bucket<'_>) -> HookResult {
     let (comm, ranks) = (bucket.comm(), bucket.divisor() as f64);
     let gradients = bucket.buffer_mut::<f64>()?;

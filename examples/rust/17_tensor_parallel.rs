@@ -1,9 +1,9 @@
-//! Tensor parallelism: two layers, y = relu(x W1) W2, whose weights the ranks divide. Each rank has some columns of W1 and
-//! the same rows of W2, so it computes a part of the hidden layer and a part of each sum in y.
+//! Tensor parallelism: two layers, y = relu(x W1) W2, whose weights the ranks divide. Each rank has some columns of W1
+//! and the same rows of W2, so it computes a part of the hidden layer and a part of each sum in y.
 //!
-//! What the ranks exchange are two mappings, one where activations enter the layers and one where they leave: `Copy` and
-//! `Reduce`, where all ranks have all tokens in x and y, or `GatherReduce` and `ReduceScatter`, where each has a part of
-//! them (sequence parallelism), which takes less memory.
+//! The ranks exchange data in two mappings: one where activations enter the layers, and one where they leave. They are
+//! `Copy` and `Reduce` if all ranks have all tokens in x and y. They are `GatherReduce` and `ReduceScatter` if each rank
+//! has a part of the tokens (sequence parallelism), which takes less memory.
 //!
 //!     dscrun -n 4 -- 17_tensor_parallel
 
@@ -72,7 +72,7 @@ impl Matrix {
     }
 }
 
-/// What two passes give: y, and the gradients of x, W1 and W2 for the loss sum(y * y) / 2.
+/// The results of both passes: y, and the gradients of x, W1 and W2 for the loss sum(y * y) / 2.
 #[derive(Debug, PartialEq)]
 struct Passes {
     y: Matrix,
@@ -81,7 +81,7 @@ struct Passes {
     grad_w2: Matrix,
 }
 
-/// Both passes, with this rank's parts of the weights, where each rank has all tokens or a part of them.
+/// Both passes, with this rank's parts of the weights, with all tokens on each rank or a part of them.
 fn train_step(
     group: &Comm,
     x: &Matrix,
@@ -111,7 +111,7 @@ fn train_step(
     let grad_hidden = grad_y.times(&w2.transposed()).where_positive(&hidden);
     let partial = grad_hidden.times(&w1.transposed()).flat();
     let mut grad_x = vec![0.0; x.0.len() * WIDTH];
-    // What enter.backward() does, as an operation in the background: meanwhile come the gradients of the weights.
+    // As enter.backward(), but in the background: meanwhile the gradients of the weights are computed.
     let (grad_w1, grad_w2) = group.scope(|scope| -> dsc::Result<(Matrix, Matrix)> {
         let work = scope.start(if divides_tokens {
             request::reduce_scatter(&partial, &mut grad_x, Op::Sum)
@@ -147,7 +147,7 @@ fn main() -> dsc::Result<()> {
         Matrix::pattern(HIDDEN, WIDTH, 4),
     );
 
-    // A mapping between one rank does nothing, so this is the whole computation.
+    // With one rank a mapping does not exchange anything, so this is the whole computation.
     let alone = world.split(Some(rank), 0)?.expect("every rank has a color");
     let whole = train_step(&alone, &x, &w1, &w2, false)?;
 

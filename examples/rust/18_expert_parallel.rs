@@ -1,6 +1,6 @@
-//! Expert parallelism: a layer with six experts, which the ranks divide. A router has given each token two of them with
-//! weights. Each token goes to the ranks of its experts, which compute, and comes back as a weighted sum; the gradients go
-//! the same ways.
+//! Expert parallelism: a layer with six experts, which the ranks divide. A router has chosen two weighted experts for
+//! each token. Each token is sent to the ranks of its experts, which compute, and returns as a weighted sum. The
+//! gradients take the same paths.
 //!
 //!     dscrun -n 4 -- 18_expert_parallel
 
@@ -69,7 +69,7 @@ fn main() -> dsc::Result<()> {
     let mut grad_tokens = vec![0.0; tokens.len()];
     plan.dispatch_backward(&grad_rows, WIDTH, &mut grad_tokens)?;
 
-    // What one process makes of this rank's tokens: each output is a multiple of its token, and so is its gradient.
+    // The result of one process for this rank's tokens: each output is a multiple of its token, and so is its gradient.
     for (t, token) in tokens.chunks(WIDTH).enumerate() {
         let slots = t * TOP_K..(t + 1) * TOP_K;
         let parameter = |slot: usize| parameter_of(experts[slot] as usize);

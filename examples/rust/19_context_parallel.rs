@@ -1,7 +1,8 @@
 //! Context parallelism: a causal attention, forward and backward, over a sequence that the ranks divide.
 //!
-//! Ring: each rank keeps its queries, and the keys and values of all ranks come by, one block a step. The sequence is in
-//! zig-zag order, so that each rank has the same work at each step. Gradients of keys and values travel behind their blocks.
+//! Ring: each rank keeps its queries, and receives the keys and values of all ranks, one block per step. The sequence
+//! is in zig-zag order, so that each rank has the same work at each step. Gradients of keys and values follow their
+//! blocks.
 //!
 //! Ulysses: an all-to-all turns a part of the tokens with all heads into all tokens with a part of the heads, and back.
 //!
@@ -14,8 +15,8 @@ const TOKENS: usize = 16;
 const HEADS: usize = 4;
 const DIM: usize = 2;
 
-/// Queries, keys, values and the gradient of the output of some tokens and heads; then what comes of them. Arrays are
-/// [batch, tokens, heads, dim]; keys and values, and their gradients, are one behind the other.
+/// Queries, keys, values and the gradient of the output of some tokens and heads; then the results. Arrays are
+/// [batch, tokens, heads, dim]; keys and values are one after the other, as are their gradients.
 #[derive(Clone, Default)]
 struct Attention {
     tokens: usize,
@@ -182,7 +183,7 @@ fn ring_attention(world: &Comm, part: &mut Attention) -> dsc::Result<()> {
     let mut ring = Ring::new(world, bytes, bytes)?;
     let mut pass = ring.pass(&kv, None)?;
     while let Some(block) = pass.step()? {
-        part.take_block(&work(block.source)?, block.data, None); // meanwhile the next block comes
+        part.take_block(&work(block.source)?, block.data, None); // meanwhile the next block arrives
     }
     part.divide_by_sums();
     let mut pass = ring.backward::<f64, f64>(&kv, None)?;

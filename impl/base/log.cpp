@@ -73,7 +73,7 @@ class RecordQueue {
     }
     if (dropped_ > 0) {
       records_.push_back(record_of(
-          DSC_LOG_WARN, std::to_string(dropped_) + " log records were dropped: the queue was full"));
+          DSC_LOG_LEVEL_WARN, std::to_string(dropped_) + " log records were dropped: the queue was full"));
       dropped_ = 0;
     }
     records_.push_back(std::move(record));
@@ -98,10 +98,10 @@ class RecordQueue {
 
 int32_t level_from_environment() {
   const char* wanted = std::getenv("DSC_LOG");
-  if (!wanted) return DSC_LOG_OFF;
-  for (int32_t level = 0; level <= DSC_LOG_DEBUG; ++level)
+  if (!wanted) return DSC_LOG_LEVEL_OFF;
+  for (int32_t level = 0; level <= DSC_LOG_LEVEL_DEBUG; ++level)
     if (std::strcmp(wanted, kLevelNames[level]) == 0) return level;
-  return DSC_LOG_WARN;  // an unknown word means that somebody wants to see records
+  return DSC_LOG_LEVEL_WARN;  // an unknown word means that somebody wants to see records
 }
 
 // Returns whether DSC_LOG is unset, so that it does not say what to log. "off" does say it.
@@ -114,7 +114,7 @@ class LogHub {
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
 
   // Whether reminders are written although nobody has asked for records.
-  bool reminds() const { return is_unset_ && level() == DSC_LOG_OFF; }
+  bool reminds() const { return is_unset_ && level() == DSC_LOG_LEVEL_OFF; }
 
   void add(int32_t level, const char* text, bool is_reminder) {
     Record record = record_of(level, text);
@@ -141,7 +141,7 @@ class LogHub {
     MutexLock lock(mutex_);
     poll_level_ = level;
     update_level();
-    if (level == DSC_LOG_OFF) polled_.clear();
+    if (level == DSC_LOG_LEVEL_OFF) polled_.clear();
     if (polled_.empty()) return false;
     record = polled_.pop();
     return true;
@@ -177,7 +177,7 @@ class LogHub {
   }
 
   int32_t listener_level() const DSC_REQUIRES(mutex_) {
-    return listener_.call ? listener_.level : DSC_LOG_OFF;
+    return listener_.call ? listener_.level : DSC_LOG_LEVEL_OFF;
   }
 
   // The function of Duty::kLog.
@@ -225,7 +225,7 @@ class LogHub {
   const int32_t stderr_level_ = level_from_environment();
   const bool is_unset_ = dsc::is_unset();
   LogListener listener_ DSC_GUARDED_BY(mutex_);
-  int32_t poll_level_ DSC_GUARDED_BY(mutex_) = DSC_LOG_OFF;
+  int32_t poll_level_ DSC_GUARDED_BY(mutex_) = DSC_LOG_LEVEL_OFF;
   bool delivering_ DSC_GUARDED_BY(mutex_) = false;
   bool thread_started_ DSC_GUARDED_BY(mutex_) = false;
   std::atomic<int32_t> level_{level_from_environment()};
@@ -255,7 +255,7 @@ void add_record(int32_t level, bool is_reminder, const char* format, va_list arg
 }
 
 __attribute__((destructor)) void drain_log() {
-  if (log_enabled(DSC_LOG_ERROR) || reminders_on()) hub().drain();
+  if (log_enabled(DSC_LOG_LEVEL_ERROR) || reminders_on()) hub().drain();
 }
 
 }  // namespace
@@ -275,16 +275,16 @@ void log(int32_t level, const char* format, ...) noexcept {
 }
 
 int64_t late_report_ns() noexcept {
-  if (log_enabled(DSC_LOG_WARN)) return kLateReportNs;
+  if (log_enabled(DSC_LOG_LEVEL_WARN)) return kLateReportNs;
   return reminders_on() ? kReminderNs : std::numeric_limits<int64_t>::max();
 }
 
 void remind(const char* format, ...) noexcept {
   const bool is_reminder = reminders_on();
-  if (!is_reminder && !log_enabled(DSC_LOG_WARN)) return;
+  if (!is_reminder && !log_enabled(DSC_LOG_LEVEL_WARN)) return;
   va_list args;
   va_start(args, format);
-  add_record(DSC_LOG_WARN, is_reminder, format, args);
+  add_record(DSC_LOG_LEVEL_WARN, is_reminder, format, args);
   va_end(args);
 }
 

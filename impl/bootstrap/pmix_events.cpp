@@ -43,7 +43,7 @@ int32_t affected_rank(const pmix_proc_t* source, const pmix_info_t* info, size_t
 }
 
 void keep(const PmixEvent& event) {
-  log(DSC_LOG_WARN, "PMIx reports status %d of rank %d", event.status, event.rank);
+  log(DSC_LOG_LEVEL_WARN, "PMIx reports status %d of rank %d", event.status, event.rank);
   MutexLock lock(events().mutex);
   if (events().all.size() < kMostEvents) events().all.push_back(event);
 }
@@ -55,12 +55,13 @@ void on_event(size_t, pmix_status_t status, const pmix_proc_t* source, pmix_info
       [&] {
         keep({status, affected_rank(source, info, count)});
       },
-      [](dsc_result_t, const char* text) { log(DSC_LOG_WARN, "an event of PMIx is lost: %s", text); });
+      [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_WARN, "an event of PMIx is lost: %s", text); });
   if (go_on) go_on(PMIX_EVENT_NO_ACTION_TAKEN, nullptr, 0, nullptr, nullptr, chain);
 }
 
 void on_registered(pmix_status_t status, size_t, void*) {
-  if (status != PMIX_SUCCESS) log(DSC_LOG_DEBUG, "the PMIx server reports no events: status %d", status);
+  if (status != PMIX_SUCCESS)
+    log(DSC_LOG_LEVEL_DEBUG, "the PMIx server reports no events: status %d", status);
 }
 
 }  // namespace

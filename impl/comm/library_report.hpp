@@ -1,4 +1,4 @@
-// What an engine reports about the library that it loads, for dsc_engine_report().
+// What an engine reports about the library that it loads, for dsc_engines_json().
 #pragma once
 
 #include <optional>

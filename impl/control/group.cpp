@@ -239,9 +239,9 @@ void Group::revoke(const Failure& cause) noexcept {
     const bool is_users =
         !cause.operation.empty() &&
         (!is_part() || cause.is_published);  // otherwise it concerns only a step of such an operation
-    log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
-        shown_rank(rank_), name_.c_str(), is_users ? cause.operation.c_str() : "", is_users ? ": " : "",
-        cause.text.c_str());
+    log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_LEVEL_INFO : DSC_LOG_LEVEL_ERROR,
+        "rank %d: group \"%s\" failed: %s%s%s", shown_rank(rank_), name_.c_str(),
+        is_users ? cause.operation.c_str() : "", is_users ? ": " : "", cause.text.c_str());
   }
   notify_all_members();
 }

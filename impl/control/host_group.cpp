@@ -438,7 +438,8 @@ void HostGroup::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
     if (peer.unresponsive_ns.exchange(0) != 0)
-      log(DSC_LOG_INFO, "rank %d (pid %" PRId64 ") runs again", global_rank(peer.ranks.front()), peer.pid);
+      log(DSC_LOG_LEVEL_INFO, "rank %d (pid %" PRId64 ") runs again", global_rank(peer.ranks.front()),
+          peer.pid);
     peer.last_beat = beat;
     peer.last_change_ns = now;
     return;
@@ -446,7 +447,7 @@ void HostGroup::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const int64_t missed_ns = now - peer.last_change_ns;
   if (missed_ns < kReportUnresponsiveNs) return;
   if (peer.unresponsive_ns.exchange(missed_ns) == 0)
-    log(DSC_LOG_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
+    log(DSC_LOG_LEVEL_WARN, "rank %d (pid %" PRId64 ") has not run for %.1f s: it is %s",
         global_rank(peer.ranks.front()), peer.pid, static_cast<double>(missed_ns) / kNsPerSecond,
         describe_state(process_state_letter(peer.pid)));
   if (is_stalled(peer))

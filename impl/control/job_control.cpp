@@ -29,7 +29,7 @@ std::string answer_key(uint64_t question, int32_t rank) {
   return "control/latest/" + std::to_string(question) + "/" + std::to_string(rank);
 }
 
-void log_failed(const char* what, const char* text) { log(DSC_LOG_WARN, "%s: %s", what, text); }
+void log_failed(const char* what, const char* text) { log(DSC_LOG_LEVEL_WARN, "%s: %s", what, text); }
 
 }  // namespace
 

@@ -67,7 +67,8 @@ JobWatch::JobWatch(JobWatchSettings settings, Client& client, Deadline deadline)
       monitored_.push_back({host.front(), true, HeartbeatWatch(settings_.stall_timeout_ms, now_ns())});
   }
   thread_ = start_thread("dsc-control", [this] {
-    guard_thread([this] { run(); }, [](const char* text) { log(DSC_LOG_ERROR, "control thread: %s", text); });
+    guard_thread([this] { run(); },
+                 [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "control thread: %s", text); });
   });
 }
 
@@ -130,7 +131,7 @@ void JobWatch::take_events(const StoreReply& reply) {
   if (reply.code != DSC_OK) fail(reply.code, "%s", reply.value.c_str());
   const JobEvents news = decode_events(reply.value, log_.limit_bytes() - read_);
   const size_t before = read_.load();
-  if (news.refused > 0) log(DSC_LOG_ERROR, "%zu records of the job's log cannot be read", news.refused);
+  if (news.refused > 0) log(DSC_LOG_LEVEL_ERROR, "%zu records of the job's log cannot be read", news.refused);
   for (const JobEvent& event : news.events) {
     if (const auto* gone = std::get_if<RankGone>(&event)) on_rank_gone(gone->rank);
     if (const auto* silent = std::get_if<RankUnresponsive>(&event); silent && silent->unresponsive)
@@ -223,7 +224,7 @@ void JobWatch::republish_unread_wills() {
 StoreReply JobWatch::call(const StoreRequest& request) {
   channel_->send(request, Deadline::after_ms(kSendMs));
   StoreReply reply = await_reply();
-  if (reply.code != DSC_OK) log(DSC_LOG_ERROR, "the job's store refuses: %s", reply.value.c_str());
+  if (reply.code != DSC_OK) log(DSC_LOG_LEVEL_ERROR, "the job's store refuses: %s", reply.value.c_str());
   return reply;
 }
 

@@ -43,7 +43,8 @@ Monitor::Monitor(Endpoint& endpoint, ProcessPage& page)
   if (!epoll_) fail_errno(errno, "epoll_create1");
   watch(endpoint_.poll_fd());
   start_thread("dsc-monitor", [this] {
-    guard_thread([this] { run(); }, [](const char* text) { log(DSC_LOG_ERROR, "monitor thread: %s", text); });
+    guard_thread([this] { run(); },
+                 [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "monitor thread: %s", text); });
   }).detach();
 }
 

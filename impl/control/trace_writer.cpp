@@ -66,7 +66,7 @@ void TraceWriter::add_requested() {
 void TraceWriter::write(const Job& job) {
   const std::string path = trace_path(job.host->trace_folder(), job.host->global_rank(job.host->rank()));
   capture([&] { replace_file(path, trace_text(*job.host, job.groups, job.reason)); },
-          [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "trace: %s", text); });
+          [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_ERROR, "trace: %s", text); });
 }
 
 // Clears the flag even if writing throws, so that exit does not wait for a writer that ran out of memory.

@@ -137,7 +137,7 @@ std::unique_ptr<TransportGroup> HierLinks::open_among_ranks() {
                                                  Connections::Members::kRanks);
       },
       [&](dsc_result_t, const char* why) {
-        log(DSC_LOG_WARN, "group \"%s\" passes large blocks through one rank of each host: %s",
+        log(DSC_LOG_LEVEL_WARN, "group \"%s\" passes large blocks through one rank of each host: %s",
             state_.name().c_str(), why);
       });
   return group;

@@ -92,7 +92,7 @@ class OpQueue {
 
   // Runs an operation on the calling thread, after those that are queued; throws its failure.
   void run(const Call& call);
-  // Queues an operation; the progress thread, a thread that waits, or dsc_progress() drives it.
+  // Queues an operation; the progress thread, a thread that waits, or dsc_comm_progress() drives it.
   std::shared_ptr<HostWork> start(const Call& call);
 
   // Runs one step of the first operation; true if it made progress. Does nothing while another thread

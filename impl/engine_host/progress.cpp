@@ -39,7 +39,7 @@ void ProgressEngine::start_thread_once() {
   start_thread("dsc-progress", [this] {
     for (;;)  // an exception (lack of memory) must not end all progress
       guard_thread([this] { run(); },
-                   [](const char* text) { log(DSC_LOG_ERROR, "progress thread: %s", text); });
+                   [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "progress thread: %s", text); });
   }).detach();
   has_thread_ = true;
 }

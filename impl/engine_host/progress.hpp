@@ -1,5 +1,5 @@
-// Drives queued operations that no thread waits for, on a thread of the library or, in dsc_progress(), on a
-// thread of the program.
+// Drives queued operations that no thread waits for, on a thread of the library or, in dsc_comm_progress(),
+// on a thread of the program.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ void DeviceWatch::add(const std::shared_ptr<DeviceMonitor>& engine) {
     start_thread("dsc-device", [this] {
       for (;;)  // an exception (lack of memory) must not end the watch
         guard_thread([this] { run(); },
-                     [](const char* text) { log(DSC_LOG_ERROR, "device thread: %s", text); });
+                     [](const char* text) { log(DSC_LOG_LEVEL_ERROR, "device thread: %s", text); });
     }).detach();
     has_thread_ = true;
   }

@@ -1,4 +1,4 @@
-// What dsc_engine_report() reports about NCCL.
+// What dsc_engines_json() reports about NCCL.
 #pragma once
 
 #include "comm/library_report.hpp"

@@ -6,7 +6,7 @@
 
 namespace dsc {
 
-// Implements the rule of dsc_seed_layer().
+// Implements the rule of dsc_rng_layer_seed().
 uint64_t seed_layer(uint64_t seed, uint64_t layer) noexcept;
 
 // "split_mix" is the rule above, and "deepspeed" adds the two numbers. Throws INVALID_ARG for another method,

@@ -220,7 +220,7 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   launch.advice = advice(options, launch, environment, deadline);
   if (!launch.advice.empty()) launch.report += "\nadvice: " + launch.advice;
   set_log_rank(launch.rank, options.rank_per_thread != 0);
-  log(DSC_LOG_DEBUG, "start-up: %s", launch.report.c_str());
+  log(DSC_LOG_LEVEL_DEBUG, "start-up: %s", launch.report.c_str());
   std::shared_ptr<JobStore> job;
   const auto host = join_host_group(
       options, launch, host_group_settings(options, launch, environment, library_version, deadline), job);
@@ -241,10 +241,10 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
     host->set_tentative(false);
   }
   auto comm = std::make_shared<Comm>(std::move(engines));
-  log(DSC_LOG_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
+  log(DSC_LOG_LEVEL_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,
       launch.source.c_str(), launch.master_addr.c_str(), launch.master_port);
   if (launch.rank == 0)
-    log(DSC_LOG_INFO, "distributed backend: %s (asked for: %s)", backend_name(comm->backend()),
+    log(DSC_LOG_LEVEL_INFO, "distributed backend: %s (asked for: %s)", backend_name(comm->backend()),
         backend_name(options.backend));
   return comm;
 }

@@ -44,7 +44,7 @@ void check_options(const InitOptions& options);
 std::optional<std::string> first_difference(const InitOptions& world, const InitOptions& wanted);
 
 // Returns what start_world() would find out before it contacts other ranks, in the JSON of
-// dsc_launch_report().
+// dsc_launch_json().
 std::string explain_start(const InitOptions& options);
 
 // Blocks until all ranks of the job have joined, and returns the world's communicator.

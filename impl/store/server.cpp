@@ -33,7 +33,8 @@ constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 void warn_if_unauthenticated(const StoreServer::Options& options) {
   for (const SocketAddress& address : options.addresses)
     if (!options.token && !is_loopback(address))
-      return log(DSC_LOG_WARN, "the store at %s has no token: whoever reaches the port can join and write",
+      return log(DSC_LOG_LEVEL_WARN,
+                 "the store at %s has no token: whoever reaches the port can join and write",
                  to_text(address).c_str());
 }
 
@@ -141,8 +142,9 @@ void ServerCore::start() {
   thread_ = start_thread("dsc-store", [this] {
     const auto work = asio::make_work_guard(io_);
     while (!io_.stopped())
-      capture([this] { io_.run(); },
-              [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "the store's thread: %s", text); });
+      capture(
+          [this] { io_.run(); },
+          [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_ERROR, "the store's thread: %s", text); });
   });
 }
 
@@ -213,7 +215,8 @@ void ServerCore::refuse(const char* reason) noexcept {
   ++refused_since_log_;
   if (Clock::now() < next_log_) return;
   next_log_ = Clock::now() + kLogPeriod;
-  log(DSC_LOG_WARN, "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
+  log(DSC_LOG_LEVEL_WARN,
+      "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
       std::exchange(refused_since_log_, 0), reason);
 }
 

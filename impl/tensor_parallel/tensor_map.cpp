@@ -9,24 +9,23 @@
 
 namespace dsc {
 
-MapStep map_step(int32_t mapping, int32_t direction) noexcept {
-  const bool forward = direction == DSC_MAP_FORWARD;
+MapStep map_step(int32_t mapping, bool forward) noexcept {
   switch (mapping) {
-    case DSC_MAP_COPY:
+    case DSC_TENSOR_MAPPING_COPY:
       return forward ? MapStep::kIdentity : MapStep::kAllReduce;
-    case DSC_MAP_REDUCE:
+    case DSC_TENSOR_MAPPING_REDUCE:
       return forward ? MapStep::kAllReduce : MapStep::kIdentity;
-    case DSC_MAP_SCATTER:
+    case DSC_TENSOR_MAPPING_SCATTER:
       return forward ? MapStep::kSlice : MapStep::kAllGather;
-    case DSC_MAP_GATHER:
+    case DSC_TENSOR_MAPPING_GATHER:
       return forward ? MapStep::kAllGather : MapStep::kSlice;
-    case DSC_MAP_GATHER_REDUCE:
+    case DSC_TENSOR_MAPPING_GATHER_REDUCE:
       return forward ? MapStep::kAllGather : MapStep::kReduceScatter;
-    case DSC_MAP_REDUCE_SCATTER:
+    case DSC_TENSOR_MAPPING_REDUCE_SCATTER:
       return forward ? MapStep::kReduceScatter : MapStep::kAllGather;
-    case DSC_MAP_SEQUENCE_TO_HIDDEN:
+    case DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN:
       return forward ? MapStep::kSequenceToHidden : MapStep::kHiddenToSequence;
-    case DSC_MAP_HIDDEN_TO_SEQUENCE:
+    case DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE:
       return forward ? MapStep::kHiddenToSequence : MapStep::kSequenceToHidden;
     default:
       return MapStep::kAllToAll;

@@ -25,8 +25,8 @@ enum class MapStep : uint8_t {
   kHiddenToSequence
 };
 
-// The arguments are valid values of dsc_tensor_mapping_t and dsc_map_direction_t.
-MapStep map_step(int32_t mapping, int32_t direction) noexcept;
+// `mapping` is a valid dsc_tensor_mapping_t.
+MapStep map_step(int32_t mapping, bool forward) noexcept;
 
 // Returns whether `outer` and `dim` are exchanged as the divided dimension.
 constexpr bool exchanges_dimensions(MapStep step) noexcept {

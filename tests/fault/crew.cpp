@@ -119,7 +119,7 @@ void Rank::record(size_t index, dsc_result_t result, dsc_comm_t* comm) {
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
   outcome.culprit = -1;
-  if (comm && dsc_comm_error(comm, &info) == DSC_OK) {
+  if (comm && dsc_comm_error_info(comm, &info) == DSC_OK) {
     outcome.culprit = info.rank;
     outcome.code = info.code;
     outcome.revoked = info.revoked;

@@ -36,9 +36,9 @@ inline constexpr int64_t kPromisedUs = 1'000'000;
 struct Outcome {
   int32_t result;    // 0 also while the call has not been made: see made
   int32_t made;      // 1: the call returned
-  int32_t culprit;   // dsc_comm_error: the rank at fault, in the communicator of the call
-  int32_t code;      // dsc_comm_error: the first cause
-  int32_t revoked;   // dsc_comm_error
+  int32_t culprit;   // dsc_comm_error_info: the rank at fault, in the communicator of the call
+  int32_t code;      // dsc_comm_error_info: the first cause
+  int32_t revoked;   // dsc_comm_error_info
   int64_t begin_us;  // where the test cares
   int64_t end_us;
   char operation[32];

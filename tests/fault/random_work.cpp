@@ -19,7 +19,7 @@ constexpr size_t kMostRanks = 8;
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
   if (started != DSC_OK) return started;
-  const dsc_result_t result = dsc_work_wait(work, nullptr, -1);
+  const dsc_result_t result = dsc_work_wait(work, -1, nullptr);
   dsc_work_destroy(work);
   return result;
 }
@@ -28,8 +28,8 @@ dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
 
 bool RandomWork::prepare() {
   if (dsc_comm_split(rank_.world, 0, -rank_.rank, nullptr, &reverse_) == DSC_OK &&
-      dsc_mem_alloc(rank_.world, most_bytes_, DSC_MEMORY_HOST, &shared_send_) == DSC_OK &&
-      dsc_mem_alloc(rank_.world, most_bytes_, DSC_MEMORY_HOST, &shared_recv_) == DSC_OK)
+      dsc_mem_alloc(rank_.world, most_bytes_, DSC_MEMORY_KIND_HOST, &shared_send_) == DSC_OK &&
+      dsc_mem_alloc(rank_.world, most_bytes_, DSC_MEMORY_KIND_HOST, &shared_recv_) == DSC_OK)
     return true;
   rank_.note("prepare: %s", dsc_last_error_message());
   return false;

@@ -80,7 +80,7 @@ bool wait_in_turn(Rank& rank) {
     dsc_work_t* work = nullptr;
     if (rank.rank != first) sleep_ms(50);
     if (dsc_all_reduce(rank.world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_MAX, nullptr, &work) != DSC_OK ||
-        dsc_work_wait(work, nullptr, -1) != DSC_OK || dsc_work_destroy(work) != DSC_OK)
+        dsc_work_wait(work, -1, nullptr) != DSC_OK || dsc_work_destroy(work) != DSC_OK)
       return false;
   }
   return true;
@@ -104,7 +104,7 @@ bool leave_works(Rank& rank, int round) {
   if (dsc_finalize() != DSC_OK) return false;
   for (size_t i = 0; i < kWorks; ++i) {
     const dsc_result_t expected = i % 2 == 0 ? DSC_ERR_BAD_HANDLE : DSC_OK;
-    if (dsc_work_wait(works[i], nullptr, 0) != expected)
+    if (dsc_work_wait(works[i], 0, nullptr) != expected)
       rank.note("wait %zu: %s", i, dsc_last_error_message());
     if (dsc_work_destroy(works[i]) != expected) rank.note("destroy %zu: %s", i, dsc_last_error_message());
     if (values[i] != 3) rank.note("work %zu gave %g", i, static_cast<double>(values[i]));
@@ -195,7 +195,7 @@ dsc_result_t use_memory(Rank& rank, const dsc_init_options_t& options) {
   rank.world = nullptr;
   void* memory = nullptr;
   dsc_result_t result = dsc_init_distributed(&options, &rank.world);
-  if (result == DSC_OK) result = dsc_mem_alloc(rank.world, size_t{8} << 20, DSC_MEMORY_HOST, &memory);
+  if (result == DSC_OK) result = dsc_mem_alloc(rank.world, size_t{8} << 20, DSC_MEMORY_KIND_HOST, &memory);
   if (result == DSC_OK) result = dsc_barrier(rank.world, nullptr, nullptr);
   return result;
 }

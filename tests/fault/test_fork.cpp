@@ -52,7 +52,7 @@ bool make_objects(Rank& rank, Objects& objects) {
     return tensor;
   }();
   dsc_result_t result = dsc_comm_split(rank.world, 0, 0, nullptr, &objects.group);
-  if (result == DSC_OK) result = dsc_mem_alloc(rank.world, 4096, DSC_MEMORY_HOST, &objects.memory);
+  if (result == DSC_OK) result = dsc_mem_alloc(rank.world, 4096, DSC_MEMORY_KIND_HOST, &objects.memory);
   if (result == DSC_OK)
     result = dsc_bucket_reducer_create(rank.world, &parameter, 1, nullptr, &objects.reducer);
   if (result == DSC_OK) result = dsc_sharded_create(rank.world, &parameter, 1, nullptr, &objects.sharded);
@@ -77,7 +77,7 @@ const char* first_allowed(std::initializer_list<ForkedCall> calls) {
 
 const char* call_sharded(const Objects& objects) {
   dsc_sharded_t* sharded = nullptr;
-  dsc_sharded_memory_t held{};
+  dsc_sharded_memory_info_t held{};
   held.struct_size = sizeof held;
   void* memory = nullptr;
   const float in[8] = {};
@@ -98,10 +98,11 @@ const char* call_sharded(const Objects& objects) {
       {"sharded_reshard", dsc_sharded_reshard(objects.sharded, 0, nullptr)},
       {"sharded_param_view", dsc_sharded_param_view(objects.sharded, 0, &memory)},
       {"sharded_grad_view", dsc_sharded_grad_view(objects.sharded, 0, &memory)},
-      {"sharded_places", dsc_sharded_places(objects.sharded, starts, starts, starts, &count, &count, &count)},
+      {"sharded_places",
+       dsc_sharded_locations(objects.sharded, starts, starts, starts, &count, &count, &count)},
       {"sharded_shards", dsc_sharded_shards(objects.sharded, nullptr, 0, &count)},
       {"sharded_ranges", dsc_sharded_ranges(objects.sharded, nullptr, 0, &count)},
-      {"sharded_memory", dsc_sharded_memory(objects.sharded, &held)},
+      {"sharded_memory", dsc_sharded_memory_info(objects.sharded, &held)},
       {"sharded_stats", dsc_sharded_stats(objects.sharded, nullptr, 0, &count)},
       {"sharded_destroy", dsc_sharded_destroy(objects.sharded)},
   });
@@ -123,7 +124,7 @@ const char* call_reducers(const Objects& objects) {
       {"bucket_reducer_grad_view", dsc_bucket_reducer_grad_view(objects.reducer, 0, &memory)},
       {"bucket_reducer_finish", dsc_bucket_reducer_finish(objects.reducer, nullptr)},
       {"bucket_reducer_buckets", dsc_bucket_reducer_buckets(objects.reducer, starts, starts, &count)},
-      {"bucket_reducer_op_stats", dsc_bucket_reducer_op_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_op_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_set_sync", dsc_bucket_reducer_set_sync(objects.reducer, 0)},
       {"bucket_reducer_unused", dsc_bucket_reducer_unused(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_rebuilds", dsc_bucket_reducer_rebuilds(objects.reducer, &rebuilds)},
@@ -133,7 +134,7 @@ const char* call_reducers(const Objects& objects) {
       {"bucket_reducer_set_buffers", dsc_bucket_reducer_set_buffers(objects.reducer, nullptr, 0)},
       {"bucket_reducer_sync_buffers", dsc_bucket_reducer_sync_buffers(objects.reducer, DSC_BUFFER_SYNC_MEAN)},
       {"bucket_reducer_clip", dsc_bucket_reducer_clip(objects.reducer, nullptr, &norm)},
-      {"bucket_reducer_stats", dsc_bucket_reducer_stats(objects.reducer, nullptr, 0, &count)},
+      {"bucket_reducer_stats", dsc_bucket_reducer_stats_json(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_draw", dsc_bucket_reducer_draw(objects.reducer, nullptr, 0, &count)},
       {"bucket_reducer_set_hook", dsc_bucket_reducer_set_hook(objects.reducer, nullptr, nullptr, nullptr)},
       {"bucket_reducer_use_hook", dsc_bucket_reducer_use_hook(objects.reducer, "fp16")},
@@ -176,7 +177,7 @@ const char* call_everything(const Objects& objects) {
       {"comm_set_timeout", dsc_comm_set_timeout(comm, 1000)},
       {"comm_timeout", dsc_comm_timeout(comm, &number)},
       {"comm_stats", dsc_comm_stats(comm, nullptr, 0, &count)},
-      {"comm_error", dsc_comm_error(comm, &info)},
+      {"comm_error", dsc_comm_error_info(comm, &info)},
       {"comm_split", dsc_comm_split(comm, 0, 0, nullptr, &made)},
       {"comm_create_group", dsc_comm_create_group(comm, ranks, 1, nullptr, &made)},
       {"all_reduce", dsc_all_reduce(comm, in, out, 1, f32, sum, nullptr, nullptr)},
@@ -186,13 +187,13 @@ const char* call_everything(const Objects& objects) {
       {"barrier", dsc_barrier(comm, nullptr, nullptr)},
       {"send", dsc_send(comm, in, 1, f32, 1, nullptr, nullptr)},
       {"recv", dsc_recv(comm, out, 1, f32, 1, nullptr, nullptr)},
-      {"mem_alloc", dsc_mem_alloc(comm, 4096, DSC_MEMORY_HOST, &memory)},
+      {"mem_alloc", dsc_mem_alloc(comm, 4096, DSC_MEMORY_KIND_HOST, &memory)},
       {"mem_retain", dsc_mem_retain(objects.memory, &memory)},
       {"mem_free", dsc_mem_free(objects.memory)},
       {"work_test", dsc_work_test(objects.work, &number)},
-      {"work_wait", dsc_work_wait(objects.work, nullptr, -1)},
+      {"work_wait", dsc_work_wait(objects.work, -1, nullptr)},
       {"work_synchronize", dsc_work_synchronize(objects.work, -1)},
-      {"work_error", dsc_work_error(objects.work, &info)},
+      {"work_error", dsc_work_error_info(objects.work, &info)},
       {"work_eventfd", dsc_work_eventfd(objects.work, &number)},
       {"work_destroy", dsc_work_destroy(objects.work)},
       {"comm_abort", dsc_comm_abort(comm)},
@@ -235,7 +236,7 @@ void test_every_call_of_a_child_is_refused(void**) {
     static_cast<char*>(objects.memory)[7] = 42;
     if (call_everything_in_a_child(rank, objects) != 0) return 3;
     // The parent goes on as if nothing had happened.
-    if (dsc_work_wait(objects.work, nullptr, -1) != DSC_OK || objects.value != 2) return 4;
+    if (dsc_work_wait(objects.work, -1, nullptr) != DSC_OK || objects.value != 2) return 4;
     if (dsc_barrier(objects.group, nullptr, nullptr) != DSC_OK) return 5;
     if (dsc_sharded_destroy(objects.sharded) != DSC_OK) return 6;
     return dsc_bucket_reducer_destroy(objects.reducer) == DSC_OK && dsc_finalize() == DSC_OK ? 0 : 7;

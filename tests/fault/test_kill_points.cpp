@@ -79,7 +79,7 @@ struct Stage {
 
 dsc_result_t wait_for(dsc_result_t started, dsc_work_t* work) {
   if (started != DSC_OK) return started;
-  const dsc_result_t result = dsc_work_wait(work, nullptr, -1);
+  const dsc_result_t result = dsc_work_wait(work, -1, nullptr);
   dsc_work_destroy(work);
   return result;
 }
@@ -127,7 +127,7 @@ dsc_result_t play(const Scene& scene, Stage& stage) {
     case Scene::kCreateGroup:
       return dsc_comm_create_group(stage.rank.world, reversed, stage.rank.size, nullptr, &group);
     case Scene::kMemory:
-      return dsc_mem_alloc(stage.rank.world, 100'000, DSC_MEMORY_HOST, &memory);
+      return dsc_mem_alloc(stage.rank.world, 100'000, DSC_MEMORY_KIND_HOST, &memory);
     case Scene::kFinalize:
       return dsc_comm_finalize(stage.rank.world);
   }

@@ -177,9 +177,9 @@ void test_wait_that_times_out_revokes_nothing(void**) {
     dsc_result_t result =
         dsc_all_reduce(rank.world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, &work);
     if (result != DSC_OK) return 4;
-    if (rank.rank != kAbsent) rank.record(0, dsc_work_wait(work, nullptr, 100), rank.world);
+    if (rank.rank != kAbsent) rank.record(0, dsc_work_wait(work, 100, nullptr), rank.world);
     rank.reach(kBack);
-    rank.record(1, dsc_work_wait(work, nullptr, -1), rank.world);
+    rank.record(1, dsc_work_wait(work, -1, nullptr), rank.world);
     rank.record(2, barrier(rank.world), rank.world);
     rank.report.numbers[0] = static_cast<int64_t>(value);
     return 0;

@@ -45,10 +45,10 @@ void test_too_much_memory_is_refused(void**) {
   Crew crew(3, [](Rank& rank) {
     if (!rank.join(rank.options())) return 2;
     void* memory = &rank;
-    rank.record(0, dsc_mem_alloc(rank.world, size_t{1} << 40, DSC_MEMORY_HOST, &memory), rank.world);
+    rank.record(0, dsc_mem_alloc(rank.world, size_t{1} << 40, DSC_MEMORY_KIND_HOST, &memory), rank.world);
     rank.report.numbers[0] = memory == nullptr;
     // The communicator works as before, and so does memory that fits.
-    if (dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_HOST, &memory) != DSC_OK) return 3;
+    if (dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_KIND_HOST, &memory) != DSC_OK) return 3;
     auto* values = static_cast<int32_t*>(memory);
     values[0] = values[(1 << 18) - 1] = rank.rank + 1;
     if (dsc_all_reduce(rank.world, values, values, 1 << 18, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, nullptr) !=
@@ -161,7 +161,7 @@ dsc_result_t reduce_async(Rank& rank) {
   dsc_work_t* work = nullptr;
   dsc_result_t result =
       dsc_all_reduce(rank.world, &value, &value, 1, DSC_DTYPE_I32, DSC_OP_SUM, nullptr, &work);
-  if (result == DSC_OK) result = dsc_work_wait(work, nullptr, -1);
+  if (result == DSC_OK) result = dsc_work_wait(work, -1, nullptr);
   dsc_work_destroy(work);
   return result == DSC_OK && value != rank.size ? DSC_ERR_INTERNAL : result;
 }
@@ -232,8 +232,8 @@ void test_limit_of_the_control_group(void**) {
     Crew crew(2, [](Rank& rank) {
       if (!rank.join(rank.options())) return 2;
       void* memory = nullptr;
-      rank.record(0, dsc_mem_alloc(rank.world, kLimit - kUsed, DSC_MEMORY_HOST, &memory), rank.world);
-      if (memory || dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_HOST, &memory) != DSC_OK) return 3;
+      rank.record(0, dsc_mem_alloc(rank.world, kLimit - kUsed, DSC_MEMORY_KIND_HOST, &memory), rank.world);
+      if (memory || dsc_mem_alloc(rank.world, 1 << 20, DSC_MEMORY_KIND_HOST, &memory) != DSC_OK) return 3;
       return dsc_finalize() == DSC_OK ? 0 : 4;
     });
     expect_end(crew, 60'000);

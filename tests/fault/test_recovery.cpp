@@ -141,7 +141,8 @@ class Survivor {
 
   int run() {
     void* shared = nullptr;
-    if (dsc_mem_alloc(rank_.world, kCount * sizeof(uint32_t), DSC_MEMORY_HOST, &shared) != DSC_OK) return 3;
+    if (dsc_mem_alloc(rank_.world, kCount * sizeof(uint32_t), DSC_MEMORY_KIND_HOST, &shared) != DSC_OK)
+      return 3;
     shared_ = static_cast<uint32_t*>(shared);
     ++diary_.ready;
     rank_.reach(1);

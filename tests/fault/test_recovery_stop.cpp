@@ -72,7 +72,7 @@ int live(Rank& rank, int victim, int64_t stop_at) {
   options.stall_timeout_ms = kStallTimeoutMs;
   void* memory = nullptr;
   if (!rank.join(options) ||
-      dsc_mem_alloc(rank.world, kCount * sizeof(uint32_t), DSC_MEMORY_HOST, &memory) != DSC_OK)
+      dsc_mem_alloc(rank.world, kCount * sizeof(uint32_t), DSC_MEMORY_KIND_HOST, &memory) != DSC_OK)
     return 2;
   auto* data = static_cast<uint32_t*>(memory);
   rank.reach(kRunning);

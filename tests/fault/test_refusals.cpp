@@ -95,7 +95,7 @@ constexpr auto kHalfCount = static_cast<int32_t>(kHalf);
 
 dsc_result_t finish(Everything& it, dsc_result_t started) {
   if (started != DSC_OK) return started;
-  const dsc_result_t result = dsc_work_wait(it.work, nullptr, -1);
+  const dsc_result_t result = dsc_work_wait(it.work, -1, nullptr);
   const dsc_result_t destroyed = dsc_work_destroy(it.work);
   it.work = nullptr;
   return result == DSC_OK ? destroyed : result;
@@ -190,7 +190,7 @@ constexpr Step kSteps[] = {
     {"all_reduce, asynchronous", [](Everything& it) { return all_reduce(it, world(it), &it.work); }},
     {"mem_alloc",
      [](Everything& it) {
-       return dsc_mem_alloc(world(it), kCount * sizeof(int32_t), DSC_MEMORY_HOST, &it.memory);
+       return dsc_mem_alloc(world(it), kCount * sizeof(int32_t), DSC_MEMORY_KIND_HOST, &it.memory);
      }},
     {"all_reduce of shared memory", all_reduce_shared},
     {"work_eventfd", all_reduce_watched},
@@ -295,7 +295,7 @@ constexpr Step kSteps[] = {
     {"trace_text",
      [](Everything& it) {
        size_t bytes = 0;
-       return dsc_trace_text(world(it), nullptr, 0, &bytes);
+       return dsc_trace_json(world(it), nullptr, 0, &bytes);
      }},
     {"comm_agree",
      [](Everything& it) {

@@ -51,7 +51,7 @@ void on_log(void*, const dsc_log_record_t* record) {
 }
 
 int work_until_ordered(Rank& rank) {
-  dsc_log_set_callback(on_log, nullptr, DSC_LOG_WARN);
+  dsc_log_set_callback(on_log, nullptr, DSC_LOG_LEVEL_WARN);
   if (!rank.join(rank.options())) return 2;
   RandomWork work(rank, 3, kMostBytes);
   if (!work.prepare()) return 3;

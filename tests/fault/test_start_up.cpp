@@ -46,7 +46,7 @@ dsc_result_t take(Rank& rank, Step step) {
     case kGroup:
       return dsc_comm_create_group(rank.world, ranks, 3, nullptr, &group);
     case kMemory:
-      return dsc_mem_alloc(rank.world, kBytes, DSC_MEMORY_HOST, &memory);
+      return dsc_mem_alloc(rank.world, kBytes, DSC_MEMORY_KIND_HOST, &memory);
     default:
       return dsc_barrier(rank.world, nullptr, nullptr);
   }

@@ -75,13 +75,13 @@ class Reductions {
   explicit Reductions(Rank& rank) : rank_(rank) {}
 
   bool prepare(int stall_timeout_ms) {
-    dsc_log_set_callback(on_log, &rank_, DSC_LOG_WARN);
+    dsc_log_set_callback(on_log, &rank_, DSC_LOG_LEVEL_WARN);
     dsc_init_options_t options = rank_.options();
     if (stall_timeout_ms > 0) options.stall_timeout_ms = stall_timeout_ms;
     void* send = nullptr;
     void* recv = nullptr;
-    if (!rank_.join(options) || dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_HOST, &send) != DSC_OK ||
-        dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_HOST, &recv) != DSC_OK)
+    if (!rank_.join(options) || dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_KIND_HOST, &send) != DSC_OK ||
+        dsc_mem_alloc(rank_.world, kBytes, DSC_MEMORY_KIND_HOST, &recv) != DSC_OK)
       return false;
     send_ = static_cast<uint32_t*>(send);
     recv_ = static_cast<uint32_t*>(recv);
@@ -138,7 +138,7 @@ void watch_reports(Rank& rank, const std::atomic<bool>& ended) {
   for (; !ended.load(); sleep_ms(5)) {
     dsc_error_info_t info{};
     info.struct_size = sizeof info;
-    if (dsc_comm_error(rank.world, &info) != DSC_OK) continue;
+    if (dsc_comm_error_info(rank.world, &info) != DSC_OK) continue;
     if (info.code != DSC_ERR_PEER_STALLED || info.revoked) continue;
     if (info.rank != rank.report.numbers[kSuspect])
       pauses->note_accusation(info.rank, now_us());

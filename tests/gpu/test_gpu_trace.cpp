@@ -27,7 +27,7 @@ constexpr int kPatienceMs = 20000;
 Json trace_of(dsc_comm_t* comm) {
   std::string text;
   size_t bytes = 0;
-  while (dsc_trace_text(comm, text.data(), text.size(), &bytes) == DSC_OK && bytes > text.size())
+  while (dsc_trace_json(comm, text.data(), text.size(), &bytes) == DSC_OK && bytes > text.size())
     text.resize(bytes + 4096);
   return Json::parse_or_null(text.c_str());
 }
@@ -192,7 +192,7 @@ int captured_body(rank_t* self) {
   dsc_work_t* work = nullptr;
   CHECK_OK(self, sum(self->world, data, stream, nullptr));
   CHECK_OK(self, sum(self->world, data, stream, &work));
-  CHECK_OK(self, dsc_work_wait(work, stream, 0));
+  CHECK_OK(self, dsc_work_wait(work, 0, stream));
   void* const graph = gpu_end_capture(stream);
   CHECK(self, graph != nullptr);
   CHECK_OK(self, dsc_work_destroy(work));
@@ -346,7 +346,7 @@ int done_before_body(rank_t* self) {
   if (self->rank == 0) CHECK_OK(self, sum(self->world, data, nullptr, &second));
   if (self->rank == 1) CHECK_OK(self, dsc_work_synchronize(first, -1));
   if (self->rank == 0) {  // the device waits, so that the library has not seen the end
-    CHECK_OK(self, dsc_work_wait(first, nullptr, -1));
+    CHECK_OK(self, dsc_work_wait(first, -1, nullptr));
     CHECK(self, gpu_synchronize(nullptr));
   }
   PASS_ON(ranks_meet(self));

@@ -349,11 +349,11 @@ meet("through", n)
 if r == 3: meet("asked", n)
 work = group.all_reduce(x, async_op=True)
 if r < 3:
-    print([asked.progress(0.2) for asked in (world, on_host, group)], lib.dsc_progress(None, 200), work.test())
+    print([asked.progress(0.2) for asked in (world, on_host, group)], lib.dsc_comm_progress(None, 200), work.test())
     meet("asked", n)
 work.wait()
 while not world.progress(1): pass
-print(work.test(), on_host.progress(), lib.dsc_progress(None, 0))
+print(work.test(), on_host.progress(), lib.dsc_comm_progress(None, 0))
 dsc.finalize()
 """
     *outputs, last = [output.splitlines() for output in Job(code, [0, 0, 1, 1]).finish()]

@@ -342,7 +342,7 @@ static int child_of(dsc_comm_t* world, void* memory) {
 static int fork_body(rank_t* self) {
   void* memory = NULL;
   CHECK_OK(self, dsc_init_distributed(&self->options, &self->world));
-  CHECK_OK(self, dsc_mem_alloc(self->world, sizeof(int32_t), DSC_MEMORY_HOST, &memory));
+  CHECK_OK(self, dsc_mem_alloc(self->world, sizeof(int32_t), DSC_MEMORY_KIND_HOST, &memory));
   *(int32_t*)memory = 42;
   const pid_t child = fork();
   if (child == 0) _exit(child_of(self->world, memory));

@@ -68,6 +68,13 @@ def test_man_page_says_what_the_help_says(program):
 
 
 @each_program
+def test_man_page_has_the_environment(program):
+    page = ask(program, "--help-as", "man").replace("\\-", "-")
+    text = re.search(r"^\.SH ENVIRONMENT\n(.*?)(?=^\.S|\Z)", page, re.MULTILINE | re.DOTALL)[1]
+    assert {"dscrun": "DSC_TOKEN_FILE", "dscctl": "DSC_NCCL_LIBRARY"}[program] in text and "NO_COLOR" in text
+
+
+@each_program
 def test_man_page_is_dated_by_the_build(program):
     day = {**os.environ, "SOURCE_DATE_EPOCH": "86400"}
     page = subprocess.run([PROGRAMS[program], "--help-as", "man"], capture_output=True, text=True, env=day, check=True).stdout

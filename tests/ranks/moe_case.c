@@ -65,10 +65,10 @@ double moe_slope(size_t expert, double x) { return 1 + (double)(expert % 8) / 4 
 
 dsc_result_t moe_plan(dsc_comm_t* comm, const moe_sizes_t* sizes, const moe_tokens_t* tokens,
                       dsc_moe_plan_t** plan) {
-  dsc_moe_options_t options;
+  dsc_moe_plan_options_t options;
   float weights[MOST_SLOTS];
   for (size_t slot = 0; slot < MOST_SLOTS; ++slot) weights[slot] = (float)tokens->weights[slot];
-  const dsc_result_t result = dsc_moe_options_init(&options, sizeof options);
+  const dsc_result_t result = dsc_moe_plan_options_init(&options, sizeof options);
   if (result != DSC_OK) return result;
   options.experts = sizes->experts;
   options.top_k = sizes->top_k;
@@ -81,7 +81,7 @@ dsc_result_t moe_plan(dsc_comm_t* comm, const moe_sizes_t* sizes, const moe_toke
 int32_t moe_holder(const moe_sizes_t* sizes, size_t expert) {
   for (int32_t rank = 0; rank < sizes->ranks; ++rank) {
     size_t begin = 0, length = 0;
-    if (dsc_split_range(sizes->experts, (size_t)sizes->ranks, (size_t)rank, &begin, &length) != DSC_OK)
+    if (dsc_tensor_map_part(sizes->experts, (size_t)sizes->ranks, (size_t)rank, &begin, &length) != DSC_OK)
       return -1;
     if (expert - begin < length) return rank;
   }

@@ -101,7 +101,7 @@ static int apply_slope(rank_t* self, moe_layer_t* it, size_t row, size_t expert,
 
 int moe_end(rank_t* self, dsc_work_t* work) {
   if (!work) return 0;
-  CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   return 0;
 }

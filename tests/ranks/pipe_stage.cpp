@@ -41,7 +41,7 @@ void write(void* tensor, const std::vector<T>& values) {
 }  // namespace
 
 int Stage::part(int chunk) const {
-  const bool back = info.placement == DSC_PIPE_ZIGZAG && chunk % 2 == 1;
+  const bool back = info.placement == DSC_PIPE_PLACEMENT_ZIGZAG && chunk % 2 == 1;
   return alone() ? parts() - 1 : chunk * self_->size + (back ? self_->size - 1 - self_->rank : self_->rank);
 }
 
@@ -87,7 +87,7 @@ double Stage::expected_mean() const {
 int Stage::wrong(const char* what, double came, double expected) {
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
-  if (gpu_wanted() && dsc_comm_error(comm_, &info) == DSC_OK && info.revoked == 1) return 98;
+  if (gpu_wanted() && dsc_comm_error_info(comm_, &info) == DSC_OK && info.revoked == 1) return 98;
   char text[200];
   std::snprintf(text, sizeof text, "%s of %s is %g, expected %g", what, layout_.name, came, expected);
   problem = text;
@@ -119,7 +119,7 @@ int Stage::prepare() {
   CHECK_OK(self_, dsc_pipe_schedule_create(&schedule_options, &schedule));
   if (layout_.read_as != 0) PASS_ON(read_again());
   info.struct_size = sizeof info;
-  CHECK_OK(self_, dsc_pipe_schedule_describe(schedule, &info));
+  CHECK_OK(self_, dsc_pipe_schedule_info(schedule, &info));
   callbacks.struct_size = sizeof callbacks;
   callbacks.context = this;
   callbacks.load_micro_batch = enter<&Stage::load>;
@@ -180,7 +180,7 @@ int Stage::make_trouble() {
         ::nanosleep(&moment, nullptr);
         dsc_error_info_t info{};
         info.struct_size = sizeof info;
-        dsc_comm_error(comm_, &info);
+        dsc_comm_error_info(comm_, &info);
         if (info.revoked) return 0;  // the others have given up on this rank
       }
       return wrong("seconds of sleep", 50, 0);
@@ -217,7 +217,7 @@ int Stage::expect_tensor(const dsc_tensor_t& tensor, const void* data, int index
 int Stage::check_shapes(const dsc_pipe_call_t& call) {
   const int m = call.instruction->micro_batch;
   const int p = part(call.instruction->chunk);
-  const bool all = call.instruction->op == DSC_PIPE_FORWARD && layout_.variable;
+  const bool all = call.instruction->op == DSC_PIPE_OP_FORWARD && layout_.variable;
   if (call.n_inputs != (first(p) ? 0 : 2) || call.n_outputs != (last(p) ? 0 : 2))
     return wrong("tensors", static_cast<double>(call.n_inputs + call.n_outputs), 2);
   if ((call.output_shapes != nullptr) != (all && !last(p))) return wrong("shapes to write", 0, 1);
@@ -242,7 +242,7 @@ int Stage::forward(const dsc_pipe_call_t& call) {
   if (const int answer = check_shapes(call); answer != 0) return answer;
   if (m == 1)
     if (const int answer = make_trouble(); answer != 0) {
-      std::snprintf(call.problem, call.problem_bytes, "out of ink");
+      std::snprintf(call.error, call.error_capacity, "out of ink");
       return answer;
     }
   if (!first(p)) {
@@ -296,7 +296,7 @@ int Stage::backward(const dsc_pipe_call_t& call) {
   const int p = part(call.instruction->chunk);
   int& left = alive_[{call.instruction->chunk, call.instruction->micro_batch}];
   if (left != 2) return wrong("halves of a backward pass that are left", left, 2);
-  left = call.instruction->op == DSC_PIPE_BACKWARD ? 0 : 1;
+  left = call.instruction->op == DSC_PIPE_OP_BACKWARD ? 0 : 1;
   if (const int answer = check_kept(call); answer != 0) return answer;
   std::vector<double> grads;
   const int in = first(p) ? 0 : width(p - 1, call.instruction->micro_batch);
@@ -340,13 +340,13 @@ int Stage::check_counts(int runs) const {
   for (int chunk = 0; chunk < info.chunks; ++chunk)
     ends += first(part(chunk)) || last(part(chunk)) ? each : 0;
   const int closing = trains() ? runs : 0;
-  CHECK(self_, count(DSC_PIPE_FORWARD) == passes);
-  CHECK(self_, count(DSC_PIPE_BACKWARD) + count(DSC_PIPE_BACKWARD_INPUT) == (trains() ? passes : 0));
-  CHECK(self_, count(DSC_PIPE_BACKWARD_INPUT) == count(DSC_PIPE_BACKWARD_WEIGHT));
-  CHECK(self_, count(DSC_PIPE_LOAD_MICRO_BATCH) == ends);
-  CHECK(self_, count(DSC_PIPE_REDUCE_GRADS) == closing);
-  CHECK(self_, count(DSC_PIPE_OPTIMIZER_STEP) == closing);
-  CHECK(self_, count(DSC_PIPE_REDUCE_TIED_GRADS) == (alone() ? 0 : closing));
+  CHECK(self_, count(DSC_PIPE_OP_FORWARD) == passes);
+  CHECK(self_, count(DSC_PIPE_OP_BACKWARD) + count(DSC_PIPE_OP_BACKWARD_INPUT) == (trains() ? passes : 0));
+  CHECK(self_, count(DSC_PIPE_OP_BACKWARD_INPUT) == count(DSC_PIPE_OP_BACKWARD_WEIGHT));
+  CHECK(self_, count(DSC_PIPE_OP_LOAD_MICRO_BATCH) == ends);
+  CHECK(self_, count(DSC_PIPE_OP_REDUCE_GRADS) == closing);
+  CHECK(self_, count(DSC_PIPE_OP_OPTIMIZER_STEP) == closing);
+  CHECK(self_, count(DSC_PIPE_OP_REDUCE_TIED_GRADS) == (alone() ? 0 : closing));
   return 0;
 }
 

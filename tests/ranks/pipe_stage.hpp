@@ -24,7 +24,7 @@ struct Layout {
   int32_t micro_batches;
   int32_t chunks = 0;
   bool forward_only = false;
-  int32_t messages = DSC_PIPE_WHEN_NEEDED;
+  int32_t messages = DSC_PIPE_MESSAGES_WHEN_NEEDED;
   int32_t read_as = 0;    // dsc_pipe_format: written down first, and read again
   bool variable = false;  // shapes: they differ by part and micro-batch, down to nothing
 };
@@ -55,7 +55,7 @@ class Stage {
   dsc_result_t run(double* mean = nullptr);
 
   bool trains() const { return info.forward_only == 0; }
-  bool alone() const { return info.placement == DSC_PIPE_APART; }
+  bool alone() const { return info.placement == DSC_PIPE_PLACEMENT_APART; }
   double expected_mean() const;
   int check_counts(int runs) const;
   // From now on on another communicator, as if nothing had run before.

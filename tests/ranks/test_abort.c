@@ -53,7 +53,7 @@ static int abort_round(rank_t* self, float* data, long delay_ns, int* succeeded)
 
 static int abort_body(rank_t* self) {
   void* shared = NULL;
-  CHECK_OK(self, dsc_mem_alloc(self->world, COUNT * sizeof(float), DSC_MEMORY_HOST, &shared));
+  CHECK_OK(self, dsc_mem_alloc(self->world, COUNT * sizeof(float), DSC_MEMORY_KIND_HOST, &shared));
   float* plain = malloc(COUNT * sizeof *plain);
   CHECK(self, plain != NULL);
   int succeeded = 0;

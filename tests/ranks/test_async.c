@@ -15,9 +15,9 @@ enum { KIB = 1024 };
 
 static int error_code(rank_t* self, dsc_work_t* work, int32_t expected) {
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK_OK(self, dsc_work_error_info(work, &info));
   CHECK(self, info.struct_size == sizeof info);
-  if (info.code != expected) FAIL(self, "dsc_work_error tells %d, expected %d", info.code, expected);
+  if (info.code != expected) FAIL(self, "dsc_work_error_info tells %d, expected %d", info.code, expected);
   return 0;
 }
 
@@ -40,10 +40,10 @@ static int is_readable(int descriptor, int timeout_ms) {
 static int check_running(rank_t* self, dsc_work_t* work, int32_t* descriptor) {
   int32_t again = -1;
   PASS_ON(is_completed(self, work, 0));
-  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 0));
+  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 0, NULL));
   CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_synchronize(work, 0));
   const int64_t start = now_ms();
-  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 40));
+  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 40, NULL));
   CHECK(self, now_ms() - start >= 39);
   PASS_ON(error_code(self, work, DSC_IN_PROGRESS));
   CHECK_OK(self, dsc_work_eventfd(work, descriptor));
@@ -55,8 +55,8 @@ static int check_running(rank_t* self, dsc_work_t* work, int32_t* descriptor) {
 
 static int check_succeeded(rank_t* self, dsc_work_t* work) {
   for (int i = 0; i < 2; ++i) {
-    CHECK_OK(self, dsc_work_wait(work, NULL, -1));
-    CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+    CHECK_OK(self, dsc_work_wait(work, -1, NULL));
+    CHECK_OK(self, dsc_work_wait(work, 0, NULL));
     CHECK_OK(self, dsc_work_synchronize(work, 0));
   }
   PASS_ON(is_completed(self, work, 1));
@@ -81,7 +81,7 @@ static int life_body(rank_t* self) {
   CHECK(self, is_readable(descriptor, 0));
   CHECK_OK(self, dsc_work_destroy(work));
   CHECK(self, fcntl(descriptor, F_GETFD) == -1);
-  CHECK_RESULT(self, DSC_ERR_BAD_HANDLE, dsc_work_wait(work, NULL, 0));
+  CHECK_RESULT(self, DSC_ERR_BAD_HANDLE, dsc_work_wait(work, 0, NULL));
   CHECK_RESULT(self, DSC_ERR_BAD_HANDLE, dsc_work_destroy(work));
   return 0;
 }
@@ -96,7 +96,7 @@ static int late_descriptor_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t descriptor = -1;
   CHECK_OK(self, dsc_barrier(self->world, NULL, &work));
-  CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
   CHECK(self, is_readable(descriptor, 0));
   CHECK_OK(self, dsc_work_destroy(work));
@@ -154,7 +154,7 @@ static void detached_work_completes(void** state) {
   for (int32_t size = 1; size <= 4; ++size) assert_int_equal(run_ranks(size, detached_body, NULL), 0);
 }
 
-static void* wait_in_thread(void* work) { return (void*)(intptr_t)dsc_work_wait(work, NULL, -1); }
+static void* wait_in_thread(void* work) { return (void*)(intptr_t)dsc_work_wait(work, -1, NULL); }
 
 /* Several threads may wait for one operation. */
 static int waiters_body(rank_t* self) {
@@ -193,7 +193,7 @@ static int failure_body(rank_t* self) {
     CHECK_OK(self, dsc_barrier(group, NULL, &work));
     CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
     for (int i = 0; i < 2; ++i) {
-      CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, NULL, -1));
+      CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, -1, NULL));
       CHECK(self, strstr(dsc_last_error_message(), "dsc_work_wait: collective ") != NULL);
       CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_synchronize(work, 0));
     }

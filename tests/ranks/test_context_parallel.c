@@ -6,6 +6,7 @@
 
 #include "cmocka_c.h"
 #include "gpu.h"
+#include "map_calls.h"
 #include "ranks.h"
 
 enum { MOST_RANKS = 4, GUARD_BYTES = 64, GUARD = 0x5a };
@@ -24,7 +25,7 @@ typedef struct shape {
 typedef struct exchange {
   const rank_t* self;
   shape_t shape;
-  dsc_map_direction_t direction;
+  direction_t direction;
   size_t element;
   size_t tokens[MOST_RANKS], heads[MOST_RANKS]; /* the parts of each rank */
 } exchange_t;
@@ -75,9 +76,9 @@ static int call(const exchange_t* e, dsc_dtype_t dtype, const rooms_t* rooms, bo
   dsc_work_t* work = NULL;
   const shape_t* s = &e->shape;
   CHECK_OK((rank_t*)e->self,
-           dsc_sequence_to_heads(e->self->world, e->direction, rooms->in, rooms->out, s->batch, s->sequence,
-                                 s->heads, s->head_dim, s->uneven_sequence ? e->tokens : NULL,
-                                 s->uneven_heads ? e->heads : NULL, dtype, NULL, async ? &work : NULL));
+           exchange_heads(e->self->world, e->direction, rooms->in, rooms->out, s->batch, s->sequence,
+                          s->heads, s->head_dim, s->uneven_sequence ? e->tokens : NULL,
+                          s->uneven_heads ? e->heads : NULL, dtype, NULL, async ? &work : NULL));
   if (!async) return 0;
   CHECK_OK((rank_t*)e->self, dsc_work_synchronize(work, RANKS_TIMEOUT_MS));
   CHECK_OK((rank_t*)e->self, dsc_work_destroy(work));
@@ -89,7 +90,7 @@ static int check_exchange(rank_t* self, exchange_t* e, dsc_dtype_t dtype, memory
   char *in = malloc(rooms->bytes), *out = malloc(rooms->bytes), *wanted = malloc(rooms->bytes);
   memset(out, GUARD, rooms->bytes);
   memset(wanted, GUARD, rooms->bytes);
-  const bool forward = e->direction == DSC_MAP_FORWARD;
+  const bool forward = e->direction == FORWARD;
   const size_t in_bytes = fill(e, in, forward), out_bytes = fill(e, wanted, !forward);
   CHECK(self, in_bytes <= rooms->bytes && out_bytes + GUARD_BYTES <= rooms->bytes);
   if (memory == DEVICE)
@@ -109,10 +110,10 @@ static int check_exchange(rank_t* self, exchange_t* e, dsc_dtype_t dtype, memory
 static int check_shape(rank_t* self, const shape_t* shape, const rooms_t* rooms, int* turn) {
   static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_BF16, DSC_DTYPE_F64};
   static const size_t bytes[] = {4, 2, 8};
-  exchange_t e = {self, *shape, DSC_MAP_FORWARD, 0, {0}, {0}};
+  exchange_t e = {self, *shape, FORWARD, 0, {0}, {0}};
   divide(shape->sequence, self->size, shape->uneven_sequence, e.tokens);
   divide(shape->heads, self->size, shape->uneven_heads, e.heads);
-  for (; e.direction <= DSC_MAP_BACKWARD; ++e.direction)
+  for (; e.direction <= BACKWARD; ++e.direction)
     for (memory_t memory = PLAIN; memory <= DEVICE; ++memory, ++*turn) {
       if (rooms[memory].in == NULL) continue;
       e.element = bytes[*turn % 3];
@@ -129,7 +130,7 @@ static int exchanges_body(rank_t* self) {
       {3, 151, 20, 24, true, true}, {1, 600, 12, 20, false, false}};
   const size_t bytes = (size_t)2 << 20;
   void* shared = NULL;
-  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * bytes, DSC_MEMORY_HOST, &shared));
+  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * bytes, DSC_MEMORY_KIND_HOST, &shared));
   rooms_t rooms[] = {{malloc(bytes), malloc(bytes), bytes}, {shared, (char*)shared + bytes, bytes}, {0}};
   if (gpu_wanted()) rooms[DEVICE] = (rooms_t){gpu_alloc(bytes), gpu_alloc(bytes), bytes};
   if (gpu_wanted() && (rooms[DEVICE].in == NULL || rooms[DEVICE].out == NULL))
@@ -160,8 +161,8 @@ static int other_heads_body(rank_t* self) {
   out[0] = 7;
   const size_t heads = self->rank == 0 ? 4 : 2, sequence = self->rank == 0 ? 2 : 4;
   CHECK_RESULT(self, DSC_ERR_MISMATCH,
-               dsc_sequence_to_heads(self->world, DSC_MAP_FORWARD, in, out, 2, sequence, heads, 3, NULL, NULL,
-                                     DSC_DTYPE_F32, NULL, NULL));
+               exchange_heads(self->world, FORWARD, in, out, 2, sequence, heads, 3, NULL, NULL, DSC_DTYPE_F32,
+                              NULL, NULL));
   PASS_ON(says(self, "to heads, [2, 2, 4, 3]"));
   PASS_ON(says(self, "to heads, [2, 4, 2, 3]"));
   CHECK(self, out[0] == 7);

@@ -100,8 +100,8 @@ static void create_from_lists(void** state) {
 
 /* Names, and the time-out that is inherited: a receive that nobody answers ends after it. */
 static int options_body(rank_t* self) {
-  dsc_group_options_t options;
-  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
   dsc_comm_t *named = NULL, *cut = NULL, *short_lived = NULL, *child = NULL;
   PASS_ON(name_is(self, self->world, "world"));
   options.name = "pair";
@@ -217,7 +217,7 @@ static int one_group(rank_t* self) {
   dsc_comm_t* group = NULL;
   void* memory = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
-  CHECK_OK(self, dsc_mem_alloc(group, 10000, DSC_MEMORY_HOST, &memory));
+  CHECK_OK(self, dsc_mem_alloc(group, 10000, DSC_MEMORY_KIND_HOST, &memory));
   int32_t* value = memory;
   *value = 1;
   CHECK_OK(self, dsc_all_reduce(group, value, value, 1, DSC_DTYPE_I32, DSC_OP_SUM, NULL, NULL));

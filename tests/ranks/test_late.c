@@ -29,15 +29,15 @@ static int slow_body(rank_t* self) {
   }
   CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, op, NULL, &work));
   if (self->rank == 1) {
-    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 20));
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 20, NULL));
     PASS_ON(ranks_meet(self));
   }
-  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, -1, NULL));
   ranks_note(self, TOLD);
   CHECK_OK(self, dsc_work_destroy(work));
   free(data);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   if (info.rank != 1 || strstr(info.text, "rank 1 (pid ") == NULL ||
       strstr(info.text, "did not finish") == NULL)
     FAIL(self, "rank %d: %s", info.rank, info.text);
@@ -66,7 +66,7 @@ static int starved(rank_t* self, dsc_comm_t* lonely, dsc_work_t* busy) {
   int32_t done = 0;
   while (done == 0) CHECK_OK(self, dsc_work_test(work, &done));
   CHECK(self, now_ms() - start < TIMEOUT_MS + SOON_MS);
-  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_test(busy, &done));
   CHECK(self, done == 0); /* or nothing has starved anybody */
   return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
@@ -81,7 +81,7 @@ static int starved_body(rank_t* self) {
   dsc_op_t op = 0;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &busy));
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &lonely));
-  CHECK_OK(self, dsc_mem_alloc(busy, COUNT * sizeof(float), DSC_MEMORY_HOST, &data));
+  CHECK_OK(self, dsc_mem_alloc(busy, COUNT * sizeof(float), DSC_MEMORY_KIND_HOST, &data));
   CHECK_OK(self, dsc_op_create_user(sleepy_op, NULL, 1, 1, &op));
   CHECK_OK(self, dsc_all_reduce(busy, data, data, COUNT, DSC_DTYPE_F32, op, NULL, &work));
   int failed = 0;
@@ -89,7 +89,7 @@ static int starved_body(rank_t* self) {
     failed = starved(self, lonely, work);
     CHECK_OK(self, dsc_comm_abort(busy));
   }
-  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   CHECK_OK(self, dsc_op_destroy(op));
   CHECK_OK(self, dsc_mem_free(data));
@@ -116,7 +116,7 @@ static int chain_body(rank_t* self, int is_circle) {
                  dsc_recv(self->world, &number, 1, DSC_DTYPE_I32, (self->rank + 1) % self->size, NULL, NULL));
   PASS_ON(ranks_meet(self));
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   const char* words = is_circle ? "each waits for the next one" : "rank 3 (pid ";
   if (info.n_ranks != (is_circle ? 4 : 1) || info.ranks[info.n_ranks - 1] != last ||
       !strstr(info.text, words))

@@ -30,7 +30,7 @@ static int check_unwritten(rank_t* self, const blocks_t* blocks) {
 
 static int check_error(rank_t* self, dsc_result_t code, const char* words) {
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.code == code && info.revoked == 1);
   if (strstr(info.text, words) == NULL) FAIL(self, "expected \"%s\" in: %s", words, info.text);
   return 0;
@@ -109,7 +109,7 @@ static int monitored_body(rank_t* self) {
   if (self->rank == 1 || self->rank == 3) { /* they come when the others have given up */
     dsc_error_info_t info = {.struct_size = sizeof info};
     for (const int64_t end = now_ms() + 50000; info.code == DSC_OK && now_ms() < end; usleep(1000))
-      CHECK_OK(self, dsc_comm_error(self->world, &info));
+      CHECK_OK(self, dsc_comm_error_info(self->world, &info));
     CHECK(self, info.code == DSC_ERR_TIMEOUT && info.revoked == 1);
     return 0;
   }
@@ -117,7 +117,7 @@ static int monitored_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_monitored_barrier(self->world, 4000));
   CHECK(self, now_ms() - start >= 3990 && now_ms() - start < 20000);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.n_ranks == 2 && info.ranks[0] == 1 && info.ranks[1] == 3);
   return check_error(self, DSC_ERR_TIMEOUT, "ranks 1, 3");
 }

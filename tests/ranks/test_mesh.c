@@ -50,7 +50,7 @@ static int array_body(rank_t* self) {
   PASS_ON(make_mesh(self, sizes, "tp-dp-pp", &mesh));
   CHECK_OK(self, dsc_mesh_comm(mesh, self->world, "pp", NULL, &pipe));
   if (!is_root) memset(shape, 0, sizeof shape);
-  CHECK_OK(self, dsc_broadcast_shape(pipe, 1, &type, shape, is_root ? 0 : 3, &ndim));
+  CHECK_OK(self, dsc_broadcast_shape(pipe, &type, shape, is_root ? 0 : 3, &ndim, 1));
   CHECK(self, type == DSC_DTYPE_F64 && ndim == 2 && shape[0] == 2 && shape[1] == 3);
   double* all = is_root ? sent : calloc((size_t)(shape[0] * shape[1]), sizeof *all);
   CHECK(self, all != NULL);
@@ -59,13 +59,13 @@ static int array_body(rank_t* self) {
   if (!is_root) free(all);
   if (!is_root) memset(shape, 0, sizeof shape);
   CHECK_RESULT(self, is_root ? DSC_OK : DSC_TRUNCATED,
-               dsc_broadcast_shape(pipe, 1, &type, shape, is_root ? 2 : 1, &ndim));
+               dsc_broadcast_shape(pipe, &type, shape, is_root ? 2 : 1, &ndim, 1));
   CHECK(self, ndim == 2 && shape[0] == 2 && (is_root || shape[1] == 0));
   if (!is_root) ndim = 99, type = 0;
-  CHECK_OK(self, dsc_broadcast_shape(pipe, 1, &type, is_root ? shape : NULL, 0, &ndim));
+  CHECK_OK(self, dsc_broadcast_shape(pipe, &type, is_root ? shape : NULL, 0, &ndim, 1));
   CHECK(self, type == DSC_DTYPE_F64 && ndim == 2); /* asked for without the sizes */
   CHECK_OK(self, dsc_batch_begin(pipe));
-  CHECK_RESULT(self, DSC_ERR_STATE, dsc_broadcast_shape(pipe, 1, &type, shape, 3, &ndim));
+  CHECK_RESULT(self, DSC_ERR_STATE, dsc_broadcast_shape(pipe, &type, shape, 3, &ndim, 1));
   CHECK_OK(self, dsc_batch_end(pipe, NULL, NULL));
   CHECK_OK(self, dsc_barrier(pipe, NULL, NULL));
   CHECK_OK(self, dsc_comm_destroy(pipe));
@@ -102,8 +102,8 @@ static int broadcast_body(rank_t* self) {
   dsc_mesh_t* mesh = NULL;
   dsc_comm_t* pipe = NULL;
   PASS_ON(make_mesh(self, sizes, NULL, &mesh));
-  dsc_group_options_t options;
-  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
   options.name = "pipeline";
   CHECK_OK(self, dsc_mesh_comm(mesh, self->world, "pp", &options, &pipe));
   int32_t stages = 0, last = -1, told = self->rank;

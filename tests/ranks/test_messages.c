@@ -17,7 +17,7 @@ static const size_t sizes[] = {0,         1,           7,         104,       105
                                128 * KIB, 192 * KIB,   512 * KIB, 513 * KIB, 3 * MIB + 5};
 
 static int wait_for(rank_t* self, dsc_work_t* work) {
-  CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   return 0;
 }
@@ -174,7 +174,7 @@ static int rendezvous_body(rank_t* self) {
   }
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_send(self->world, &byte, 1, DSC_DTYPE_U8, 1, NULL, &work));
-  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 30));
+  CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 30, NULL));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL)); /* collectives pass a message that waits */
   return wait_for(self, work);
 }

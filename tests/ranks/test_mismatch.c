@@ -119,7 +119,7 @@ static int check_text(const mismatch_case_t* it, const char* text) {
 static int check_revoked(const mismatch_case_t* it) {
   rank_t* self = it->arena->self;
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(it->group, &info));
+  CHECK_OK(self, dsc_comm_error_info(it->group, &info));
   CHECK(self, info.code == DSC_ERR_MISMATCH && info.revoked == 1);
   CHECK(self, info.sequence >= 1 && info.operation[0] != 0);
   CHECK(self, info.n_ranks >= 1 && info.rank == info.ranks[0]);
@@ -134,7 +134,7 @@ static int check_call(const mismatch_case_t* it, bool with_work) {
   dsc_work_t* work = NULL;
   if (with_work) {
     CHECK_OK(self, call(it->group, &it->mine, &buffers, &work));
-    CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, NULL, -1));
+    CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, -1, NULL));
   } else {
     CHECK_RESULT(self, DSC_ERR_MISMATCH, call(it->group, &it->mine, &buffers, NULL));
     char prefix[32];
@@ -200,7 +200,7 @@ static int makers_body(rank_t* self) {
   CHECK(self, group == NULL);
   CHECK(self, strstr(dsc_last_error_message(), "rank 1: create_group(") != NULL);
   CHECK_RESULT(self, DSC_ERR_MISMATCH,
-               dsc_mem_alloc(world[1], culprit ? 4096 : 8192, DSC_MEMORY_HOST, &memory));
+               dsc_mem_alloc(world[1], culprit ? 4096 : 8192, DSC_MEMORY_KIND_HOST, &memory));
   CHECK(self, memory == NULL);
   CHECK(self, strstr(dsc_last_error_message(), "4096 bytes") != NULL);
   group = self->world;

@@ -64,12 +64,12 @@ static int finish(rank_t* self, flight_t* it, uint64_t how) {
       result = dsc_work_synchronize(it->work, -1);
       break;
     case 2:
-      while (result == DSC_IN_PROGRESS) result = dsc_work_wait(it->work, NULL, 1);
+      while (result == DSC_IN_PROGRESS) result = dsc_work_wait(it->work, 1, NULL);
       break;
     default:
       while (completed == 0) CHECK_OK(self, dsc_work_test(it->work, &completed));
   }
-  if (result == DSC_IN_PROGRESS) result = dsc_work_wait(it->work, NULL, -1);
+  if (result == DSC_IN_PROGRESS) result = dsc_work_wait(it->work, -1, NULL);
   CHECK_RESULT(self, DSC_OK, result);
   PASS_ON(verify(&it->arena, &it->operation, &it->buffers));
   CHECK_OK(self, dsc_work_destroy(it->work));

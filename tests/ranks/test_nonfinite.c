@@ -22,12 +22,12 @@ static void poison(const arena_t* arena, const buffers_t* buffers, const spot_t*
 static int expect_found(rank_t* self, dsc_comm_t* comm, uint64_t elements, int32_t rank, size_t index,
                         const char* operation) {
   dsc_nonfinite_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_nonfinite(comm, &info, 1));
+  CHECK_OK(self, dsc_comm_nonfinite_info(comm, 1, &info));
   if (info.elements != elements || info.rank != rank || info.index != index ||
       strcmp(info.operation, operation) != 0)
     FAIL(self, "%s: expected %zu elements, first of rank %d at %zu; came %zu, rank %d at %zu (%s)", operation,
          (size_t)elements, rank, index, (size_t)info.elements, info.rank, (size_t)info.index, info.operation);
-  CHECK_OK(self, dsc_comm_nonfinite(comm, &info, 0));
+  CHECK_OK(self, dsc_comm_nonfinite_info(comm, 0, &info));
   CHECK(self, info.elements == 0 && info.operations == 0 && info.rank == -1);
   return 0;
 }
@@ -67,7 +67,7 @@ static int paths_body(rank_t* self) {
   static const kind_t kinds[] = {ALL_REDUCE, REDUCE, REDUCE_SCATTER};
   arena_t arena;
   PASS_ON(arena_open(&arena, self, self->world, MOST * 4 * (size_t)self->size));
-  for (int32_t mode = DSC_NONFINITE_COUNT; mode <= DSC_NONFINITE_FAIL; ++mode) {
+  for (int32_t mode = DSC_NONFINITE_CHECK_COUNT; mode <= DSC_NONFINITE_CHECK_FAIL; ++mode) {
     CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, mode));
     for (size_t k = 0; k < 3; ++k)
       for (size_t i = 0; i < 4 && counts[i] <= MOST / test_scale(); ++i)
@@ -78,7 +78,7 @@ static int paths_body(rank_t* self) {
                                          .count = counts[i],
                                          .root = self->size - 1,
                                          .layout = layout};
-          PASS_ON(check_one(self, &arena, &operation, mode == DSC_NONFINITE_FAIL));
+          PASS_ON(check_one(self, &arena, &operation, mode == DSC_NONFINITE_CHECK_FAIL));
         }
   }
   return arena_close(&arena);
@@ -95,14 +95,14 @@ static int scope_body(rank_t* self) {
   CHECK_OK(self, dsc_all_reduce(self->world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
   CHECK(self, isinf(value));
   PASS_ON(expect_found(self, self->world, 0, -1, 0, ""));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   int32_t bits = 0x7fc00000;
   CHECK_OK(self, dsc_all_reduce(group, &bits, &bits, 1, DSC_DTYPE_I32, DSC_OP_MAX, NULL, NULL));
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
-  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, -1, NULL));
   PASS_ON(expect_told(self, 0, 0, "all_reduce"));
   for (int with_work = 0; with_work < 2; ++with_work) {
     dsc_work_t* all = NULL;
@@ -111,7 +111,7 @@ static int scope_body(rank_t* self) {
     CHECK_OK(self, dsc_all_reduce(group, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
     const dsc_result_t ended = dsc_batch_end(group, NULL, with_work ? &all : NULL);
     CHECK(self, with_work ? ended == DSC_OK : ended == DSC_ERR_NONFINITE);
-    if (with_work) CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(all, NULL, -1));
+    if (with_work) CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(all, -1, NULL));
     PASS_ON(expect_told(self, 0, 0, "all_reduce"));
     CHECK_OK(self, dsc_work_destroy(all));
   }
@@ -134,7 +134,7 @@ static int batch_body(rank_t* self) {
   float* const data = malloc(count * sizeof *data);
   CHECK(self, data != NULL);
   for (size_t i = 0; i < count; ++i) data[i] = 1;
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   dsc_work_t* all = NULL;
   CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_all_reduce(self->world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
@@ -142,7 +142,7 @@ static int batch_body(rank_t* self) {
   CHECK_OK(self, dsc_batch_end(self->world, NULL, &all));
   dsc_result_t waited = DSC_IN_PROGRESS;
   while (waited == DSC_IN_PROGRESS)
-    waited = dsc_work_wait(all, NULL, 1); /* a failure is not told before the end */
+    waited = dsc_work_wait(all, 1, NULL); /* a failure is not told before the end */
   CHECK(self, waited == DSC_ERR_NONFINITE);
   int32_t done = 0;
   CHECK_OK(self, dsc_work_test(all, &done));
@@ -159,7 +159,7 @@ static void a_batch_is_over_when_its_failure_is_told(void** state) {
 
 static int differ_body(rank_t* self) {
   float value = 1;
-  if (self->rank == 1) CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
+  if (self->rank == 1) CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_COUNT));
   CHECK_RESULT(self, DSC_ERR_MISMATCH,
                dsc_all_reduce(self->world, &value, &value, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
   CHECK(self, strstr(dsc_last_error_message(), "non-finite inputs are counted") != NULL);
@@ -188,7 +188,7 @@ static int reducer_body(rank_t* self) {
   dsc_bucket_reducer_options_init(&options, sizeof options);
   dsc_bucket_reducer_t* reducer = NULL;
   CHECK_OK(self, dsc_bucket_reducer_create(self->world, params, 2, &options, &reducer));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   for (int iteration = 0; iteration < 3; ++iteration) {
     CHECK_OK(self, dsc_bucket_reducer_begin(reducer, NULL));
     for (int i = 1; i >= 0; --i) {
@@ -208,7 +208,7 @@ static int reducer_body(rank_t* self) {
     PASS_ON(expect_told(self, self->size - 1, 33, "all_reduce"));
     CHECK(self, grads[1][0] == (float)self->size);
     dsc_nonfinite_info_t info = {.struct_size = sizeof info};
-    CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));
+    CHECK_OK(self, dsc_comm_nonfinite_info(self->world, 1, &info));
     CHECK(self, info.elements == 1 && info.rank == self->size - 1);
   }
   return dsc_bucket_reducer_destroy(reducer) == DSC_OK ? 0 : 1;

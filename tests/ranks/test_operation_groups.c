@@ -54,7 +54,7 @@ static int ring_body(rank_t* self) {
     CHECK_OK(self, dsc_batch_end(self->world, NULL, turn % 2 == 0 ? NULL : &work));
     if (work != NULL) {
       int32_t completed = 0;
-      CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+      CHECK_OK(self, dsc_work_wait(work, -1, NULL));
       CHECK_OK(self, dsc_work_test(work, &completed));
       CHECK(self, completed == 1);
       CHECK_OK(self, dsc_work_destroy(work));
@@ -91,7 +91,7 @@ static int descriptor_body(rank_t* self) {
     if (self->rank == 1) CHECK_OK(self, dsc_send(self->world, &byte, 1, DSC_DTYPE_U8, 0, NULL, NULL));
   }
   CHECK(self, poll(&query, 1, 10000) == 1);
-  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK_OK(self, dsc_work_wait(work, 0, NULL));
   CHECK(self, self->rank != 0 || byte == 1);
   CHECK_OK(self, dsc_work_destroy(work));
   return dsc_comm_destroy(late) == DSC_OK ? 0 : 1;
@@ -145,7 +145,7 @@ static int tested_body(rank_t* self) {
   for (const int64_t start = now_ms(); completed == 0 && now_ms() - start < 20000;)
     CHECK_OK(self, dsc_work_test(work, &completed));
   CHECK(self, completed == 1);
-  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK_OK(self, dsc_work_wait(work, 0, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   return check_ring(self, &ring);
 }
@@ -172,7 +172,7 @@ static int failure_body(rank_t* self) {
       CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_batch_end(group, NULL, NULL));
     } else {
       CHECK_OK(self, dsc_batch_end(group, NULL, &work));
-      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, NULL, -1));
+      CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_work_wait(work, -1, NULL));
     }
     CHECK(self, strstr(dsc_last_error_message(), "collective 2 (all_reduce)") != NULL);
     CHECK_OK(self, dsc_work_destroy(work));
@@ -194,7 +194,7 @@ static int odd_body(rank_t* self) {
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
-  CHECK_OK(self, dsc_work_wait(work, NULL, 0));
+  CHECK_OK(self, dsc_work_wait(work, 0, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
@@ -233,12 +233,12 @@ static int one_fails_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t done = 0;
   for (size_t i = 0; i < LARGE; ++i) large[i] = 1;
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   CHECK_OK(self, dsc_batch_begin(self->world));
   CHECK_OK(self, dsc_all_reduce(self->world, small, small, 4, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
   CHECK_OK(self, dsc_all_reduce(self->world, large, large, LARGE, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
   CHECK_OK(self, dsc_batch_end(self->world, NULL, &work));
-  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_test(work, &done));
   CHECK(self, done == 1);
   CHECK(self, large[0] == (float)self->size && large[LARGE - 1] == (float)self->size);

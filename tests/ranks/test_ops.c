@@ -213,13 +213,13 @@ static int alone_body(rank_t* self) {
   uint32_t nan = 0x7fc00000, result = 0;
   dsc_work_t* work = NULL;
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   CHECK_OK(self, dsc_all_reduce(self->world, &nan, &result, 1, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
-  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, NULL, -1));
+  CHECK_RESULT(self, DSC_ERR_NONFINITE, dsc_work_wait(work, -1, NULL));
   CHECK(self, strstr(dsc_last_error_message(),
                      "collective 2 (all_reduce) of group \"world\" on rank 0 of 1: ") != NULL);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK_OK(self, dsc_work_error_info(work, &info));
   CHECK(self, info.code == DSC_ERR_NONFINITE && info.rank == 0 && info.sequence == 2);
   return dsc_work_destroy(work) == DSC_OK ? 0 : 1;
 }

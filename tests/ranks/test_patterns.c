@@ -50,7 +50,7 @@ static int check_pattern(rank_t* self, const memory_t* memory, dsc_dtype_t dtype
 /* The offsets take turns. */
 static int patterns_body(rank_t* self) {
   void* shared = NULL;
-  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MOST_BYTES + 64, DSC_MEMORY_HOST, &shared));
+  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * MOST_BYTES + 64, DSC_MEMORY_KIND_HOST, &shared));
   const memory_t memory = {malloc(2 * MOST_BYTES + 64), shared, malloc(MOST_RANKS * MOST_BYTES)};
   CHECK(self, memory.plain != NULL && memory.all != NULL);
   int turn = self->rank * 20;

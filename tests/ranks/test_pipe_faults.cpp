@@ -42,7 +42,7 @@ int fault_body(rank_t* self) {
     FAIL(self, "the message is \"%s\", expected \"%s\" in it", dsc_last_error_message(), fault.text);
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
-  CHECK_OK(self, dsc_comm_error(comm, &info));
+  CHECK_OK(self, dsc_comm_error_info(comm, &info));
   CHECK(self, info.revoked == 1);
   CHECK(self, info.code == fault.expected);
   CHECK(self, info.rank == fault.rank);
@@ -90,7 +90,7 @@ int sleep_body(rank_t* self) {
   CHECK(self, (stage.troubles == 1) == (self->rank == 1));
   dsc_error_info_t info{};
   info.struct_size = sizeof info;
-  CHECK_OK(self, dsc_comm_error(comm, &info));
+  CHECK_OK(self, dsc_comm_error_info(comm, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT);
   CHECK(self, info.sequence == 0 && info.operation[0] == '\0');  // of the pipeline's own channels
   CHECK_OK(self, dsc_comm_destroy(comm));

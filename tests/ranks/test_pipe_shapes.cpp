@@ -43,9 +43,9 @@ int variable_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
   for (const char* name : kNames)
-    for (const int32_t messages : {DSC_PIPE_WHEN_NEEDED, DSC_PIPE_AT_ONCE}) {
+    for (const int32_t messages : {DSC_PIPE_MESSAGES_WHEN_NEEDED, DSC_PIPE_MESSAGES_AT_ONCE}) {
       const bool is_deepspeeds = std::strcmp(name, "deepspeed_train") == 0;
-      if (is_deepspeeds && messages == DSC_PIPE_AT_ONCE) continue;  // it has places of its own
+      if (is_deepspeeds && messages == DSC_PIPE_MESSAGES_AT_ONCE) continue;  // it has places of its own
       for (const int32_t m : {2 * self->size, 3 * self->size}) {
         PASS_ON(run_twice(self, comm, {name, m, 0, false, messages, 0, true}));
         if (!is_deepspeeds) PASS_ON(run_twice(self, comm, {name, m, 0, true, messages, 0, true}));

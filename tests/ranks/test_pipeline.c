@@ -42,23 +42,23 @@ typedef struct stage {
 static int carry_out(rank_t* self, stage_t* stage, const dsc_pipe_instruction_t* it) {
   unsigned* has = it->micro_batch < 0 ? NULL : &stage->has[it->micro_batch];
   switch (it->op) {
-    case DSC_PIPE_RECV_ACTIVATION:
+    case DSC_PIPE_OP_RECV_ACTIVATION:
       *has |= HAS_INPUT;
       return recv_message(self, stage->channels.activations, ACTIVATION, it);
-    case DSC_PIPE_RECV_GRAD:
+    case DSC_PIPE_OP_RECV_GRAD:
       *has |= HAS_OUTPUT_GRAD;
       return recv_message(self, stage->channels.gradients, GRADIENT, it);
-    case DSC_PIPE_SEND_ACTIVATION:
+    case DSC_PIPE_OP_SEND_ACTIVATION:
       CHECK(self, (*has & HAS_FORWARD) != 0);
       return send_message(self, stage->channels.activations, ACTIVATION, it);
-    case DSC_PIPE_SEND_GRAD:
+    case DSC_PIPE_OP_SEND_GRAD:
       CHECK(self, (*has & HAS_BACKWARD) != 0);
       return send_message(self, stage->channels.gradients, GRADIENT, it);
-    case DSC_PIPE_FORWARD:
+    case DSC_PIPE_OP_FORWARD:
       CHECK(self, (*has & HAS_INPUT) != 0 || self->rank == 0);
       *has |= HAS_FORWARD;
       return 0;
-    case DSC_PIPE_BACKWARD:
+    case DSC_PIPE_OP_BACKWARD:
       CHECK(self, (*has & HAS_OUTPUT_GRAD) != 0 || self->rank == self->size - 1);
       *has |= HAS_BACKWARD;
       return 0;

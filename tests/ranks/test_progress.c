@@ -54,12 +54,12 @@ static int alone_body(rank_t* self) {
   dsc_work_t* work = NULL;
   int32_t descriptor = -1;
   int32_t completed = 0;
-  CHECK_OK(self, dsc_progress(self->world, 0)); /* nothing to do */
+  CHECK_OK(self, dsc_comm_progress(self->world, 0)); /* nothing to do */
   CHECK_OK(self, dsc_recv(self->world, bytes, COUNT, DSC_DTYPE_U8, 1, NULL, &work));
   CHECK_OK(self, dsc_work_eventfd(work, &descriptor));
   CHECK(self, !is_readable(descriptor, 50));
   CHECK(self, progress_threads() == 0);
-  for (int i = 0; i < 10000 && dsc_progress(self->world, 0) == DSC_IN_PROGRESS; ++i) usleep(1000);
+  for (int i = 0; i < 10000 && dsc_comm_progress(self->world, 0) == DSC_IN_PROGRESS; ++i) usleep(1000);
   CHECK(self, is_readable(descriptor, 0));
   CHECK_OK(self, dsc_work_test(work, &completed));
   CHECK(self, completed == 1 && bytes[0] == 'b' && bytes[COUNT - 1] == 'b');
@@ -93,12 +93,12 @@ static int crossed_body(rank_t* self) {
     CHECK_OK(self, dsc_all_reduce(first, of_first, of_first, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, &work));
     CHECK_OK(self,
              dsc_all_reduce(second, of_second, of_second, COUNT, DSC_DTYPE_F32, DSC_OP_SUM, NULL, NULL));
-    CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+    CHECK_OK(self, dsc_work_wait(work, -1, NULL));
     CHECK_OK(self, dsc_work_destroy(work));
     if (self->rank == 0) {
       CHECK_OK(self, dsc_send(group, a, COUNT, DSC_DTYPE_F32, 1, NULL, &message));
       CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-      CHECK_OK(self, dsc_work_wait(message, NULL, -1));
+      CHECK_OK(self, dsc_work_wait(message, -1, NULL));
     } else {
       CHECK_OK(self, dsc_recv(group, b, COUNT, DSC_DTYPE_F32, 0, NULL, NULL));
       CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
@@ -142,7 +142,7 @@ static int agreed_body(rank_t* self) {
       CHECK_OK(self, dsc_comm_destroy(group));
     }
     CHECK(self, bytes[0] == 'a' + turn && bytes[BYTES - 1] == 'a' + turn);
-    if (work != NULL) CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+    if (work != NULL) CHECK_OK(self, dsc_work_wait(work, -1, NULL));
     CHECK_OK(self, dsc_work_destroy(work));
   }
   free(bytes);
@@ -180,7 +180,7 @@ static int late_answer_body(rank_t* self) {
   if (self->rank == 0) {
     pthread_join(thread, NULL);
     dsc_error_info_t info = {.struct_size = sizeof info};
-    CHECK_OK(self, dsc_work_error(work, &info));
+    CHECK_OK(self, dsc_work_error_info(work, &info));
     CHECK(self, info.code == DSC_ERR_TIMEOUT && info.elapsed_ns >= 100000000);
     CHECK_OK(self, dsc_work_destroy(work));
   }
@@ -205,8 +205,8 @@ static int late_body(rank_t* self) {
   if (self->rank == 0) {
     CHECK_OK(self, dsc_barrier(group, NULL, &work));
     const int64_t start = now_ms();
-    while (dsc_progress(group, 0) == DSC_IN_PROGRESS && now_ms() - start < 10000) usleep(500);
-    CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, NULL, 0));
+    while (dsc_comm_progress(group, 0) == DSC_IN_PROGRESS && now_ms() - start < 10000) usleep(500);
+    CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_work_wait(work, 0, NULL));
     CHECK_OK(self, dsc_work_destroy(work));
   }
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
@@ -226,11 +226,11 @@ static int deserted_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_destroy(group)); /* ends what is queued, without a driver */
   for (int i = 0; i < 3 && self->rank == 0; ++i) {
     dsc_error_info_t info = {.struct_size = sizeof info};
-    CHECK_OK(self, dsc_work_error(works[i], &info));
+    CHECK_OK(self, dsc_work_error_info(works[i], &info));
     CHECK(self, info.code < 0);
     CHECK_OK(self, dsc_work_destroy(works[i]));
   }
-  CHECK_OK(self, dsc_progress(self->world, -1));
+  CHECK_OK(self, dsc_comm_progress(self->world, -1));
   return 0;
 }
 
@@ -319,11 +319,11 @@ static int await_descriptors(fleet_t* fleet) {
   const bool has_thread = self->options.progress_thread != 0;
   for (const int64_t start = now_ms(); open > 0 && now_ms() - start < 60000;) {
     struct epoll_event events[16];
-    if (!has_thread) CHECK(self, dsc_progress(self->world, 0) >= 0);
+    if (!has_thread) CHECK(self, dsc_comm_progress(self->world, 0) >= 0);
     const int ready = epoll_wait(loop, events, 16, has_thread ? 1000 : 0);
     for (int i = 0; i < ready; ++i) {
       const flight_t* it = events[i].data.ptr;
-      CHECK_OK(self, dsc_work_wait(it->work, NULL, 0));
+      CHECK_OK(self, dsc_work_wait(it->work, 0, NULL));
       --open;
     }
   }
@@ -340,11 +340,11 @@ static int await_all(fleet_t* fleet, manner_t manner) {
     case EPOLL:
       return await_descriptors(fleet);
     case PROGRESS:
-      while (result == DSC_IN_PROGRESS) result = dsc_progress(fleet->groups[3], -1);
+      while (result == DSC_IN_PROGRESS) result = dsc_comm_progress(fleet->groups[3], -1);
       CHECK_RESULT(self, DSC_OK, result);
       return 0;
     case PROGRESS_OF_ALL: /* ranks that are threads may look after each other */
-      while (result == DSC_IN_PROGRESS) result = dsc_progress(NULL, 1);
+      while (result == DSC_IN_PROGRESS) result = dsc_comm_progress(NULL, 1);
       CHECK_RESULT(self, DSC_OK, result);
       return 0;
     default:
@@ -352,7 +352,7 @@ static int await_all(fleet_t* fleet, manner_t manner) {
         dsc_work_t* work = flight_at(fleet, i)->work;
         if (work == NULL) continue;
         while (manner == TEST && completed == 0) CHECK_OK(self, dsc_work_test(work, &completed));
-        if (manner == WAIT) CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+        if (manner == WAIT) CHECK_OK(self, dsc_work_wait(work, -1, NULL));
       }
       return 0;
   }
@@ -370,7 +370,7 @@ static int fleet_body(rank_t* self) {
   for (size_t i = 0; i < GROUPS * per_group(); ++i) {
     flight_t* it = flight_at(fleet, i);
     if (it->work == NULL) continue;
-    CHECK_OK(self, dsc_work_wait(it->work, NULL, 0));
+    CHECK_OK(self, dsc_work_wait(it->work, 0, NULL));
     PASS_ON(verify(&it->arena, &it->operation, &it->buffers));
     CHECK_OK(self, dsc_work_destroy(it->work));
   }

@@ -91,7 +91,7 @@ static int late_body(rank_t* self) {
   if (self->rank == late[0]) {
     CHECK_OK(self, barrier(self->world));
     for (; info.code == DSC_OK; sleep_ms(10)) /* until the others have given up */
-      CHECK_OK(self, dsc_comm_error(self->world, &info));
+      CHECK_OK(self, dsc_comm_error_info(self->world, &info));
     PASS_ON(missing_are(self, self->world, NULL, 0));
   } else {
     CHECK_OK(self, barrier(self->world));
@@ -103,7 +103,7 @@ static int late_body(rank_t* self) {
     PASS_ON(missing_are(self, self->world, late, 1));
     CHECK_OK(self, dsc_comm_set_timeout(self->world, RANKS_TIMEOUT_MS));
   }
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT && info.rank == late[0] && strcmp(info.operation, "agree") == 0);
   CHECK_OK(self, dsc_comm_agree(self->world, self->rank == 0 ? 6 : 3, &agreed));
   CHECK(self, agreed == 2);
@@ -312,8 +312,8 @@ static int names_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_abort(last));
   CHECK_RESULT(self, DSC_ERR_REVOKED, barrier(last));
   CHECK(self, strstr(dsc_last_error_message(), "\"world/shrunk4\"") != NULL);
-  dsc_group_options_t options;
-  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
   options.name = "a name of thirty-one characters";
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, &options, &group));
   dsc_comm_t* once = NULL;
@@ -350,8 +350,8 @@ static int leaver_body(rank_t* self) {
     int32_t members[RANKS_MAX], n = 0;
     for (int32_t rank = 0; rank < self->size; ++rank)
       if (rank != leaver) members[n++] = rank;
-    dsc_group_options_t options;
-    CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+    dsc_comm_options_t options;
+    CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
     options.name = "survivors";
     options.timeout_ms = 12345;
     CHECK_RESULT(self, DSC_ERR_PEER_LEFT, barrier(group));

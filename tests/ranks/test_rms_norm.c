@@ -211,11 +211,11 @@ static void in_place(void** state) {
   for (int32_t size = 1; size <= 3; ++size) assert_int_equal(run_ranks(size, in_place_body, NULL), 0);
 }
 
-/* With DSC_NONFINITE_FAIL the call fails and names the element, but leaves the same rows. */
+/* With DSC_NONFINITE_CHECK_FAIL the call fails and names the element, but leaves the same rows. */
 static int check_failure(rank_t* self, const problem_t* it, size_t first) {
   dsc_comm_t* group = NULL;
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(group, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(group, DSC_NONFINITE_CHECK_FAIL));
   char* again = calloc(1, it->bytes);
   const dsc_result_t result = run_on(it, group, it->input, NULL, NULL, again);
   const int differs = memcmp(again, it->output, it->bytes);

@@ -116,14 +116,14 @@ static int waiting_body(rank_t* self) {
   dsc_work_t* work = NULL;
   if (self->rank == 0) { /* has begun when the other one's pause does */
     CHECK_OK(self, dsc_barrier(group, NULL, &work));
-    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, NULL, 1));
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(work, 1, NULL));
   }
   PASS_ON(ranks_meet(self));
   if (self->rank == 1) {
     nanosleep(&pause, NULL);
     CHECK_OK(self, dsc_barrier(group, NULL, &work));
   }
-  CHECK_OK(self, dsc_work_wait(work, NULL, -1));
+  CHECK_OK(self, dsc_work_wait(work, -1, NULL));
   CHECK_OK(self, dsc_work_destroy(work));
   dsc_op_stats_t stats = {.struct_size = sizeof stats};
   size_t n = 0;

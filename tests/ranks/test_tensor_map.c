@@ -5,6 +5,7 @@
 
 #include "cmocka_c.h"
 #include "gpu.h"
+#include "map_calls.h"
 #include "ranks.h"
 #include "reference.h"
 
@@ -27,7 +28,7 @@ typedef struct mapping {
   const rank_t* self;
   shape_t shape;
   dsc_tensor_mapping_t mapping;
-  dsc_map_direction_t direction;
+  direction_t direction;
   dsc_dtype_t dtype;
   memory_t memory;
   bool async;
@@ -39,7 +40,7 @@ static step_t step_of(const mapping_t* m) {
   static const step_t steps[][2] = {{IDENTITY, SUM},      {SUM, IDENTITY},          {SLICE, GATHER},
                                     {GATHER, SLICE},      {GATHER, SUM_SLICE},      {SUM_SLICE, GATHER},
                                     {EXCHANGE, EXCHANGE}, {TO_HIDDEN, TO_SEQUENCE}, {TO_SEQUENCE, TO_HIDDEN}};
-  return steps[m->mapping - DSC_MAP_COPY][m->direction - DSC_MAP_FORWARD];
+  return steps[m->mapping - DSC_TENSOR_MAPPING_COPY][m->direction - FORWARD];
 }
 
 /* ---- how sizes are divided; uneven: rank 0 has nothing, the others unequal parts */
@@ -66,7 +67,7 @@ static int32_t owner_of(const mapping_t* m, size_t total, size_t index) {
 /* In an uneven exchange rank s sends rank r this many; what r receives from s is the same number. */
 static size_t sent(const mapping_t* m, int32_t from, int32_t to) {
   if (!m->shape.uneven) return m->shape.dim / (size_t)m->self->size;
-  return m->direction == DSC_MAP_FORWARD ? (size_t)(2 * from + to) % 4 : (size_t)(2 * to + from) % 4;
+  return m->direction == FORWARD ? (size_t)(2 * from + to) % 4 : (size_t)(2 * to + from) % 4;
 }
 
 /* ---- what an element is */
@@ -187,12 +188,12 @@ static dsc_result_t call(const mapping_t* m, const void* in, void* out, dsc_work
   const shape_t* s = &m->shape;
   dsc_comm_t* const world = m->self->world;
   if (!s->uneven)
-    return dsc_tensor_map(world, m->mapping, m->direction, in, out, s->first * s->between, s->dim, s->inner,
-                          m->dtype, NULL, work);
-  const bool divides_first =
-      m->mapping == DSC_MAP_SEQUENCE_TO_HIDDEN || m->mapping == DSC_MAP_HIDDEN_TO_SEQUENCE;
-  const bool exchanges = m->mapping == DSC_MAP_ALL_TO_ALL;
-  const bool forward = m->direction == DSC_MAP_FORWARD;
+    return map_even(world, m->mapping, m->direction, in, out, s->first * s->between, s->dim, s->inner,
+                    m->dtype, NULL, work);
+  const bool divides_first = m->mapping == DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN ||
+                             m->mapping == DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE;
+  const bool exchanges = m->mapping == DSC_TENSOR_MAPPING_ALL_TO_ALL;
+  const bool forward = m->direction == FORWARD;
   size_t parts[MOST_RANKS], other[MOST_RANKS];
   for (int32_t r = 0; r < m->self->size; ++r) {
     parts[r] = part_of(m, s->dim, r);
@@ -201,9 +202,9 @@ static dsc_result_t call(const mapping_t* m, const void* in, void* out, dsc_work
     parts[r] = forward ? sent(m, m->self->rank, r) : sent(m, r, m->self->rank);
     other[r] = forward ? sent(m, r, m->self->rank) : sent(m, m->self->rank, r);
   }
-  return dsc_tensor_map_v(world, m->mapping, m->direction, in, out,
-                          divides_first ? s->between : s->first * s->between, parts,
-                          divides_first || exchanges ? other : NULL, s->inner, m->dtype, NULL, work);
+  return map_parts(world, m->mapping, m->direction, in, out,
+                   divides_first ? s->between : s->first * s->between, parts,
+                   divides_first || exchanges ? other : NULL, s->inner, m->dtype, NULL, work);
 }
 
 static int finish(rank_t* self, const mapping_t* m, dsc_work_t* work) {
@@ -265,8 +266,9 @@ static bool may_be_async(const mapping_t* m) {
 static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3], int* turn) {
   static const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_U8, DSC_DTYPE_BF16, DSC_DTYPE_F64,
                                        DSC_DTYPE_I64};
-  for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_HIDDEN_TO_SEQUENCE; ++mapping)
-    for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+  for (dsc_tensor_mapping_t mapping = DSC_TENSOR_MAPPING_COPY;
+       mapping <= DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE; ++mapping)
+    for (direction_t direction = FORWARD; direction <= BACKWARD; ++direction)
       for (memory_t memory = PLAIN; memory <= DEVICE; ++memory) {
         if (rooms[memory].in == NULL) continue;
         const dsc_dtype_t dtype = dtypes[(size_t)*turn % LENGTH(dtypes)];
@@ -281,7 +283,7 @@ static int check_shape(rank_t* self, const shape_t* shape, const rooms_t rooms[3
 
 static int open_rooms(rank_t* self, rooms_t rooms[3], size_t bytes) {
   void* shared = NULL;
-  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * bytes, DSC_MEMORY_HOST, &shared));
+  CHECK_OK(self, dsc_mem_alloc(self->world, 2 * bytes, DSC_MEMORY_KIND_HOST, &shared));
   rooms[PLAIN] = (rooms_t){malloc(bytes), malloc(bytes), bytes};
   rooms[SHARED] = (rooms_t){shared, (char*)shared + bytes, bytes};
   rooms[DEVICE] = (rooms_t){NULL, NULL, bytes};
@@ -330,8 +332,8 @@ static int take_chunks(rank_t* self, const mapping_t* m, const char* in, char* o
   dsc_work_t* works[MOST_CHUNKS] = {NULL};
   const shape_t* s = &m->shape;
   for (size_t c = 0; c < chunks; ++c)
-    CHECK_OK(self, dsc_tensor_map_chunk(self->world, m->mapping, m->direction, in, out, s->first, s->dim,
-                                        s->inner, c, chunks, m->dtype, NULL, m->async ? &works[c] : NULL));
+    CHECK_OK(self, map_chunk(self->world, m->mapping, m->direction, in, out, s->first, s->dim, s->inner, c,
+                             chunks, m->dtype, NULL, m->async ? &works[c] : NULL));
   for (size_t c = 0; m->async && c < chunks; ++c) {
     CHECK_OK(self, dsc_work_synchronize(works[c], RANKS_TIMEOUT_MS));
     CHECK_OK(self, dsc_work_destroy(works[c]));
@@ -371,8 +373,9 @@ static int chunks_body(rank_t* self) {
   PASS_ON(open_rooms(self, rooms, (size_t)1 << 20));
   int turn = 0;
   for (size_t s = 0; s < LENGTH(shapes); ++s)
-    for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_REDUCE_SCATTER; ++mapping)
-      for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+    for (dsc_tensor_mapping_t mapping = DSC_TENSOR_MAPPING_COPY; mapping <= DSC_TENSOR_MAPPING_REDUCE_SCATTER;
+         ++mapping)
+      for (direction_t direction = FORWARD; direction <= BACKWARD; ++direction)
         for (memory_t memory = PLAIN; memory <= DEVICE; ++memory, ++turn) {
           mapping_t m = {self,   shapes[s],    mapping, direction, dtypes[turn % (int)LENGTH(dtypes)],
                          memory, turn % 3 != 0};
@@ -394,22 +397,22 @@ static int in_place_body(rank_t* self) {
   const size_t n = (size_t)self->size, part = 6, own = (size_t)self->rank * part;
   float all[MOST_RANKS * 6];
   for (size_t i = 0; i < n * part; ++i) all[i] = (float)value(self->rank, 0, i, 0);
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_FORWARD, all, all + own, 1,
-                                n * part, 1, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, map_even(self->world, DSC_TENSOR_MAPPING_REDUCE_SCATTER, FORWARD, all, all + own, 1,
+                          n * part, 1, DSC_DTYPE_F32, NULL, NULL));
   for (size_t i = own; i < own + part; ++i) {
     int sum = 0;
     for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
     CHECK(self, (int)all[i] == sum);
   }
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_REDUCE_SCATTER, DSC_MAP_BACKWARD, all + own, all, 1,
-                                n * part, 1, DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, map_even(self->world, DSC_TENSOR_MAPPING_REDUCE_SCATTER, BACKWARD, all + own, all, 1,
+                          n * part, 1, DSC_DTYPE_F32, NULL, NULL));
   for (size_t i = 0; i < n * part; ++i) {
     int sum = 0;
     for (int32_t r = 0; r < self->size; ++r) sum += value(r, 0, i, 0);
     CHECK(self, (int)all[i] == sum);
   }
-  CHECK_OK(self, dsc_tensor_map(self->world, DSC_MAP_COPY, DSC_MAP_FORWARD, all, all, 1, n * part, 1,
-                                DSC_DTYPE_F32, NULL, NULL));
+  CHECK_OK(self, map_even(self->world, DSC_TENSOR_MAPPING_COPY, FORWARD, all, all, 1, n * part, 1,
+                          DSC_DTYPE_F32, NULL, NULL));
   return 0;
 }
 
@@ -421,11 +424,12 @@ static void the_own_part_may_be_in_place(void** state) {
 
 /* A batch of no rows, with the null pointers that frameworks have for it. */
 static int no_rows_body(rank_t* self) {
-  for (dsc_tensor_mapping_t mapping = DSC_MAP_COPY; mapping <= DSC_MAP_REDUCE_SCATTER; ++mapping)
-    for (dsc_map_direction_t direction = DSC_MAP_FORWARD; direction <= DSC_MAP_BACKWARD; ++direction)
+  for (dsc_tensor_mapping_t mapping = DSC_TENSOR_MAPPING_COPY; mapping <= DSC_TENSOR_MAPPING_REDUCE_SCATTER;
+       ++mapping)
+    for (direction_t direction = FORWARD; direction <= BACKWARD; ++direction)
       for (size_t chunk = 0; chunk < 2; ++chunk)
-        CHECK_OK(self, dsc_tensor_map_chunk(self->world, mapping, direction, NULL, NULL, 0, (size_t)12 << 20,
-                                            1, chunk, 2, DSC_DTYPE_F32, NULL, NULL));
+        CHECK_OK(self, map_chunk(self->world, mapping, direction, NULL, NULL, 0, (size_t)12 << 20, 1, chunk,
+                                 2, DSC_DTYPE_F32, NULL, NULL));
   return 0;
 }
 
@@ -443,7 +447,7 @@ static void ranges_are_as_even_as_possible(void** state) {
       size_t next = 0;
       for (size_t part = 0; part < parts; ++part) {
         size_t begin = 99, length = 99;
-        assert_int_equal(dsc_split_range(count, parts, part, &begin, &length), DSC_OK);
+        assert_int_equal(dsc_tensor_map_part(count, parts, part, &begin, &length), DSC_OK);
         assert_int_equal(begin, next);
         assert_int_equal(length, (count + parts - 1 - part) / parts);
         next += length;
@@ -451,11 +455,11 @@ static void ranges_are_as_even_as_possible(void** state) {
       assert_int_equal(next, count);
     }
   size_t begin = 0, length = 0;
-  assert_int_equal(dsc_split_range(8, 0, 0, &begin, &length), DSC_ERR_INVALID_ARG);
-  assert_string_equal(dsc_last_error_message(), "dsc_split_range: parts is 0, expected 1 or more");
-  assert_int_equal(dsc_split_range(8, 4, 4, &begin, &length), DSC_ERR_INVALID_ARG);
-  assert_string_equal(dsc_last_error_message(), "dsc_split_range: part is 4, expected 0 to 3");
-  assert_int_equal(dsc_split_range(8, 4, 3, NULL, &length), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_tensor_map_part(8, 0, 0, &begin, &length), DSC_ERR_INVALID_ARG);
+  assert_string_equal(dsc_last_error_message(), "dsc_tensor_map_part: parts is 0, expected 1 or more");
+  assert_int_equal(dsc_tensor_map_part(8, 4, 4, &begin, &length), DSC_ERR_INVALID_ARG);
+  assert_string_equal(dsc_last_error_message(), "dsc_tensor_map_part: part is 4, expected 0 to 3");
+  assert_int_equal(dsc_tensor_map_part(8, 4, 3, NULL, &length), DSC_ERR_INVALID_ARG);
 }
 
 int main(void) {

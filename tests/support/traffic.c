@@ -75,7 +75,7 @@ int arena_open(arena_t* arena, rank_t* self, dsc_comm_t* comm, size_t bytes) {
   }
   for (int i = 0; i < 2; ++i) {
     void* memory = NULL;
-    CHECK_OK(self, dsc_mem_alloc(comm, 2 * arena->half, DSC_MEMORY_HOST, &memory));
+    CHECK_OK(self, dsc_mem_alloc(comm, 2 * arena->half, DSC_MEMORY_KIND_HOST, &memory));
     arena->shared[i] = memory;
   }
   return 0;

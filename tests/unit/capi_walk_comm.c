@@ -105,20 +105,20 @@ static void group_rank(void) {
 }
 
 static void group_options_init(void) {
-  dsc_group_options_t options;
+  dsc_comm_options_t options;
   memset(&options, 0x77, sizeof options);
-  WALK_INVALID(dsc_group_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_group_options_init(&options, sizeof options - 1));
+  WALK_INVALID(dsc_comm_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_comm_options_init(&options, sizeof options - 1));
   EXPECT(options.timeout_ms == 0x77777777);
-  WALK(DSC_OK, dsc_group_options_init(&options, sizeof options));
+  WALK(DSC_OK, dsc_comm_options_init(&options, sizeof options));
   EXPECT(options.name == NULL && options.timeout_ms == 0 && options.n_settings == 0);
 }
 
 enum { WRONG_OPTIONS = 9 };
 
 /* Each pair of a wrong option and a maker. */
-static void wrong_group_options(dsc_group_options_t options[WRONG_OPTIONS]) {
-  for (int i = 0; i < WRONG_OPTIONS; ++i) WALK(DSC_OK, dsc_group_options_init(&options[i], sizeof *options));
+static void wrong_group_options(dsc_comm_options_t options[WRONG_OPTIONS]) {
+  for (int i = 0; i < WRONG_OPTIONS; ++i) WALK(DSC_OK, dsc_comm_options_init(&options[i], sizeof *options));
   options[0].struct_size = 0;
   options[1].timeout_ms = -1;
   options[2].n_settings = 1;
@@ -135,7 +135,7 @@ static void wrong_group_options(dsc_group_options_t options[WRONG_OPTIONS]) {
 
 static void split(void) {
   dsc_comm_t* group = walk_world.world;
-  dsc_group_options_t options[WRONG_OPTIONS];
+  dsc_comm_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_split(bad, 0, 0, NULL, &group));
   EXPECT(group == NULL);
@@ -149,7 +149,7 @@ static void split(void) {
 
 static void adopt(void) {
   dsc_comm_t* group = walk_world.world;
-  dsc_group_options_t options[WRONG_OPTIONS];
+  dsc_comm_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   int some = 0;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_adopt(bad, "nccl", &some, NULL, &group));
@@ -167,7 +167,7 @@ static void adopt(void) {
 static void create_group(void) {
   static const int32_t all[] = {0, 1}, twice[] = {1, 1}, outside[] = {0, 2}, negative[] = {-1, 0};
   dsc_comm_t* group = walk_world.world;
-  dsc_group_options_t options[WRONG_OPTIONS];
+  dsc_comm_options_t options[WRONG_OPTIONS];
   wrong_group_options(options);
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_create_group(bad, all, 2, NULL, &group));
   EXPECT(group == NULL);
@@ -214,13 +214,13 @@ static void comm_error(void) {
   dsc_error_info_t info;
   memset(&info, 0x77, sizeof info);
   info.struct_size = sizeof info;
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_error(bad, &info));
-  WALK_INVALID(dsc_comm_error(walk_world.world, NULL));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_error_info(bad, &info));
+  WALK_INVALID(dsc_comm_error_info(walk_world.world, NULL));
   info.struct_size = offsetof(dsc_error_info_t, index) - 1; /* less than the first version had */
-  WALK_INVALID(dsc_comm_error(walk_world.world, &info));
+  WALK_INVALID(dsc_comm_error_info(walk_world.world, &info));
   EXPECT(info.code == 0x77777777);
   info.struct_size = sizeof info;
-  WALK(DSC_OK, dsc_comm_error(walk_world.world, &info));
+  WALK(DSC_OK, dsc_comm_error_info(walk_world.world, &info));
   EXPECT(info.code == DSC_OK && info.revoked == 0 && info.n_ranks == 0 && info.text[0] == 0);
 }
 
@@ -240,21 +240,21 @@ static void comm_stats(void) {
 }
 
 static void set_nonfinite_check(void) {
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_set_nonfinite_check(bad, DSC_NONFINITE_COUNT));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_set_nonfinite_check(bad, DSC_NONFINITE_CHECK_COUNT));
   WALK_INVALID(dsc_comm_set_nonfinite_check(walk_world.world, -1));
   WALK_INVALID(dsc_comm_set_nonfinite_check(walk_world.world, 3));
-  WALK(DSC_OK, dsc_comm_set_nonfinite_check(walk_world.world, DSC_NONFINITE_OFF));
+  WALK(DSC_OK, dsc_comm_set_nonfinite_check(walk_world.world, DSC_NONFINITE_CHECK_OFF));
 }
 
 static void nonfinite(void) {
   dsc_nonfinite_info_t info;
   memset(&info, 0x77, sizeof info);
   info.struct_size = sizeof info;
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_nonfinite(bad, &info, 0));
-  WALK_INVALID(dsc_comm_nonfinite(walk_world.world, NULL, 0));
-  WALK_INVALID(dsc_comm_nonfinite(walk_world.world, &info, 2));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_nonfinite_info(bad, 0, &info));
+  WALK_INVALID(dsc_comm_nonfinite_info(walk_world.world, 0, NULL));
+  WALK_INVALID(dsc_comm_nonfinite_info(walk_world.world, 2, &info));
   EXPECT(info.operation[0] == 0x77);
-  WALK(DSC_OK, dsc_comm_nonfinite(walk_world.world, &info, 1));
+  WALK(DSC_OK, dsc_comm_nonfinite_info(walk_world.world, 1, &info));
   EXPECT(info.elements == 0 && info.operations == 0 && info.rank == -1 && info.operation[0] == 0);
 }
 
@@ -271,12 +271,12 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_master_addr", query_master_addr},
     {"dsc_comm_master_port", master_port},
     {"dsc_comm_source", query_source},
-    {"dsc_comm_start_report", query_start_report},
+    {"dsc_comm_start_summary", query_start_report},
     {"dsc_comm_tuning", query_tuning},
     {"dsc_comm_progress_thread", query_progress_thread},
     {"dsc_comm_global_rank", global_rank},
     {"dsc_comm_group_rank", group_rank},
-    {"dsc_group_options_init", group_options_init},
+    {"dsc_comm_options_init", group_options_init},
     {"dsc_comm_split", split},
     {"dsc_comm_create_group", create_group},
     {"dsc_comm_adopt", adopt},
@@ -285,9 +285,9 @@ const walk_step_t walk_comm[] = {
     {"dsc_comm_abort", comm_abort},
     {"dsc_comm_finalize", comm_finalize},
     {"dsc_comm_destroy", comm_destroy},
-    {"dsc_comm_error", comm_error},
+    {"dsc_comm_error_info", comm_error},
     {"dsc_comm_set_nonfinite_check", set_nonfinite_check},
-    {"dsc_comm_nonfinite", nonfinite},
+    {"dsc_comm_nonfinite_info", nonfinite},
     {"dsc_comm_stats", comm_stats},
     {NULL, NULL},
 };

@@ -2,6 +2,7 @@
 #include <stdint.h>
 
 #include "capi_walk.h"
+#include "map_calls.h"
 
 #define W walk_world.world
 #define R walk_world.ring
@@ -11,40 +12,42 @@ static float data[64], out[64];
 
 static void sequence_to_heads(void) {
   static const size_t two[] = {1, 3}, three[] = {1, 2}, long_ones[] = {SIZE_MAX / 2, SIZE_MAX / 2};
-  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  const direction_t forward = FORWARD;
   const size_t huge = SIZE_MAX / 2;
   dsc_work_t* work = walk_world.work;
   char* const other = (char*)data + 4;
   out[0] = 7;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   dsc_sequence_to_heads(bad, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, 0, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, 3, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, NULL, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, NULL, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, data, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, other, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 3, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 3, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, three, NULL, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, two, three, F32, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 0, NULL, &work));
-  WALK_INVALID(dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 14, NULL, &work));
+                   exchange_heads(bad, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  dsc_sequence_heads_options_t unset;
+  WALK_INVALID(dsc_sequence_heads_options_init(NULL, sizeof unset));
+  WALK_INVALID(dsc_sequence_heads_options_init(&unset, 4));
+  WALK(DSC_OK, dsc_sequence_heads_options_init(&unset, sizeof unset));
+  EXPECT(unset.batch == 1);
+  unset.struct_size = 4;
+  WALK_INVALID(dsc_sequence_to_heads(W, &unset, data, out, F32, NULL, &work));
+  WALK_INVALID(dsc_heads_to_sequence(W, NULL, data, out, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, NULL, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, NULL, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, data, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, other, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 3, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 3, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, three, NULL, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, two, three, F32, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 0, NULL, &work));
+  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 14, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, exchange_heads(W, forward, data, out, huge, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, exchange_heads(W, forward, data, out, 0, huge, 4, 2, NULL, NULL, F32, NULL, &work));
   WALK(DSC_ERR_OVERFLOW,
-       dsc_sequence_to_heads(W, forward, data, out, huge, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_sequence_to_heads(W, forward, data, out, 0, huge, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, long_ones, NULL, F32, NULL, &work));
+       exchange_heads(W, forward, data, out, 1, 4, 4, 2, long_ones, NULL, F32, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED,
-       dsc_sequence_to_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, (void*)data, &work));
+       exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, (void*)data, &work));
   EXPECT(work == NULL && out[0] == 7);
   data[0] = 3;
-  WALK(DSC_OK,
-       dsc_sequence_to_heads(walk_world.alone, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  WALK(DSC_OK, exchange_heads(walk_world.alone, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
   EXPECT(out[0] == 3);
-  WALK(DSC_OK,
-       dsc_sequence_to_heads(walk_world.alone, forward, out, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  WALK(DSC_OK, exchange_heads(walk_world.alone, forward, out, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
   walk_world_works();
 }
 
@@ -117,32 +120,33 @@ static void ranges(void) {
   size_t begins[2] = {9, 9}, lengths[2] = {9, 9};
   WALK_INVALID(dsc_sequence_ranges(0, 8, 2, 0, begins, lengths));
   WALK_INVALID(dsc_sequence_ranges(3, 8, 2, 0, begins, lengths));
-  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 0, 0, begins, lengths));
-  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 2, begins, lengths));
-  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, -1, begins, lengths));
-  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 0, NULL, lengths));
-  WALK_INVALID(dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 0, begins, NULL));
+  WALK_INVALID(dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 0, 0, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 2, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, -1, begins, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, NULL, lengths));
+  WALK_INVALID(dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, begins, NULL));
   EXPECT(begins[0] == 9 && lengths[0] == 9);
-  WALK(DSC_OK, dsc_sequence_ranges(DSC_ORDER_ZIGZAG, 8, 2, 1, begins, lengths));
+  WALK(DSC_OK, dsc_sequence_ranges(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 1, begins, lengths));
   EXPECT(begins[0] == 2 && lengths[0] == 2 && begins[1] == 4 && lengths[1] == 2);
-  WALK(DSC_OK, dsc_sequence_ranges(DSC_ORDER_CONTIGUOUS, SIZE_MAX, INT32_MAX, 0, begins, lengths));
+  WALK(DSC_OK, dsc_sequence_ranges(DSC_SEQUENCE_ORDER_CONTIGUOUS, SIZE_MAX, INT32_MAX, 0, begins, lengths));
   EXPECT(begins[0] == 0 && lengths[0] > SIZE_MAX / INT32_MAX && lengths[1] == 0);
 }
 
 static void work_of_a_step(void) {
-  dsc_causal_work_t work = {.struct_size = sizeof work, .query_count = 9}, wrong = {.struct_size = 8};
-  WALK_INVALID(dsc_causal_work(0, 8, 2, 0, 0, &work));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 0, 0, 0, &work));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 2, 0, &work));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 2, &work));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, -1, &work));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 0, NULL));
-  WALK_INVALID(dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 0, &wrong));
+  dsc_sequence_causal_range_t work = {.struct_size = sizeof work, .query_count = 9},
+                              wrong = {.struct_size = 8};
+  WALK_INVALID(dsc_sequence_causal_range(0, 8, 2, 0, 0, &work));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 0, 0, 0, &work));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 2, 0, &work));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, 2, &work));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, -1, &work));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, 0, NULL));
+  WALK_INVALID(dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, 0, &wrong));
   EXPECT(work.query_count == 9);
-  WALK(DSC_OK, dsc_causal_work(DSC_ORDER_ZIGZAG, 8, 2, 0, 1, &work));
+  WALK(DSC_OK, dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_ZIGZAG, 8, 2, 0, 1, &work));
   EXPECT(work.query_begin == 2 && work.query_count == 2 && work.key_begin == 0 && work.key_count == 4);
   EXPECT(work.is_diagonal == 0);
-  WALK(DSC_OK, dsc_causal_work(DSC_ORDER_CONTIGUOUS, 8, 2, 0, 0, &work));
+  WALK(DSC_OK, dsc_sequence_causal_range(DSC_SEQUENCE_ORDER_CONTIGUOUS, 8, 2, 0, 0, &work));
   EXPECT(work.query_count == 4 && work.key_count == 4 && work.is_diagonal == 1);
 }
 
@@ -154,6 +158,6 @@ const walk_step_t walk_context_parallel[] = {
     {"dsc_ring_next", next},
     {"dsc_ring_synchronize", synchronize},
     {"dsc_sequence_ranges", ranges},
-    {"dsc_causal_work", work_of_a_step},
+    {"dsc_sequence_causal_range", work_of_a_step},
     {NULL, NULL},
 };

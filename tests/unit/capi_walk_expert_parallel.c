@@ -14,25 +14,25 @@ static float weights[SLOTS] = {0.5f, 0.25f, 7, 2}, weight_gradients[SLOTS];
 #define MISALIGNED(array) ((void*)((uintptr_t)(array) + 1))
 
 static void options_init(void) {
-  dsc_moe_options_t options;
+  dsc_moe_plan_options_t options;
   memset(&options, 0x77, sizeof options);
-  WALK_INVALID(dsc_moe_options_init(NULL, sizeof options));
-  WALK_INVALID(dsc_moe_options_init(&options, sizeof options - 1));
+  WALK_INVALID(dsc_moe_plan_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_moe_plan_options_init(&options, sizeof options - 1));
   EXPECT(options.top_k == 0x7777777777777777);
-  WALK(DSC_OK, dsc_moe_options_init(&options, sizeof options));
+  WALK(DSC_OK, dsc_moe_plan_options_init(&options, sizeof options));
   EXPECT(options.experts == 0 && options.top_k == 1 && options.capacity == 0 && options.padded == 0);
   EXPECT(options.drop == DSC_MOE_DROP_LATEST);
 }
 
-static dsc_moe_options_t right_options(void) {
-  dsc_moe_options_t options;
-  WALK(DSC_OK, dsc_moe_options_init(&options, sizeof options));
+static dsc_moe_plan_options_t right_options(void) {
+  dsc_moe_plan_options_t options;
+  WALK(DSC_OK, dsc_moe_plan_options_init(&options, sizeof options));
   options.experts = 2;
   options.top_k = TOP_K;
   return options;
 }
 
-static void create_with(dsc_result_t expected, const dsc_moe_options_t* options) {
+static void create_with(dsc_result_t expected, const dsc_moe_plan_options_t* options) {
   dsc_moe_plan_t* plan = (dsc_moe_plan_t*)walk_world.world;
   WALK(expected, dsc_moe_plan_create(walk_world.alone, options, experts, TOKENS, weights, &plan));
   EXPECT(plan == NULL);
@@ -40,8 +40,8 @@ static void create_with(dsc_result_t expected, const dsc_moe_options_t* options)
 
 /* Leaves a plan, and one that was destroyed, for the steps that follow. */
 static void plan_create(void) {
-  const dsc_moe_options_t right = right_options();
-  dsc_moe_options_t wrong[9];
+  const dsc_moe_plan_options_t right = right_options();
+  dsc_moe_plan_options_t wrong[9];
   for (int i = 0; i < 9; ++i) wrong[i] = right;
   wrong[0].struct_size = 8;
   wrong[1].experts = 0;
@@ -59,7 +59,7 @@ static void plan_create(void) {
 
   dsc_moe_plan_t* plan = NULL;
   const float unknown[SLOTS] = {1, NAN, 1, 1};
-  dsc_moe_options_t lightest = right;
+  dsc_moe_plan_options_t lightest = right;
   lightest.drop = DSC_MOE_DROP_LIGHTEST;
   lightest.capacity = 1;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_moe_plan_create(bad, &right, experts, TOKENS, NULL, &plan));
@@ -153,7 +153,7 @@ static void dispatch(void) {
   WALK(DSC_OK, dsc_batch_end(walk_world.alone, NULL, NULL));
   EXPECT(rows[0] == 0);
   WALK(DSC_OK, dsc_moe_dispatch(plan, tokens, HIDDEN, F32, 1, rows, NULL, &work));
-  WALK(DSC_OK, dsc_work_wait(work, NULL, -1));
+  WALK(DSC_OK, dsc_work_wait(work, -1, NULL));
   WALK(DSC_OK, dsc_work_destroy(work));
   EXPECT(rows[0] == 1 && rows[4] == 5 && rows[8] == 1);
 }
@@ -221,7 +221,7 @@ static void plan_destroy(void) {
 }
 
 const walk_step_t walk_expert_parallel[] = {
-    {"dsc_moe_options_init", options_init},
+    {"dsc_moe_plan_options_init", options_init},
     {"dsc_moe_plan_create", plan_create},
     {"dsc_moe_plan_info", plan_info},
     {"dsc_moe_plan_expert_rows", expert_rows},

@@ -175,12 +175,12 @@ static void clip(void) {
 static void stats(void) {
   char text[4096] = "untouched";
   size_t bytes = 9;
-  BAD_REDUCERS(dsc_bucket_reducer_stats(bad, text, sizeof text, &bytes));
-  WALK_INVALID(dsc_bucket_reducer_stats(reducer, NULL, 1, &bytes));
-  WALK_INVALID(dsc_bucket_reducer_stats(reducer, text, sizeof text, NULL));
+  BAD_REDUCERS(dsc_bucket_reducer_stats_json(bad, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_bucket_reducer_stats_json(reducer, NULL, 1, &bytes));
+  WALK_INVALID(dsc_bucket_reducer_stats_json(reducer, text, sizeof text, NULL));
   EXPECT(strcmp(text, "untouched") == 0 && bytes == 9);
-  WALK(DSC_TRUNCATED, dsc_bucket_reducer_stats(reducer, text, 8, &bytes));
-  WALK(DSC_OK, dsc_bucket_reducer_stats(reducer, text, sizeof text, &bytes));
+  WALK(DSC_TRUNCATED, dsc_bucket_reducer_stats_json(reducer, text, 8, &bytes));
+  WALK(DSC_OK, dsc_bucket_reducer_stats_json(reducer, text, sizeof text, &bytes));
   EXPECT(strlen(text) + 1 == bytes && text[0] == '{');
 }
 
@@ -334,7 +334,7 @@ const walk_step_t walk_features[] = {
     {"dsc_bucket_reducer_sync_buffers", sync_buffers},
     {"dsc_clip_options_init", clip_options},
     {"dsc_bucket_reducer_clip", clip},
-    {"dsc_bucket_reducer_stats", stats},
+    {"dsc_bucket_reducer_stats_json", stats},
     {"dsc_bucket_reducer_draw", draw},
     {"dsc_bucket_reducer_set_hook", set_hook},
     {"dsc_bucket_reducer_save_hook", save_hook},

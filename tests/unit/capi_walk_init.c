@@ -78,20 +78,20 @@ static void launch_report(void) {
   size_t bytes = 0;
   dsc_init_options_t options;
   WALK(DSC_OK, dsc_init_options_init(&options, sizeof options));
-  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, NULL));
-  WALK_INVALID(dsc_launch_report(&options, NULL, 1, &bytes));
+  WALK_INVALID(dsc_launch_json(&options, text, sizeof text, NULL));
+  WALK_INVALID(dsc_launch_json(&options, NULL, 1, &bytes));
   options.rank = -2;
-  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_launch_json(&options, text, sizeof text, &bytes));
   options.rank = 1; /* without a size: what init would say is part of the answer */
-  WALK(DSC_TRUNCATED, dsc_launch_report(&options, text, 9, &bytes));
+  WALK(DSC_TRUNCATED, dsc_launch_json(&options, text, 9, &bytes));
   EXPECT(strlen(text) == 8 && bytes > 9 && bytes <= sizeof text);
-  WALK(DSC_OK, dsc_launch_report(&options, text, bytes, &bytes));
+  WALK(DSC_OK, dsc_launch_json(&options, text, bytes, &bytes));
   EXPECT(strstr(text, "DSC_ERR_CONFIG") != NULL && strstr(text, "rank is given without") != NULL);
   options.world_size = 2;
-  WALK(DSC_OK, dsc_launch_report(&options, text, sizeof text, &bytes));
+  WALK(DSC_OK, dsc_launch_json(&options, text, sizeof text, &bytes));
   EXPECT(strstr(text, "\"error\":null") != NULL && strstr(text, "\"rank\":1") != NULL);
   options.struct_size = 8;
-  WALK_INVALID(dsc_launch_report(&options, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_launch_json(&options, text, sizeof text, &bytes));
 }
 
 static void world(void) {
@@ -119,7 +119,7 @@ static void finalize(void) {
 const walk_step_t walk_init[] = {
     {"dsc_init_options_init", init_options_init},
     {"dsc_init_distributed", init_distributed},
-    {"dsc_launch_report", launch_report},
+    {"dsc_launch_json", launch_report},
     {"dsc_world", world},
     {"dsc_is_initialized", is_initialized},
     {"dsc_finalize", finalize},

@@ -342,8 +342,8 @@ static void comm(void) {
   WALK_INVALID(dsc_mesh_comm(mesh, W, "pp", NULL, &group));
   WALK_INVALID(dsc_mesh_comm(M, W, "dp", NULL, &group)); /* of 6 ranks */
   WALK_INVALID(dsc_mesh_comm(mesh, W, "dp", NULL, NULL));
-  dsc_group_options_t options;
-  dsc_group_options_init(&options, sizeof options);
+  dsc_comm_options_t options;
+  dsc_comm_options_init(&options, sizeof options);
   options.timeout_ms = -1;
   WALK_INVALID(dsc_mesh_comm(mesh, W, "dp", &options, &group));
   EXPECT(group == NULL);

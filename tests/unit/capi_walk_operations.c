@@ -2,6 +2,7 @@
 #include <stdint.h>
 
 #include "capi_walk.h"
+#include "map_calls.h"
 
 static char bytes[256];  /* outputs; must stay as they are */
 static char data[256];   /* inputs */
@@ -65,25 +66,25 @@ static void broadcast_shape(void) {
   int64_t shape[] = {2, 3, -1};
   size_t ndim = 2;
   start();
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_broadcast_shape(bad, 0, &type, shape, 3, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, -1, &type, shape, 3, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, 2, &type, shape, 3, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, 0, NULL, shape, 3, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, NULL, 3, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, NULL, 0, &ndim));
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, NULL));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_broadcast_shape(bad, &type, shape, 3, &ndim, 0));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, &ndim, -1));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, &ndim, 2));
+  WALK_INVALID(dsc_broadcast_shape(W, NULL, shape, 3, &ndim, 0));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, NULL, 3, &ndim, 0));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, NULL, 0, &ndim, 0));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, NULL, 0));
   ndim = 3;
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   ndim = 33;
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   ndim = 2;
   type = 14;
-  WALK_INVALID(dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  WALK_INVALID(dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   type = F32;
   shape[0] = shape[1] = INT64_MAX;
-  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   shape[1] = 1;
-  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, 0, &type, shape, 3, &ndim));
+  WALK(DSC_ERR_OVERFLOW, dsc_broadcast_shape(W, &type, shape, 3, &ndim, 0));
   work = NULL; /* this call has none */
   expect_no_effect();
 }
@@ -229,70 +230,73 @@ static void all_to_all_v(void) {
 }
 
 static void tensor_map(void) {
-  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER;
-  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER;
+  const direction_t forward = FORWARD;
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   dsc_tensor_map(bad, gather, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, 0, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, 10, forward, data, bytes, 1, 8, 1, F32, NULL, NULL));
-  WALK_INVALID(dsc_tensor_map(W, gather, 0, data, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, gather, 3, data, bytes, 1, 8, 1, F32, NULL, NULL));
-  WALK_INVALID(dsc_tensor_map(W, gather, forward, NULL, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, NULL, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, bytes, 1, 7, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, gather, forward, data, bytes, 1, 8, 1, 0, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, gather, forward, bytes + 1, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map(W, DSC_MAP_HIDDEN_TO_SEQUENCE, forward, data, bytes, 3, 8, 1, F32, NULL, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_tensor_map(W, gather, forward, data, bytes, 1, 8, 1, F32, stream, &work));
-  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map(W, gather, forward, data, bytes, huge, 8, 2, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_tensor_map(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
+                   map_even(bad, gather, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(map_even(W, 0, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(map_even(W, 10, forward, data, bytes, 1, 8, 1, F32, NULL, NULL));
+  dsc_tensor_map_options_t options;
+  WALK_INVALID(dsc_tensor_map_options_init(NULL, sizeof options));
+  WALK_INVALID(dsc_tensor_map_options_init(&options, 4));
+  WALK(DSC_OK, dsc_tensor_map_options_init(&options, sizeof options));
+  EXPECT(options.mapping == 0 && options.outer == 1 && options.inner == 1 && options.chunks == 1);
+  options.struct_size = 4;
+  WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_backward(W, NULL, data, bytes, F32, NULL, &work));
+  WALK_INVALID(map_even(W, gather, forward, NULL, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(map_even(W, gather, forward, data, NULL, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(map_even(W, gather, forward, data, bytes, 1, 7, 1, F32, NULL, &work));
+  WALK_INVALID(map_even(W, gather, forward, data, bytes, 1, 8, 1, 0, NULL, &work));
+  WALK_INVALID(map_even(W, gather, forward, bytes + 1, bytes, 1, 8, 1, F32, NULL, &work));
+  WALK_INVALID(
+      map_even(W, DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE, forward, data, bytes, 3, 8, 1, F32, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED, map_even(W, gather, forward, data, bytes, 1, 8, 1, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW, map_even(W, gather, forward, data, bytes, huge, 8, 2, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, map_even(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
   expect_no_effect();
 }
 
 static void tensor_map_chunk(void) {
-  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER;
-  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER;
+  const direction_t forward = FORWARD;
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   dsc_tensor_map_chunk(bad, gather, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map_chunk(W, 0, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 2, 2, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 0, 0, F32, NULL, &work));
-  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, data, bytes, 1, 7, 1, 0, 2, F32, NULL, NULL));
-  WALK_INVALID(dsc_tensor_map_chunk(W, gather, forward, NULL, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+                   map_chunk(bad, gather, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_INVALID(map_chunk(W, 0, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 2, 2, F32, NULL, &work));
+  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 0, 0, F32, NULL, &work));
+  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 7, 1, 0, 2, F32, NULL, NULL));
+  WALK_INVALID(map_chunk(W, gather, forward, NULL, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
   WALK_INVALID(
-      dsc_tensor_map_chunk(W, DSC_MAP_ALL_TO_ALL, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_tensor_map_chunk(W, gather, forward, data, bytes, huge, 8, 2, 0, 2, F32, NULL, &work));
+      map_chunk(W, DSC_TENSOR_MAPPING_ALL_TO_ALL, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, map_chunk(W, gather, forward, data, bytes, huge, 8, 2, 0, 2, F32, NULL, &work));
   expect_no_effect();
 }
 
 static void tensor_map_v(void) {
   static const size_t other[] = {5, 3};
-  const dsc_tensor_mapping_t gather = DSC_MAP_GATHER, exchange = DSC_MAP_ALL_TO_ALL;
-  const dsc_map_direction_t forward = DSC_MAP_FORWARD;
+  const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER, exchange = DSC_TENSOR_MAPPING_ALL_TO_ALL;
+  const direction_t forward = FORWARD;
   start();
 #define MAP_V(mapping, send, recv, outer, parts, other_parts, inner, dtype) \
-  dsc_tensor_map_v(W, mapping, forward, send, recv, outer, parts, other_parts, inner, dtype, NULL, &work)
-  WALK_BAD_HANDLES(
-      WALK_COMM, dsc_comm_t,
-      dsc_tensor_map_v(bad, gather, forward, data, bytes, 1, lengths, NULL, 1, F32, NULL, &work));
+  map_parts(W, mapping, forward, send, recv, outer, parts, other_parts, inner, dtype, NULL, &work)
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
+                   map_parts(bad, gather, forward, data, bytes, 1, lengths, NULL, 1, F32, NULL, &work));
   WALK_INVALID(MAP_V(0, data, bytes, 1, lengths, NULL, 1, F32));
   WALK_INVALID(MAP_V(gather, NULL, bytes, 1, lengths, NULL, 1, F32));
   WALK_INVALID(MAP_V(gather, data, NULL, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(gather, data, bytes, 1, NULL, NULL, 1, F32));
+  WALK_INVALID(MAP_V(gather, data, bytes, 1, NULL, other, 1, F32));
   WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, other, 1, F32));
   WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, NULL, 1, 14));
   WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, NULL, 1, F32));
   WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, other, 1, F32)); /* to itself */
-  WALK_INVALID(MAP_V(DSC_MAP_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
+  WALK_INVALID(MAP_V(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
 #undef MAP_V
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_tensor_map_v(W, gather, forward, data, bytes, 1, too_long, NULL, 1, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, dsc_tensor_map_v(W, DSC_MAP_SEQUENCE_TO_HIDDEN, forward, data, bytes, huge, lengths,
-                                          lengths, 1, F32, NULL, NULL));
+  WALK(DSC_ERR_OVERFLOW, map_parts(W, gather, forward, data, bytes, 1, too_long, NULL, 1, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW, map_parts(W, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, forward, data, bytes, huge,
+                                   lengths, lengths, 1, F32, NULL, NULL));
   expect_no_effect();
 }
 
@@ -307,7 +311,7 @@ static void group_begin_and_end(void) {
   WALK(DSC_ERR_STATE, dsc_batch_begin(W));
   WALK(DSC_ERR_STATE, dsc_monitored_barrier(W, 100));
   WALK(DSC_ERR_STATE, dsc_comm_split(W, 0, 0, NULL, &group));
-  WALK(DSC_ERR_STATE, dsc_mem_alloc(W, 4096, DSC_MEMORY_HOST, &memory));
+  WALK(DSC_ERR_STATE, dsc_mem_alloc(W, 4096, DSC_MEMORY_KIND_HOST, &memory));
   WALK(DSC_ERR_STATE, dsc_comm_finalize(W));
   WALK_INVALID(dsc_barrier(W, NULL, &work)); /* it would have a work of its own */
   WALK_INVALID(dsc_send(W, NULL, 4, F32, 1, NULL, NULL));
@@ -397,11 +401,11 @@ static void work_test(void) {
 }
 
 static void work_wait(void) {
-  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_wait(bad, NULL, 0));
-  WALK_INVALID(dsc_work_wait(walk_world.work, NULL, -2));
-  WALK_INVALID(dsc_work_wait(walk_world.work, NULL, INT32_MIN));
-  WALK(DSC_OK, dsc_work_wait(walk_world.work, NULL, 0));
-  WALK(DSC_OK, dsc_work_wait(walk_world.work, stream, 0)); /* on host memory the host waits */
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_wait(bad, 0, NULL));
+  WALK_INVALID(dsc_work_wait(walk_world.work, -2, NULL));
+  WALK_INVALID(dsc_work_wait(walk_world.work, INT32_MIN, NULL));
+  WALK(DSC_OK, dsc_work_wait(walk_world.work, 0, NULL));
+  WALK(DSC_OK, dsc_work_wait(walk_world.work, 0, stream)); /* on host memory the host waits */
 }
 
 static void work_synchronize(void) {
@@ -414,13 +418,13 @@ static void work_error(void) {
   dsc_error_info_t info;
   memset(&info, 0x77, sizeof info);
   info.struct_size = sizeof info;
-  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_error(bad, &info));
-  WALK_INVALID(dsc_work_error(walk_world.work, NULL));
+  WALK_BAD_HANDLES(WALK_WORK, dsc_work_t, dsc_work_error_info(bad, &info));
+  WALK_INVALID(dsc_work_error_info(walk_world.work, NULL));
   info.struct_size = 8;
-  WALK_INVALID(dsc_work_error(walk_world.work, &info));
+  WALK_INVALID(dsc_work_error_info(walk_world.work, &info));
   EXPECT(info.code == 0x77777777);
   info.struct_size = sizeof info;
-  WALK(DSC_OK, dsc_work_error(walk_world.work, &info));
+  WALK(DSC_OK, dsc_work_error_info(walk_world.work, &info));
   EXPECT(info.code == DSC_OK && info.revoked == 0);
 }
 
@@ -439,24 +443,24 @@ static void work_destroy(void) {
 }
 
 static void progress(void) {
-  WALK_BAD_HANDLES_BUT_NULL(WALK_COMM, dsc_comm_t, dsc_progress(bad, 0));
-  WALK_INVALID(dsc_progress(W, -2));
-  WALK_INVALID(dsc_progress(NULL, INT32_MIN));
-  WALK(DSC_OK, dsc_progress(W, 0));
-  WALK(DSC_OK, dsc_progress(W, -1));
-  WALK(DSC_OK, dsc_progress(NULL, 1));
+  WALK_BAD_HANDLES_BUT_NULL(WALK_COMM, dsc_comm_t, dsc_comm_progress(bad, 0));
+  WALK_INVALID(dsc_comm_progress(W, -2));
+  WALK_INVALID(dsc_comm_progress(NULL, INT32_MIN));
+  WALK(DSC_OK, dsc_comm_progress(W, 0));
+  WALK(DSC_OK, dsc_comm_progress(W, -1));
+  WALK(DSC_OK, dsc_comm_progress(NULL, 1));
 }
 
 static void mem_alloc(void) {
   void* memory = data;
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_mem_alloc(bad, 4096, DSC_MEMORY_HOST, &memory));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_mem_alloc(bad, 4096, DSC_MEMORY_KIND_HOST, &memory));
   EXPECT(memory == NULL);
-  WALK_INVALID(dsc_mem_alloc(W, 4096, DSC_MEMORY_HOST, NULL));
-  WALK_INVALID(dsc_mem_alloc(W, 0, DSC_MEMORY_HOST, &memory));
+  WALK_INVALID(dsc_mem_alloc(W, 4096, DSC_MEMORY_KIND_HOST, NULL));
+  WALK_INVALID(dsc_mem_alloc(W, 0, DSC_MEMORY_KIND_HOST, &memory));
   WALK_INVALID(dsc_mem_alloc(W, 4096, 0, &memory));
   WALK_INVALID(dsc_mem_alloc(W, 4096, 3, &memory));
-  WALK(DSC_ERR_UNSUPPORTED, dsc_mem_alloc(W, 4096, DSC_MEMORY_DEVICE, &memory));
-  WALK(DSC_ERR_OVERFLOW, dsc_mem_alloc(W, SIZE_MAX, DSC_MEMORY_HOST, &memory));
+  WALK(DSC_ERR_UNSUPPORTED, dsc_mem_alloc(W, 4096, DSC_MEMORY_KIND_DEVICE, &memory));
+  WALK(DSC_ERR_OVERFLOW, dsc_mem_alloc(W, SIZE_MAX, DSC_MEMORY_KIND_HOST, &memory));
   EXPECT(memory == NULL);
 }
 
@@ -510,11 +514,11 @@ const walk_step_t walk_operations[] = {
     {"dsc_work_test", work_test},
     {"dsc_work_wait", work_wait},
     {"dsc_work_synchronize", work_synchronize},
-    {"dsc_work_error", work_error},
+    {"dsc_work_error_info", work_error},
     {"dsc_work_eventfd", work_eventfd},
     {"dsc_work_destroy", work_destroy},
     {"dsc_mem_alloc", mem_alloc},
-    {"dsc_progress", progress},
+    {"dsc_comm_progress", progress},
     {"dsc_mem_retain", mem_retain},
     {"dsc_mem_free", mem_free},
     {NULL, NULL},

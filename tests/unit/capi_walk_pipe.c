@@ -17,8 +17,8 @@ static dsc_pipe_schedule_options_t right_options(void) {
 }
 
 static void op_name(void) {
-  EXPECT(strcmp(dsc_pipe_op_name(DSC_PIPE_LOAD_MICRO_BATCH), "load_micro_batch") == 0);
-  EXPECT(strcmp(dsc_pipe_op_name(DSC_PIPE_OVERLAP), "overlap") == 0);
+  EXPECT(strcmp(dsc_pipe_op_name(DSC_PIPE_OP_LOAD_MICRO_BATCH), "load_micro_batch") == 0);
+  EXPECT(strcmp(dsc_pipe_op_name(DSC_PIPE_OP_OVERLAP), "overlap") == 0);
   const int32_t unknown[] = {0, 14, -1, INT32_MAX, INT32_MIN};
   for (size_t i = 0; i < 5; ++i) EXPECT(strcmp(dsc_pipe_op_name(unknown[i]), "unknown") == 0);
 }
@@ -83,10 +83,10 @@ static void next(void) {
   EXPECT(instruction.step == 99 && instruction.op == 0);
   instruction.struct_size = sizeof instruction;
   WALK(DSC_OK, dsc_pipe_schedule_next(S, &instruction));
-  EXPECT(instruction.step == 0 && instruction.op == DSC_PIPE_RECV_ACTIVATION && instruction.peer == 0);
+  EXPECT(instruction.step == 0 && instruction.op == DSC_PIPE_OP_RECV_ACTIVATION && instruction.peer == 0);
   dsc_result_t result = DSC_OK;
   while (result == DSC_OK) result = dsc_pipe_schedule_next(S, &instruction);
-  EXPECT(result == DSC_DONE && instruction.op == DSC_PIPE_OPTIMIZER_STEP && instruction.buffer == -1);
+  EXPECT(result == DSC_DONE && instruction.op == DSC_PIPE_OP_OPTIMIZER_STEP && instruction.buffer == -1);
   WALK(DSC_DONE, dsc_pipe_schedule_next(S, &instruction));
 }
 
@@ -95,7 +95,7 @@ static void reset(void) {
   WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_schedule_reset(bad));
   WALK(DSC_OK, dsc_pipe_schedule_reset(S));
   WALK(DSC_OK, dsc_pipe_schedule_next(S, &instruction));
-  EXPECT(instruction.op == DSC_PIPE_RECV_ACTIVATION);
+  EXPECT(instruction.op == DSC_PIPE_OP_RECV_ACTIVATION);
 }
 
 static void steps(void) {
@@ -131,10 +131,10 @@ static void buffers(void) {
 }
 
 /* Two stages, one micro-batch. */
-static const dsc_pipe_compute_t both_orders[] = {{DSC_PIPE_FORWARD, 0, 0, 0},
-                                                 {DSC_PIPE_BACKWARD, 0, 0, 0},
-                                                 {DSC_PIPE_FORWARD, 0, 0, 0},
-                                                 {DSC_PIPE_BACKWARD, 0, 0, 0}};
+static const dsc_pipe_compute_t both_orders[] = {{DSC_PIPE_OP_FORWARD, 0, 0, 0},
+                                                 {DSC_PIPE_OP_BACKWARD, 0, 0, 0},
+                                                 {DSC_PIPE_OP_FORWARD, 0, 0, 0},
+                                                 {DSC_PIPE_OP_BACKWARD, 0, 0, 0}};
 static const size_t both_starts[] = {0, 2, 4};
 
 static dsc_pipe_schedule_options_t custom_options(void) {
@@ -188,15 +188,16 @@ static void at_stage(void) {
 
 static void describe(void) {
   dsc_pipe_schedule_info_t info = {.struct_size = sizeof info, .stages = 99};
-  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_schedule_describe(bad, &info));
-  WALK_INVALID(dsc_pipe_schedule_describe(S, NULL));
+  WALK_BAD_HANDLES(WALK_SCHEDULE, dsc_pipe_schedule_t, dsc_pipe_schedule_info(bad, &info));
+  WALK_INVALID(dsc_pipe_schedule_info(S, NULL));
   info.struct_size = sizeof info - 1;
-  WALK_INVALID(dsc_pipe_schedule_describe(S, &info));
+  WALK_INVALID(dsc_pipe_schedule_info(S, &info));
   EXPECT(info.stages == 99);
   info.struct_size = sizeof info;
-  WALK(DSC_OK, dsc_pipe_schedule_describe(S, &info));
+  WALK(DSC_OK, dsc_pipe_schedule_info(S, &info));
   EXPECT(info.stages == 4 && info.stage == 1 && info.micro_batches == 8 && info.chunks == 1);
-  EXPECT(info.placement == DSC_PIPE_LOOP && info.forward_only == 0 && info.struct_size == sizeof info);
+  EXPECT(info.placement == DSC_PIPE_PLACEMENT_LOOP && info.forward_only == 0 &&
+         info.struct_size == sizeof info);
 }
 
 static void name(void) {
@@ -223,9 +224,9 @@ static void order(void) {
   WALK_INVALID(dsc_pipe_schedule_order(S, 0, 0, operations, 2, NULL));
   EXPECT(total == 99 && operations[0].op == 99);
   WALK(DSC_TRUNCATED, dsc_pipe_schedule_order(S, 3, 0, operations, 1, &total));
-  EXPECT(total == 16 && operations[0].op == DSC_PIPE_FORWARD && operations[1].op == 99);
+  EXPECT(total == 16 && operations[0].op == DSC_PIPE_OP_FORWARD && operations[1].op == 99);
   WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, 15, operations, 2, &total));
-  EXPECT(total == 16 && operations[0].op == DSC_PIPE_BACKWARD && operations[0].micro_batch == 7);
+  EXPECT(total == 16 && operations[0].op == DSC_PIPE_OP_BACKWARD && operations[0].micro_batch == 7);
   EXPECT(operations[1].op == 99);
   WALK(DSC_OK, dsc_pipe_schedule_order(S, 3, SIZE_MAX, operations, 2, &total));
 }
@@ -273,11 +274,11 @@ static dsc_pipe_instruction_t instruction_of(int32_t op, int32_t peer) {
 
 static void validate(void) {
   dsc_pipe_instruction_t all[] = {
-      instruction_of(DSC_PIPE_LOAD_MICRO_BATCH, -1), instruction_of(DSC_PIPE_FORWARD, -1),
-      instruction_of(DSC_PIPE_SEND_ACTIVATION, 1),   instruction_of(DSC_PIPE_RECV_GRAD, 1),
-      instruction_of(DSC_PIPE_BACKWARD, -1),         instruction_of(DSC_PIPE_RECV_ACTIVATION, 0),
-      instruction_of(DSC_PIPE_FORWARD, -1),          instruction_of(DSC_PIPE_BACKWARD, -1),
-      instruction_of(DSC_PIPE_SEND_GRAD, 0)};
+      instruction_of(DSC_PIPE_OP_LOAD_MICRO_BATCH, -1), instruction_of(DSC_PIPE_OP_FORWARD, -1),
+      instruction_of(DSC_PIPE_OP_SEND_ACTIVATION, 1),   instruction_of(DSC_PIPE_OP_RECV_GRAD, 1),
+      instruction_of(DSC_PIPE_OP_BACKWARD, -1),         instruction_of(DSC_PIPE_OP_RECV_ACTIVATION, 0),
+      instruction_of(DSC_PIPE_OP_FORWARD, -1),          instruction_of(DSC_PIPE_OP_BACKWARD, -1),
+      instruction_of(DSC_PIPE_OP_SEND_GRAD, 0)};
   const size_t starts[] = {0, 5, 9};
   const dsc_pipe_schedule_options_t options = custom_options();
   WALK_INVALID(dsc_pipe_validate(NULL, all, starts));
@@ -305,34 +306,34 @@ static void find(void) {
   dsc_pipe_search_result_t result = {.struct_size = sizeof result, .makespan = 99};
   dsc_pipe_schedule_options_t options = custom_options();
   options.micro_batches = 3;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, NULL));
-  WALK_INVALID(dsc_pipe_schedule_find(NULL, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, NULL));
+  WALK_INVALID(dsc_pipe_search(NULL, NULL, &limits, &result, &schedule));
   EXPECT(schedule == NULL);
   options.name = "1f1b";
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   options.name = NULL;
-  options.placement = DSC_PIPE_ZIGZAG;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  options.placement = DSC_PIPE_PLACEMENT_ZIGZAG;
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   options.placement = 0;
   options.micro_batches = 0;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   options.micro_batches = 50000;
-  WALK(DSC_ERR_OVERFLOW, dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK(DSC_ERR_OVERFLOW, dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   options.micro_batches = 3;
   limits.activations = -1;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   limits.activations = 2;
   limits.struct_size = sizeof limits - 1;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   limits.struct_size = sizeof limits;
   result.struct_size = sizeof result - 1;
-  WALK_INVALID(dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK_INVALID(dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   EXPECT(result.makespan == 99 && schedule == NULL);
   result.struct_size = sizeof result;
-  WALK(DSC_OK, dsc_pipe_schedule_find(&options, NULL, &limits, &result, &schedule));
+  WALK(DSC_OK, dsc_pipe_search(&options, NULL, &limits, &result, &schedule));
   EXPECT(result.is_optimal == 1 && result.makespan == 10 && result.bound <= 10);
   WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
-  WALK(DSC_OK, dsc_pipe_schedule_find(&options, NULL, NULL, NULL, &schedule));
+  WALK(DSC_OK, dsc_pipe_search(&options, NULL, NULL, NULL, &schedule));
   WALK(DSC_OK, dsc_pipe_schedule_destroy(schedule));
 }
 
@@ -468,13 +469,13 @@ const walk_step_t walk_pipe[] = {
     {"dsc_pipe_schedule_create", create},
     {"dsc_pipe_schedule_create_custom", create_custom},
     {"dsc_pipe_schedule_at_stage", at_stage},
-    {"dsc_pipe_schedule_describe", describe},
+    {"dsc_pipe_schedule_info", describe},
     {"dsc_pipe_schedule_name", name},
     {"dsc_pipe_schedule_order", order},
     {"dsc_pipe_schedule_export", export_text},
     {"dsc_pipe_schedule_import", import_text},
     {"dsc_pipe_validate", validate},
-    {"dsc_pipe_schedule_find", find},
+    {"dsc_pipe_search", find},
     {"dsc_pipe_draw", draw},
     {"dsc_pipe_schedule_next", next},
     {"dsc_pipe_schedule_reset", reset},

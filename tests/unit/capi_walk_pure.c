@@ -96,8 +96,8 @@ static void log_set_callback(void) {
   WALK_INVALID(dsc_log_set_callback(ignore, NULL, -1));
   WALK_INVALID(dsc_log_set_callback(ignore, NULL, 5));
   WALK_INVALID(dsc_log_set_callback(NULL, NULL, INT32_MIN));
-  WALK(DSC_OK, dsc_log_set_callback(ignore, NULL, DSC_LOG_ERROR));
-  WALK(DSC_OK, dsc_log_set_callback(NULL, NULL, DSC_LOG_OFF));
+  WALK(DSC_OK, dsc_log_set_callback(ignore, NULL, DSC_LOG_LEVEL_ERROR));
+  WALK(DSC_OK, dsc_log_set_callback(NULL, NULL, DSC_LOG_LEVEL_OFF));
 }
 
 static void log_read(void) {
@@ -106,13 +106,13 @@ static void log_read(void) {
   int32_t level = 99;
   WALK_INVALID(dsc_log_read(-1, message, sizeof message, &bytes, &level));
   WALK_INVALID(dsc_log_read(5, message, sizeof message, &bytes, &level));
-  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, NULL, 8, &bytes, &level));
-  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, 1, &bytes, &level));
-  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, NULL, 0, &bytes, &level)); /* nothing is taken away unseen */
-  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, sizeof message, NULL, &level));
-  WALK_INVALID(dsc_log_read(DSC_LOG_OFF, message, sizeof message, &bytes, NULL));
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, NULL, 8, &bytes, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, 1, &bytes, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, NULL, 0, &bytes, &level)); /* nothing is taken away unseen */
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, sizeof message, NULL, &level));
+  WALK_INVALID(dsc_log_read(DSC_LOG_LEVEL_OFF, message, sizeof message, &bytes, NULL));
   EXPECT(strcmp(message, "before") == 0 && bytes == 99);
-  WALK(DSC_DONE, dsc_log_read(DSC_LOG_OFF, message, sizeof message, &bytes, &level));
+  WALK(DSC_DONE, dsc_log_read(DSC_LOG_LEVEL_OFF, message, sizeof message, &bytes, &level));
   EXPECT(message[0] == 0 && bytes == 1);
 }
 
@@ -122,52 +122,62 @@ static void bucket_plan(void) {
   const dsc_dtype_t dtypes[] = {DSC_DTYPE_F32, DSC_DTYPE_F32}, wrong[] = {DSC_DTYPE_F32, 14};
   const uint8_t sparse[] = {0, 2};
   size_t indices[2] = {9, 9}, starts[3] = {9, 9, 9}, used[2] = {9, 9}, n = 9;
-  WALK_INVALID(dsc_bucket_plan(NULL, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, NULL, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 0, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, NULL, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 0, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, NULL, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, NULL, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, NULL));
-  WALK_INVALID(dsc_bucket_plan(counts, wrong, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, sparse, NULL, 2, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, twice, 2, limits, 1, indices, starts, used, &n));
-  WALK_INVALID(dsc_bucket_plan(counts, dtypes, NULL, NULL, off, 2, limits, 1, indices, starts, used, &n));
-  WALK(DSC_ERR_OVERFLOW,
-       dsc_bucket_plan(huge, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, used, &n));
+  dsc_bucket_plan_options_t o;
+  WALK_INVALID(dsc_bucket_plan_options_init(NULL, sizeof o));
+  WALK_INVALID(dsc_bucket_plan_options_init(&o, 4));
+  WALK(DSC_OK, dsc_bucket_plan_options_init(&o, sizeof o));
+  o.limits = limits, o.n_limits = 1;
+  WALK_INVALID(dsc_bucket_plan(NULL, dtypes, 2, &o, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, NULL, 2, &o, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, 0, &o, indices, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, 2, &o, NULL, starts, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, 2, &o, indices, NULL, used, &n));
+  WALK_INVALID(dsc_bucket_plan(counts, dtypes, 2, &o, indices, starts, used, NULL));
+  WALK_INVALID(dsc_bucket_plan(counts, wrong, 2, &o, indices, starts, used, &n));
+  WALK(DSC_ERR_OVERFLOW, dsc_bucket_plan(huge, dtypes, 2, &o, indices, starts, used, &n));
+  dsc_bucket_plan_options_t wrong_options[] = {o, o, o, o, o, o};
+  wrong_options[0].limits = NULL;
+  wrong_options[1].n_limits = 0;
+  wrong_options[2].expect_sparse = sparse;
+  wrong_options[3].order = twice;
+  wrong_options[4].order = off;
+  wrong_options[5].struct_size = 4;
+  for (size_t i = 0; i < 6; ++i)
+    WALK_INVALID(dsc_bucket_plan(counts, dtypes, 2, &wrong_options[i], indices, starts, used, &n));
   EXPECT(indices[0] == 9 && indices[1] == 9 && starts[0] == 9 && starts[2] == 9 && used[0] == 9 && n == 9);
-  WALK(DSC_OK, dsc_bucket_plan(counts, dtypes, NULL, NULL, NULL, 2, limits, 1, indices, starts, NULL, &n));
+  WALK(DSC_OK, dsc_bucket_plan(counts, dtypes, 2, NULL, indices, starts, used, &n));
+  EXPECT(n == 1 && used[0] == 1 << 20);
+  WALK(DSC_OK, dsc_bucket_plan(counts, dtypes, 2, &o, indices, starts, NULL, &n));
   EXPECT(n == 2 && indices[0] == 0 && indices[1] == 1 && starts[2] == 2);
 }
 
 static void shard_indices(void) {
   size_t indices[4] = {9, 9, 9, 9}, n = 9;
-  WALK_INVALID(dsc_shard_indices(0, 2, 0, 0, 0, 0, indices, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 0, 0, 0, 0, 0, indices, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 2, 2, 0, 0, 0, indices, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 2, 0, 2, 0, 0, indices, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, -1, indices, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, 0, NULL, 4, &n));
-  WALK_INVALID(dsc_shard_indices(7, 2, 0, 0, 0, 0, indices, 4, NULL));
-  WALK(DSC_ERR_OVERFLOW, dsc_shard_indices(SIZE_MAX, 2, 0, 0, 0, 0, NULL, 0, &n));
+  WALK_INVALID(dsc_sampler_indices(0, 2, 0, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 0, 0, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 2, 2, 0, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 2, 0, 2, 0, 0, indices, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 2, 0, 0, 0, -1, indices, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 2, 0, 0, 0, 0, NULL, 4, &n));
+  WALK_INVALID(dsc_sampler_indices(7, 2, 0, 0, 0, 0, indices, 4, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_sampler_indices(SIZE_MAX, 2, 0, 0, 0, 0, NULL, 0, &n));
   EXPECT(indices[0] == 9 && indices[3] == 9 && n == 9);
-  WALK(DSC_TRUNCATED, dsc_shard_indices(7, 2, 1, 0, 0, 0, indices, 2, &n));
+  WALK(DSC_TRUNCATED, dsc_sampler_indices(7, 2, 1, 0, 0, 0, indices, 2, &n));
   EXPECT(n == 4 && indices[1] == 3 && indices[2] == 9);
-  WALK(DSC_OK, dsc_shard_indices(7, 2, 1, 0, 0, 0, indices, 4, &n));
+  WALK(DSC_OK, dsc_sampler_indices(7, 2, 1, 0, 0, 0, indices, 4, &n));
   EXPECT(n == 4 && indices[0] == 1 && indices[2] == 5 && indices[3] == 0);
 }
 
 static void split_range(void) {
   size_t begin = 9, length = 9;
-  WALK_INVALID(dsc_split_range(7, 0, 0, &begin, &length));
-  WALK_INVALID(dsc_split_range(7, 2, 2, &begin, &length));
-  WALK_INVALID(dsc_split_range(7, 2, 0, NULL, &length));
-  WALK_INVALID(dsc_split_range(7, 2, 0, &begin, NULL));
+  WALK_INVALID(dsc_tensor_map_part(7, 0, 0, &begin, &length));
+  WALK_INVALID(dsc_tensor_map_part(7, 2, 2, &begin, &length));
+  WALK_INVALID(dsc_tensor_map_part(7, 2, 0, NULL, &length));
+  WALK_INVALID(dsc_tensor_map_part(7, 2, 0, &begin, NULL));
   EXPECT(begin == 9 && length == 9);
-  WALK(DSC_OK, dsc_split_range(7, 2, 1, &begin, &length));
+  WALK(DSC_OK, dsc_tensor_map_part(7, 2, 1, &begin, &length));
   EXPECT(begin == 4 && length == 3);
-  WALK(DSC_OK, dsc_split_range(SIZE_MAX, 2, 1, &begin, &length));
+  WALK(DSC_OK, dsc_tensor_map_part(SIZE_MAX, 2, 1, &begin, &length));
   EXPECT(begin == SIZE_MAX / 2 + 1 && length == SIZE_MAX / 2);
 }
 
@@ -219,43 +229,43 @@ static void pipe_partition(void) {
 
 static void seed_layer(void) {
   uint64_t seed = 9;
-  WALK_INVALID(dsc_seed_layer(0, 0, NULL, NULL));
-  WALK_INVALID(dsc_seed_layer(0, 0, "Deepspeed", &seed));
-  WALK_INVALID(dsc_seed_layer(0, 0, "", &seed));
-  WALK(DSC_ERR_OVERFLOW, dsc_seed_layer(UINT64_MAX, 1, "deepspeed", &seed));
+  WALK_INVALID(dsc_rng_layer_seed(0, 0, NULL, NULL));
+  WALK_INVALID(dsc_rng_layer_seed(0, 0, "Deepspeed", &seed));
+  WALK_INVALID(dsc_rng_layer_seed(0, 0, "", &seed));
+  WALK(DSC_ERR_OVERFLOW, dsc_rng_layer_seed(UINT64_MAX, 1, "deepspeed", &seed));
   EXPECT(seed == 9);
-  WALK(DSC_OK, dsc_seed_layer(0, 0, NULL, &seed));
+  WALK(DSC_OK, dsc_rng_layer_seed(0, 0, NULL, &seed));
   EXPECT(seed == 0xa706dd2f4d197e6fu);
-  WALK(DSC_OK, dsc_seed_layer(UINT64_MAX, UINT64_MAX, "split_mix", &seed));
+  WALK(DSC_OK, dsc_rng_layer_seed(UINT64_MAX, UINT64_MAX, "split_mix", &seed));
   EXPECT(seed == 0x445018e305810b78u);
-  WALK(DSC_OK, dsc_seed_layer(UINT64_MAX - 1, 1, "deepspeed", &seed));
+  WALK(DSC_OK, dsc_rng_layer_seed(UINT64_MAX - 1, 1, "deepspeed", &seed));
   EXPECT(seed == UINT64_MAX);
 }
 
 static void seed_region(void) {
   uint64_t seed = 9;
-  WALK_INVALID(dsc_seed_region(1, 0, 0, 0, 0, &seed));
-  WALK_INVALID(dsc_seed_region(1, 4, 0, 0, 0, &seed));
-  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, -1, 0, 0, &seed));
-  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, INT32_MIN, 0, &seed));
-  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, 0, -1, &seed));
-  WALK_INVALID(dsc_seed_region(1, DSC_RNG_DATA, 0, 0, 0, NULL));
-  WALK(DSC_ERR_OVERFLOW, dsc_seed_region(UINT64_MAX, DSC_RNG_EXPERT, 0, 0, 0, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, 0, 0, 0, 0, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, 4, 0, 0, 0, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, DSC_RNG_REGION_DATA, -1, 0, 0, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, DSC_RNG_REGION_DATA, 0, INT32_MIN, 0, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, DSC_RNG_REGION_DATA, 0, 0, -1, &seed));
+  WALK_INVALID(dsc_rng_region_seed(1, DSC_RNG_REGION_DATA, 0, 0, 0, NULL));
+  WALK(DSC_ERR_OVERFLOW, dsc_rng_region_seed(UINT64_MAX, DSC_RNG_REGION_EXPERT, 0, 0, 0, &seed));
   EXPECT(seed == 9);
-  WALK(DSC_OK, dsc_seed_region(1, DSC_RNG_TENSOR, 1, 0, 0, &seed));
+  WALK(DSC_OK, dsc_rng_region_seed(1, DSC_RNG_REGION_TENSOR, 1, 0, 0, &seed));
   EXPECT(seed == 2720);
 }
 
 static void engine_report(void) {
   char text[4096] = "untouched", second[4096];
   size_t bytes = 0, again = 0;
-  WALK_INVALID(dsc_engine_report(text, sizeof text, NULL));
-  WALK_INVALID(dsc_engine_report(NULL, 1, &bytes));
+  WALK_INVALID(dsc_engines_json(text, sizeof text, NULL));
+  WALK_INVALID(dsc_engines_json(NULL, 1, &bytes));
   EXPECT(bytes == 0);
-  WALK(DSC_OK, dsc_engine_report(NULL, 0, &bytes));
-  WALK(DSC_TRUNCATED, dsc_engine_report(text, bytes - 1, &again));
+  WALK(DSC_OK, dsc_engines_json(NULL, 0, &bytes));
+  WALK(DSC_TRUNCATED, dsc_engines_json(text, bytes - 1, &again));
   EXPECT(strlen(text) == bytes - 2 && again == bytes && bytes <= sizeof second);
-  WALK(DSC_OK, dsc_engine_report(second, bytes, &bytes));
+  WALK(DSC_OK, dsc_engines_json(second, bytes, &bytes));
   EXPECT(strstr(second, "\"host\":{\"available\":true") != NULL && strlen(second) + 1 == bytes);
 }
 
@@ -268,15 +278,15 @@ const walk_step_t walk_pure[] = {
     {"dsc_op_name", op_name},
     {"dsc_version", version},
     {"dsc_feature", feature},
-    {"dsc_engine_report", engine_report},
+    {"dsc_engines_json", engine_report},
     {"dsc_log_set_callback", log_set_callback},
     {"dsc_log_read", log_read},
     {"dsc_bucket_plan", bucket_plan},
-    {"dsc_shard_indices", shard_indices},
-    {"dsc_split_range", split_range},
+    {"dsc_sampler_indices", shard_indices},
+    {"dsc_tensor_map_part", split_range},
     {"dsc_pipe_partition_options_init", pipe_partition_options_init},
     {"dsc_pipe_partition", pipe_partition},
-    {"dsc_seed_layer", seed_layer},
-    {"dsc_seed_region", seed_region},
+    {"dsc_rng_layer_seed", seed_layer},
+    {"dsc_rng_region_seed", seed_region},
     {NULL, NULL},
 };

@@ -14,8 +14,8 @@ static void agree(void) {
 
 static void shrink(void) {
   dsc_comm_t* shrunk = walk_world.world;
-  dsc_group_options_t options;
-  WALK(DSC_OK, dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  WALK(DSC_OK, dsc_comm_options_init(&options, sizeof options));
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_comm_shrink(bad, NULL, &shrunk));
   EXPECT(shrunk == NULL);
   WALK_INVALID(dsc_comm_shrink(walk_world.alone, NULL, NULL));

@@ -206,12 +206,12 @@ static void synchronize(void) {
 static void op_stats(void) {
   dsc_op_stats_t totals = {.struct_size = 0};
   size_t n = 99;
-  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_op_stats(bad, NULL, 0, &n));
-  WALK_INVALID(dsc_bucket_reducer_op_stats(R, NULL, 1, &n));
-  WALK_INVALID(dsc_bucket_reducer_op_stats(R, &totals, 1, &n));
-  WALK_INVALID(dsc_bucket_reducer_op_stats(R, NULL, 0, NULL));
+  WALK_BAD_HANDLES(WALK_REDUCER, dsc_bucket_reducer_t, dsc_bucket_reducer_stats(bad, NULL, 0, &n));
+  WALK_INVALID(dsc_bucket_reducer_stats(R, NULL, 1, &n));
+  WALK_INVALID(dsc_bucket_reducer_stats(R, &totals, 1, &n));
+  WALK_INVALID(dsc_bucket_reducer_stats(R, NULL, 0, NULL));
   EXPECT(n == 99);
-  WALK(DSC_OK, dsc_bucket_reducer_op_stats(R, NULL, 0, &n));
+  WALK(DSC_OK, dsc_bucket_reducer_stats(R, NULL, 0, &n));
 }
 
 /* The view of the walk's reducer stays; every call on it but destroy is refused afterwards. */
@@ -227,7 +227,7 @@ static void close_reducer(void) {
   EXPECT(strstr(dsc_last_error_message(), "the reducer is closed") != NULL);
   WALK(DSC_ERR_STATE, dsc_bucket_reducer_mark_ready(R, 0, values, NULL));
   WALK(DSC_ERR_STATE, dsc_bucket_reducer_finish(R, NULL));
-  WALK(DSC_ERR_STATE, dsc_bucket_reducer_op_stats(R, NULL, 0, &n));
+  WALK(DSC_ERR_STATE, dsc_bucket_reducer_stats(R, NULL, 0, &n));
 }
 
 static void destroy(void) {
@@ -252,7 +252,7 @@ const walk_step_t walk_reducer[] = {
     {"dsc_bucket_reducer_finish", finish},
     {"dsc_bucket_reducer_buckets", buckets},
     {"dsc_bucket_reducer_synchronize", synchronize},
-    {"dsc_bucket_reducer_op_stats", op_stats},
+    {"dsc_bucket_reducer_stats", op_stats},
     {"dsc_bucket_reducer_close", close_reducer},
     {"dsc_bucket_reducer_destroy", destroy},
     {NULL, NULL},

@@ -24,7 +24,8 @@ static void plan_options_init(void) {
   WALK_INVALID(dsc_shard_plan_options_init(&options, sizeof options - 1));
   EXPECT(options.layout == 0x77777777);
   WALK(DSC_OK, dsc_shard_plan_options_init(&options, sizeof options));
-  EXPECT(options.layout == DSC_SHARD_UNIT && options.bucket_elements == 40000000 && options.alignment == 16);
+  EXPECT(options.layout == DSC_SHARD_LAYOUT_UNIT && options.bucket_elements == 40000000 &&
+         options.alignment == 16);
   EXPECT(options.unit_starts == NULL && options.n_units == 0 && options.wide_padding == 0);
 }
 
@@ -50,7 +51,7 @@ static void wrong_plans(dsc_shard_plan_options_t wrong[WRONG_PLANS]) {
   wrong[9].unit_starts = good;
   wrong[9].n_units = 2;
   wrong[9].alone = one; /* units that are given leave nothing to plan */
-  wrong[10].layout = DSC_SHARD_MEGATRON;
+  wrong[10].layout = DSC_SHARD_LAYOUT_MEGATRON;
   wrong[10].unit_starts = good;
   wrong[10].n_units = 2;
 }
@@ -104,7 +105,7 @@ static void copies(void) {
   EXPECT(n == 9 && list[0].count == 0);
   dsc_shard_plan_options_t parts;
   WALK(DSC_OK, dsc_shard_plan_options_init(&parts, sizeof parts));
-  parts.layout = DSC_SHARD_PARTITIONED;
+  parts.layout = DSC_SHARD_LAYOUT_PARTITIONED;
   WALK(DSC_OK, dsc_shard_copies(counts, dtypes, 2, 2, &parts, 1, NULL, 0, list, 4, &n));
   EXPECT(n == 4 && list[1].from_shard == 1 && list[1].from_start == 0 && list[1].to_start == 3);
   EXPECT(list[1].count == 2 && list[2].param == 1 && list[2].to_bucket == 1);
@@ -311,15 +312,15 @@ static void reshard(void) {
 static void places(void) {
   size_t units[2] = {9, 9}, buckets[2] = {9, 9}, starts[2] = {9, 9}, n = 9, shard = 9, shards = 9;
   WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t,
-                   dsc_sharded_places(bad, units, buckets, starts, &n, &shard, &shards));
-  WALK_INVALID(dsc_sharded_places(S, NULL, buckets, starts, &n, &shard, &shards));
-  WALK_INVALID(dsc_sharded_places(S, units, NULL, starts, &n, &shard, &shards));
-  WALK_INVALID(dsc_sharded_places(S, units, buckets, NULL, &n, &shard, &shards));
-  WALK_INVALID(dsc_sharded_places(S, units, buckets, starts, NULL, &shard, &shards));
-  WALK_INVALID(dsc_sharded_places(S, units, buckets, starts, &n, NULL, &shards));
-  WALK_INVALID(dsc_sharded_places(S, units, buckets, starts, &n, &shard, NULL));
+                   dsc_sharded_locations(bad, units, buckets, starts, &n, &shard, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, NULL, buckets, starts, &n, &shard, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, units, NULL, starts, &n, &shard, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, units, buckets, NULL, &n, &shard, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, units, buckets, starts, NULL, &shard, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, units, buckets, starts, &n, NULL, &shards));
+  WALK_INVALID(dsc_sharded_locations(S, units, buckets, starts, &n, &shard, NULL));
   EXPECT(units[0] == 9 && buckets[0] == 9 && starts[0] == 9 && n == 9 && shard == 9 && shards == 9);
-  WALK(DSC_OK, dsc_sharded_places(S, units, buckets, starts, &n, &shard, &shards));
+  WALK(DSC_OK, dsc_sharded_locations(S, units, buckets, starts, &n, &shard, &shards));
   EXPECT(units[0] == 0 && units[1] == 1 && n == 2 && shard == 0 && shards == 1);
 }
 
@@ -351,13 +352,13 @@ static void ranges(void) {
 }
 
 static void memory(void) {
-  dsc_sharded_memory_t held = {.struct_size = sizeof held};
-  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_memory(bad, &held));
-  WALK_INVALID(dsc_sharded_memory(S, NULL));
+  dsc_sharded_memory_info_t held = {.struct_size = sizeof held};
+  WALK_BAD_HANDLES(WALK_SHARDED, dsc_sharded_t, dsc_sharded_memory_info(bad, &held));
+  WALK_INVALID(dsc_sharded_memory_info(S, NULL));
   held.struct_size = 8;
-  WALK_INVALID(dsc_sharded_memory(S, &held));
+  WALK_INVALID(dsc_sharded_memory_info(S, &held));
   held.struct_size = sizeof held;
-  WALK(DSC_OK, dsc_sharded_memory(S, &held));
+  WALK(DSC_OK, dsc_sharded_memory_info(S, &held));
   EXPECT(held.param_shard_bytes > 0 && held.grad_bytes > 0 && held.peak_grad_bytes > 0);
 }
 
@@ -413,10 +414,10 @@ const walk_step_t walk_sharded[] = {
     {"dsc_sharded_param_view", views},
     {"dsc_sharded_grad_view", grad_views},
     {"dsc_sharded_reshard", reshard},
-    {"dsc_sharded_places", places},
+    {"dsc_sharded_locations", places},
     {"dsc_sharded_shards", shards},
     {"dsc_sharded_ranges", ranges},
-    {"dsc_sharded_memory", memory},
+    {"dsc_sharded_memory_info", memory},
     {"dsc_sharded_stats", stats},
     {"dsc_sharded_close", close_sharded},
     {"dsc_sharded_destroy", destroy},

@@ -53,7 +53,7 @@ static void report_makespan(void) {
 
 static void report_stages(void) {
   dsc_pipe_report_t* const report = made_report();
-  dsc_pipe_stage_report_t stages[4] = {{.struct_size = sizeof *stages, .busy = 99}};
+  dsc_pipe_stage_stats_t stages[4] = {{.struct_size = sizeof *stages, .busy = 99}};
   size_t n = 99;
   WALK_BAD_HANDLES(WALK_REPORT, dsc_pipe_report_t, dsc_pipe_report_stages(bad, stages, 4, &n));
   WALK_INVALID(dsc_pipe_report_stages(report, stages, 4, NULL));
@@ -79,9 +79,9 @@ static void report_timeline(void) {
   WALK(DSC_OK, dsc_pipe_report_timeline(report, NULL, 0, &n));
   EXPECT(n == 64);
   WALK(DSC_TRUNCATED, dsc_pipe_report_timeline(report, spans, 63, &n));
-  EXPECT(spans[0].op == DSC_PIPE_FORWARD && spans[0].end == 1 && spans[63].struct_size == 0);
+  EXPECT(spans[0].op == DSC_PIPE_OP_FORWARD && spans[0].end == 1 && spans[63].struct_size == 0);
   WALK(DSC_OK, dsc_pipe_report_timeline(report, spans, 64, &n));
-  EXPECT(spans[63].stage == 3 && spans[63].op == DSC_PIPE_BACKWARD);
+  EXPECT(spans[63].stage == 3 && spans[63].op == DSC_PIPE_OP_BACKWARD);
   WALK(DSC_OK, dsc_pipe_report_destroy(report));
 }
 

@@ -26,15 +26,15 @@ static void trace_text(void) {
   static char text[1 << 20];
   size_t bytes = 99;
   strcpy(text, "before");
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_trace_text(bad, text, sizeof text, &bytes));
-  WALK_INVALID(dsc_trace_text(walk_world.world, text, sizeof text, NULL));
-  WALK_INVALID(dsc_trace_text(walk_world.world, NULL, 1, &bytes));
+  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t, dsc_trace_json(bad, text, sizeof text, &bytes));
+  WALK_INVALID(dsc_trace_json(walk_world.world, text, sizeof text, NULL));
+  WALK_INVALID(dsc_trace_json(walk_world.world, NULL, 1, &bytes));
   EXPECT(bytes == 99 && strcmp(text, "before") == 0);
-  WALK(DSC_OK, dsc_trace_text(walk_world.world, NULL, 0, &bytes));
+  WALK(DSC_OK, dsc_trace_json(walk_world.world, NULL, 0, &bytes));
   EXPECT(bytes > 99 && bytes < sizeof text);
-  WALK(DSC_TRUNCATED, dsc_trace_text(walk_world.world, text, 99, &bytes));
+  WALK(DSC_TRUNCATED, dsc_trace_json(walk_world.world, text, 99, &bytes));
   EXPECT(bytes > 99 && strlen(text) == 98 && text[0] == '{');
-  WALK(DSC_OK, dsc_trace_text(walk_world.world, text, sizeof text, &bytes));
+  WALK(DSC_OK, dsc_trace_json(walk_world.world, text, sizeof text, &bytes));
   EXPECT(bytes == strlen(text) + 1 && text[0] == '{');
 }
 
@@ -43,7 +43,7 @@ static void trace_dump_request(void) { EXPECT(dsc_trace_dump_request() == DSC_ER
 
 const walk_step_t walk_trace[] = {
     {"dsc_trace_dump", trace_dump},
-    {"dsc_trace_text", trace_text},
+    {"dsc_trace_json", trace_text},
     {"dsc_trace_dump_request", trace_dump_request},
     {NULL, NULL},
 };

@@ -52,9 +52,15 @@ Plan plan(const Case& c) {
   std::vector<size_t> starts(n + 1);
   std::vector<size_t> limits(n);
   size_t n_buckets = 0;
-  const dsc_result_t result = dsc_bucket_plan(
-      c.counts.data(), c.dtypes.data(), or_null(c.devices), or_null(c.expect_sparse), or_null(c.order), n,
-      c.limits.data(), c.limits.size(), indices.data(), starts.data(), limits.data(), &n_buckets);
+  dsc_bucket_plan_options_t options;
+  assert_int_equal(dsc_bucket_plan_options_init(&options, sizeof options), DSC_OK);
+  options.devices = or_null(c.devices);
+  options.expect_sparse = or_null(c.expect_sparse);
+  options.order = or_null(c.order);
+  options.limits = or_null(c.limits);
+  options.n_limits = c.limits.size();
+  const dsc_result_t result = dsc_bucket_plan(c.counts.data(), c.dtypes.data(), n, &options, indices.data(),
+                                              starts.data(), limits.data(), &n_buckets);
   Plan plan{result, {}, {}};
   if (result != DSC_OK) return plan;
   for (size_t b = 0; b < n_buckets; ++b) {
@@ -155,7 +161,7 @@ void refuses_bad_plans(void**) {
   c.dtypes[1] = DSC_DTYPE_F32;
   c.expect_sparse = {0, 2, 0};
   expect_refusal(c, DSC_ERR_INVALID_ARG, "expect_sparse[1]");
-  expect_refusal(f32({1}, {}), DSC_ERR_INVALID_ARG, "n_limits is 0");
+  assert_true(plan(f32({1}, {})).limits == std::vector<size_t>{1 << 20});  // the reducer's
   expect_refusal(f32({}, {1}), DSC_ERR_INVALID_ARG, "n is 0");
   expect_refusal(f32({SIZE_MAX}, {1}), DSC_ERR_OVERFLOW, "tensor 0");
   expect_refusal(f32({SIZE_MAX / 8, SIZE_MAX / 8, SIZE_MAX / 8}, {SIZE_MAX}), DSC_ERR_OVERFLOW, "tensor 2");
@@ -165,8 +171,11 @@ void refuses_bad_plans(void**) {
   size_t out[2];
   const auto with = [&](const size_t* counts, const dsc_dtype_t* dtypes, const size_t* limits,
                         size_t* indices, size_t* starts, size_t* n_buckets) {
-    return dsc_bucket_plan(counts, dtypes, nullptr, nullptr, nullptr, 1, limits, 1, indices, starts, nullptr,
-                           n_buckets);
+    dsc_bucket_plan_options_t options;
+    assert_int_equal(dsc_bucket_plan_options_init(&options, sizeof options), DSC_OK);
+    options.limits = limits;
+    options.n_limits = 1;
+    return dsc_bucket_plan(counts, dtypes, 1, &options, indices, starts, nullptr, n_buckets);
   };
   assert_int_equal(with(nullptr, &dtype, &count, out, out, out), DSC_ERR_INVALID_ARG);
   assert_int_equal(with(&count, nullptr, &count, out, out, out), DSC_ERR_INVALID_ARG);
@@ -179,11 +188,12 @@ void refuses_bad_plans(void**) {
 std::vector<size_t> shard_of(size_t count, size_t shards, size_t shard, int shuffle, uint64_t seed,
                              int drop_last) {
   size_t n = 0;
-  assert_int_equal(dsc_shard_indices(count, shards, shard, shuffle, seed, drop_last, nullptr, 0, &n), DSC_OK);
+  assert_int_equal(dsc_sampler_indices(count, shards, shard, shuffle, seed, drop_last, nullptr, 0, &n),
+                   DSC_OK);
   std::vector<size_t> indices(n);
   if (n > 0) {
-    assert_int_equal(dsc_shard_indices(count, shards, shard, shuffle, seed, drop_last, indices.data(), n, &n),
-                     DSC_OK);
+    assert_int_equal(
+        dsc_sampler_indices(count, shards, shard, shuffle, seed, drop_last, indices.data(), n, &n), DSC_OK);
   }
   assert_int_equal(indices.size(), n);
   return indices;
@@ -243,23 +253,23 @@ void batches_do_not_depend_on_shards(void**) {
 void refuses_bad_shards(void**) {
   size_t n = 99;
   size_t out[10];
-  assert_int_equal(dsc_shard_indices(0, 1, 0, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 0, 0, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 2, 2, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 2, 2, 0, 0, 0, nullptr, 0, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 1, 0, 2, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 2, out, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 0, nullptr, 10, &n), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(1, 1, 0, 0, 0, 0, out, 10, nullptr), DSC_ERR_INVALID_ARG);
-  assert_int_equal(dsc_shard_indices(SIZE_MAX, 1, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
-  assert_int_equal(dsc_shard_indices(1, SIZE_MAX, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
+  assert_int_equal(dsc_sampler_indices(0, 1, 0, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 0, 0, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 2, 2, 0, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 2, 2, 0, 0, 0, nullptr, 0, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 1, 0, 2, 0, 0, out, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 1, 0, 0, 0, 2, out, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 1, 0, 0, 0, 0, nullptr, 10, &n), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(1, 1, 0, 0, 0, 0, out, 10, nullptr), DSC_ERR_INVALID_ARG);
+  assert_int_equal(dsc_sampler_indices(SIZE_MAX, 1, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
+  assert_int_equal(dsc_sampler_indices(1, SIZE_MAX, 0, 0, 0, 0, nullptr, 0, &n), DSC_ERR_OVERFLOW);
   assert_int_equal(n, 99);
 }
 
 void gives_as_many_samples_as_fit(void**) {
   size_t n = 99;
   size_t out[10];
-  assert_int_equal(dsc_shard_indices(20, 1, 0, 0, 0, 0, out, 10, &n), DSC_TRUNCATED);
+  assert_int_equal(dsc_sampler_indices(20, 1, 0, 0, 0, 0, out, 10, &n), DSC_TRUNCATED);
   assert_int_equal(n, 20);
   for (size_t i = 0; i < 10; ++i) assert_int_equal(out[i], i);
 }

@@ -180,7 +180,7 @@ static int make_objects(dsc_comm_t* world, walk_world_t* made, dsc_comm_t** grou
   int32_t rank = 0;
   if (result == DSC_OK) result = dsc_comm_rank(world, &rank);
   if (result == DSC_OK) result = dsc_comm_split(world, rank, 0, NULL, &made->alone);
-  if (result == DSC_OK) result = dsc_mem_alloc(world, 4096, DSC_MEMORY_HOST, &made->memory);
+  if (result == DSC_OK) result = dsc_mem_alloc(world, 4096, DSC_MEMORY_KIND_HOST, &made->memory);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, &made->reducer);
   if (result == DSC_OK) result = dsc_bucket_reducer_create(world, tensors, 2, &options, second);
   if (result == DSC_OK) result = shard_parameters(made->alone, &made->sharded);
@@ -259,14 +259,14 @@ static int set_up(void** state) {
   int32_t heard = SAY_WORKS;
   if (dsc_all_reduce(walk_world.world, &heard, &heard, 1, DSC_DTYPE_I32, DSC_OP_MAX, NULL,
                      &walk_world.work) != 0 ||
-      dsc_work_wait(walk_world.work, NULL, -1) != DSC_OK)
+      dsc_work_wait(walk_world.work, -1, NULL) != DSC_OK)
     return -1;
   dsc_work_t* work = NULL;
   int32_t again = SAY_WORKS;
   if (dsc_all_reduce(walk_world.world, &again, &again, 1, DSC_DTYPE_I32, DSC_OP_MAX, NULL, &work) != 0)
     return -1;
   stale_work = work;
-  if (dsc_work_wait(work, NULL, -1) != DSC_OK || dsc_work_destroy(work) != DSC_OK) return -1;
+  if (dsc_work_wait(work, -1, NULL) != DSC_OK || dsc_work_destroy(work) != DSC_OK) return -1;
   return dsc_comm_destroy(stale_comm) != DSC_OK || dsc_bucket_reducer_destroy(stale_reducer) != DSC_OK ||
          dsc_sharded_destroy(stale_sharded) != DSC_OK || dsc_tied_layers_destroy(stale_tied) != DSC_OK ||
          dsc_ring_destroy(stale_ring) != DSC_OK;

@@ -44,14 +44,14 @@ void receive(const dsc::LogListener& listener, const dsc::LogRecord&) {
   ++received;
 }
 
-void listen(Program& program) { dsc::set_log_listener({receive, nullptr, &program, DSC_LOG_WARN}); }
+void listen(Program& program) { dsc::set_log_listener({receive, nullptr, &program, DSC_LOG_LEVEL_WARN}); }
 
 // Keeps some records queued, so that one delivery follows the other.
 void log_steadily(const std::atomic<bool>& stop) {
   for (const auto end = Clock::now() + kLimit; !stop && Clock::now() < end;)
     if (made - received < kQueued) {
       ++made;
-      dsc::log(DSC_LOG_WARN, "steady");
+      dsc::log(DSC_LOG_LEVEL_WARN, "steady");
     } else {
       std::this_thread::sleep_for(50us);
     }

@@ -84,16 +84,16 @@ void same(const Json& got, const Json& expected, const Json& of) {
 // ---- DeepSpeed ----
 
 const char* deepspeed_name(int32_t op) {
-  static const std::map<int32_t, const char*> names{{DSC_PIPE_LOAD_MICRO_BATCH, "LoadMicroBatch"},
-                                                    {DSC_PIPE_FORWARD, "ForwardPass"},
-                                                    {DSC_PIPE_BACKWARD, "BackwardPass"},
-                                                    {DSC_PIPE_SEND_ACTIVATION, "SendActivation"},
-                                                    {DSC_PIPE_RECV_ACTIVATION, "RecvActivation"},
-                                                    {DSC_PIPE_SEND_GRAD, "SendGrad"},
-                                                    {DSC_PIPE_RECV_GRAD, "RecvGrad"},
-                                                    {DSC_PIPE_REDUCE_TIED_GRADS, "ReduceTiedGrads"},
-                                                    {DSC_PIPE_REDUCE_GRADS, "ReduceGrads"},
-                                                    {DSC_PIPE_OPTIMIZER_STEP, "OptimizerStep"}};
+  static const std::map<int32_t, const char*> names{{DSC_PIPE_OP_LOAD_MICRO_BATCH, "LoadMicroBatch"},
+                                                    {DSC_PIPE_OP_FORWARD, "ForwardPass"},
+                                                    {DSC_PIPE_OP_BACKWARD, "BackwardPass"},
+                                                    {DSC_PIPE_OP_SEND_ACTIVATION, "SendActivation"},
+                                                    {DSC_PIPE_OP_RECV_ACTIVATION, "RecvActivation"},
+                                                    {DSC_PIPE_OP_SEND_GRAD, "SendGrad"},
+                                                    {DSC_PIPE_OP_RECV_GRAD, "RecvGrad"},
+                                                    {DSC_PIPE_OP_REDUCE_TIED_GRADS, "ReduceTiedGrads"},
+                                                    {DSC_PIPE_OP_REDUCE_GRADS, "ReduceGrads"},
+                                                    {DSC_PIPE_OP_OPTIMIZER_STEP, "OptimizerStep"}};
   return names.at(op);
 }
 
@@ -115,14 +115,15 @@ void micro_batches_fit(const Schedule& schedule, const Json& of) {
   dsc_pipe_instruction_t it{};
   while (schedule.next(it)) {
     if (it.buffer < 0) continue;
-    if (it.op == DSC_PIPE_FORWARD || it.op == DSC_PIPE_BACKWARD) {
+    if (it.op == DSC_PIPE_OP_FORWARD || it.op == DSC_PIPE_OP_BACKWARD) {
       int32_t micro_batch = -2;
       int32_t is_forward = -2;
       assert_int_equal(dsc_pipe_schedule_step(schedule.get(), it.step, &micro_batch, &is_forward), DSC_OK);
       if (micro_batch != it.micro_batch) fail_msg("%s: step %d", of.dump().c_str(), (int)it.step);
-      if (of["schedule"] != "DataParallelSchedule") assert_int_equal(is_forward, it.op == DSC_PIPE_FORWARD);
+      if (of["schedule"] != "DataParallelSchedule")
+        assert_int_equal(is_forward, it.op == DSC_PIPE_OP_FORWARD);
     }
-    if (it.op == DSC_PIPE_LOAD_MICRO_BATCH || it.op == DSC_PIPE_RECV_ACTIVATION)
+    if (it.op == DSC_PIPE_OP_LOAD_MICRO_BATCH || it.op == DSC_PIPE_OP_RECV_ACTIVATION)
       held[it.buffer] = it.micro_batch;
     else if (held.at(it.buffer) != it.micro_batch)
       fail_msg("%s: op %d of micro-batch %d finds %d", of.dump().c_str(), it.op, it.micro_batch,
@@ -152,8 +153,8 @@ Json compute_order(const Schedule& schedule) {
   Json order = Json::array();
   dsc_pipe_instruction_t it{};
   while (schedule.next(it)) {
-    if (it.op == DSC_PIPE_FORWARD) order.push_back("F" + std::to_string(it.micro_batch));
-    if (it.op == DSC_PIPE_BACKWARD) order.push_back("B" + std::to_string(it.micro_batch));
+    if (it.op == DSC_PIPE_OP_FORWARD) order.push_back("F" + std::to_string(it.micro_batch));
+    if (it.op == DSC_PIPE_OP_BACKWARD) order.push_back("B" + std::to_string(it.micro_batch));
   }
   return order;
 }

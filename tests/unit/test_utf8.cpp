@@ -86,14 +86,14 @@ void errors_end_with_a_whole_character(void**) {
 void log_records_end_with_a_whole_character(void**) {
   std::string record;
   int32_t level = 0;
-  read_log(DSC_LOG_INFO, record, level);
+  read_log(DSC_LOG_LEVEL_INFO, record, level);
   for (size_t offset = 0; offset < kLongest; ++offset) {
-    log(DSC_LOG_INFO, "%s", long_text(offset).c_str());
-    assert_true(read_log(DSC_LOG_INFO, record, level));
+    log(DSC_LOG_LEVEL_INFO, "%s", long_text(offset).c_str());
+    assert_true(read_log(DSC_LOG_LEVEL_INFO, record, level));
     check_cut(record, 1023);
   }
-  log(DSC_LOG_INFO, "of a caller: \xe4");
-  assert_true(read_log(DSC_LOG_INFO, record, level));
+  log(DSC_LOG_LEVEL_INFO, "of a caller: \xe4");
+  assert_true(read_log(DSC_LOG_LEVEL_INFO, record, level));
   assert_string_equal(record.c_str(), "of a caller: ?");
 }
 

@@ -169,7 +169,7 @@ std::string format_fact(const std::string& name, const Json& value) {
 
 Json collect_info() {
   Json info;
-  const Json engines = Json::parse(library_text(dsc_engine_report));
+  const Json engines = Json::parse(library_text(dsc_engines_json));
   info["libdsc"] = library_info();
   info["features"] = feature_info(engines);
   info["engines"] = engines;

@@ -12,9 +12,20 @@
 #include "dscctl/schedule/command.hpp"
 #include "dscctl/trace/command.hpp"
 
+namespace {
+
+constexpr const char* kFooter =
+    "Environment: info --env shows the variables that start-up reads. info finds libraries by\n"
+    "DSC_NCCL_LIBRARY, DSC_CUDA_LIBRARY, DSC_PMIX_LIBRARY and DSC_GLOO_LIBRARY. The ranks of bench take\n"
+    "sizes from DSC_TUNING. NO_COLOR, or TERM=dumb, turns colors off. SOURCE_DATE_EPOCH dates the page of\n"
+    "--help-as man. All others are in docs/environment.md.";
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("Looks into libdsc from the command line.", "dscctl");
   app.require_subcommand(1);
+  app.footer(kFooter);
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +
                                         std::to_string(DSC_VERSION_PATCH));

@@ -176,7 +176,7 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
       ->type_name("PORT")
       ->take_last();
   text("--job-id", options.job_id, "ID",
-       "Names the job, equal on all hosts (default: random; by hand ADDR:PORT)");
+       "Names the job, equal on all hosts (default: random; with --nnodes ADDR:PORT)");
   text("--hostfile", options.host_file, "FILE",
        "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
   text("--include,-i", options.include, "HOSTS",

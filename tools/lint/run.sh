@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 
-checks=(format layers vendors sizes words scripts headers exports guards bindings rust docs clang)
+checks=(format layers vendors sizes words names environment pictures scripts headers exports guards bindings rust docs clang)
 
 about() {
   case $1 in
@@ -12,7 +12,10 @@ about() {
     layers) echo "includes follow the arrows between the folders" ;;
     vendors) echo "vendors' names stand only in the folders of their libraries" ;;
     sizes) echo "files and classes have at most 600 lines, functions at most 70" ;;
-    words) echo "no path of one machine, nothing left to do" ;;
+    words) echo "no path of one machine, nothing left to do; guides and headers in plain words and short lines" ;;
+    names) echo "the guides name public functions that exist" ;;
+    environment) echo "docs/environment.md lists the variables that the code reads" ;;
+    pictures) echo "pictures of the guides are small, can be read, and are shown" ;;
     scripts) echo "shell and Python files parse" ;;
     headers) echo "every header compiles alone as C99, C11, C++17 and C++20" ;;
     exports) echo "the library, the headers and the version map name the same functions" ;;
@@ -26,7 +29,7 @@ about() {
 
 if [[ ${1-} == --help ]]; then
   echo "./dev lint [--all] [CHECK ...]"
-  for check in "${checks[@]}"; do printf '  %-9s %s\n' "$check" "$(about "$check")"; done
+  for check in "${checks[@]}"; do printf '  %-11s %s\n' "$check" "$(about "$check")"; done
   echo "With --all clang reads the whole tree, not only what changed since it did so last."
   exit 0
 fi
@@ -46,10 +49,10 @@ for check in "${checks[@]}"; do
   program=$(compgen -G "tools/lint/$check.*")
   if "$program"; then
     passed=$((passed + 1))
-    printf 'ok    %-9s %s (%d s)\n' "$check" "$(about "$check")" $((SECONDS - start))
+    printf 'ok    %-11s %s (%d s)\n' "$check" "$(about "$check")" $((SECONDS - start))
   else
     failed+=("$check")
-    printf 'FAIL  %-9s %s\n' "$check" "$(about "$check")"
+    printf 'FAIL  %-11s %s\n' "$check" "$(about "$check")"
   fi
 done
 echo "lint: $passed passed, ${#failed[@]} failed${failed:+: ${failed[*]}}"

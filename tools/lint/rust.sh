@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The layout of Rust files is rustfmt's, and clippy has nothing to say, where these two are installed.
+# Rust files have rustfmt's layout, and clippy and rustdoc give no warning. A tool that is not installed is skipped.
 set -uo pipefail
 manifest=bindings/rust/Cargo.toml
 failed=0
@@ -8,8 +8,13 @@ if cargo fmt --version >/dev/null 2>&1; then
 fi
 library=
 for built in build*/capi/libdsc.so; do if [[ -e $built ]]; then library=$built; fi; done # Meson links before it builds
-if cargo clippy --version >/dev/null 2>&1 && [[ -n $library ]]; then
+if [[ -n $library ]]; then
   export DSC_LIB_DIR=$PWD/${library%/*} CARGO_TARGET_DIR=$PWD/build/cargo
-  RUSTFLAGS="-D warnings" bindings/rust/cargo.sh "clippy --workspace --all-targets --features dsc/half" || failed=1
+  if cargo clippy --version >/dev/null 2>&1; then
+    RUSTFLAGS="-D warnings" bindings/rust/cargo.sh "clippy --workspace --all-targets --features dsc/half" || failed=1
+  fi
+  if rustdoc --version >/dev/null 2>&1; then
+    RUSTDOCFLAGS="-D warnings" bindings/rust/cargo.sh "doc --no-deps -p dsc -p dsc-sys --features dsc/half" || failed=1
+  fi
 fi
 exit $failed

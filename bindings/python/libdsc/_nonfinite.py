@@ -39,7 +39,7 @@ class NonfiniteInputs:
 def read(handle: int, clear: bool) -> NonfiniteInputs:
     """Reads what a communicator has counted."""
     info = _raw.NonfiniteInfo(struct_size=ctypes.sizeof(_raw.NonfiniteInfo))
-    check(lib.dsc_comm_nonfinite(handle, byref(info), int(bool(clear))))
+    check(lib.dsc_comm_nonfinite_info(handle, int(bool(clear)), byref(info)))
     if info.rank < 0:
         return NonfiniteInputs(info.elements, info.operations, None, None, None, None)
     name = info.operation.decode()

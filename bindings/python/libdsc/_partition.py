@@ -178,7 +178,7 @@ def seed_layer(seed: int, layer: int, method: str = "split_mix") -> int:
             with seed_layers and base_seed (1234 by default).
     """
     found, numbers = c_uint64(), (integer("seed", seed, *SIZE), integer("layer", layer, *SIZE))
-    check(lib.dsc_seed_layer(*numbers, string("method", method), byref(found)))
+    check(lib.dsc_rng_layer_seed(*numbers, string("method", method), byref(found)))
     return found.value
 
 
@@ -199,5 +199,5 @@ def seed_region(seed: int, region: str, tensor_rank: int = 0, expert_rank: int =
     ranks = (("tensor_rank", tensor_rank), ("expert_rank", expert_rank), ("expert_tensor_rank", expert_tensor_rank))
     numbers = [integer(name, rank, *INT32) for name, rank in ranks]
     found = c_uint64()
-    check(lib.dsc_seed_region(integer("seed", seed, *SIZE), known[region], *numbers, byref(found)))
+    check(lib.dsc_rng_region_seed(integer("seed", seed, *SIZE), known[region], *numbers, byref(found)))
     return found.value

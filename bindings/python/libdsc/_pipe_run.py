@@ -123,8 +123,8 @@ def _loss(returned: Any) -> float:
 def _explain(call: Any, error: BaseException) -> None:
     """Tells the other ranks what was raised."""
     words = "".join(traceback.format_exception_only(type(error), error)).strip().encode(errors="replace")
-    fitting = words[: call.problem_bytes - 1].decode(errors="ignore").encode() + b"\0"
-    place: Any = _raw.PipeCall.problem  # of the field; reading call.problem makes a copy
+    fitting = words[: call.error_capacity - 1].decode(errors="ignore").encode() + b"\0"
+    place: Any = _raw.PipeCall.error  # of the field; reading call.error makes a copy
     room = ctypes.c_void_p.from_buffer(call, place.offset)
     ctypes.memmove(room, fitting, len(fitting))
 

@@ -89,8 +89,8 @@ class NonfiniteCheck(IntEnum):
     """Values of ::dsc_nonfinite_check_t."""
 
     OFF = 0  # nothing: it passes through
-    COUNT = 1  # it is counted, see dsc_comm_nonfinite()
-    FAIL = 2  # the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked
+    COUNT = 1  # it is counted, see dsc_comm_nonfinite_info()
+    FAIL = 2  # 
 
 
 class Backend(IntEnum):
@@ -183,13 +183,6 @@ class TensorMapping(IntEnum):
     HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
 
 
-class MapDirection(IntEnum):
-    """Values of ::dsc_map_direction_t."""
-
-    FORWARD = 1  # of activations
-    BACKWARD = 2  # of their gradients
-
-
 class MoeDrop(IntEnum):
     """Values of ::dsc_moe_drop_t."""
 
@@ -208,7 +201,7 @@ class SequenceOrder(IntEnum):
     """Values of ::dsc_sequence_order_t."""
 
     CONTIGUOUS = 1  # rank r of n holds part r of n
-    ZIGZAG = 2  # rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other
+    ZIGZAG = 2  # 
 
 
 class RngRegion(IntEnum):
@@ -240,7 +233,7 @@ class PipeOp(IntEnum):
 class PipePlacement(IntEnum):
     """Values of ::dsc_pipe_placement_t."""
 
-    LOOP = 0  # part p is on stage p modulo s: from the first stage to the last, again and again
+    LOOP = 0  # 
     ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
     APART = 2  # every stage has a whole model; no data flows
 
@@ -248,7 +241,7 @@ class PipePlacement(IntEnum):
 class PipeMessages(IntEnum):
     """Values of ::dsc_pipe_messages_t."""
 
-    WHEN_NEEDED = 0  # when the receiver needs them for what it computes next: fewest buffers
+    WHEN_NEEDED = 0  # 
     AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
 
 
@@ -306,13 +299,14 @@ class ErrorInfo(ctypes.Structure):
     comm_id: int  # of the communicator, see dsc_comm_id(); 0: the world, or none
     sequence: int  # number of the operation in that communicator, from 1; 0: none
     index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
+    n_ranks: int  # number of valid entries in ranks, 0 to 64
     elapsed_ns: int  # how long the operation had run, in nanoseconds
     code: int  # DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations still wait for it
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
     native_code: int  # error of a backend on the rank at fault; 0: none
     rank: int  # first rank at fault in that communicator; -1: not known
-    n_ranks: int  # number of valid entries in ranks, 0 to 64
+    reserved: int  # 0
     ranks: Any  # ranks at fault
     operation: Bytes  # such as "all_reduce"; empty: none
     text: Bytes  # what happened, UTF-8, ended by a zero
@@ -323,13 +317,14 @@ class ErrorInfo(ctypes.Structure):
         ("comm_id", ctypes.c_uint64),
         ("sequence", ctypes.c_uint64),
         ("index", ctypes.c_uint64),
+        ("n_ranks", ctypes.c_size_t),
         ("elapsed_ns", ctypes.c_int64),
         ("code", ctypes.c_int32),
         ("revoked", ctypes.c_int32),
         ("system_error", ctypes.c_int32),
         ("native_code", ctypes.c_int32),
         ("rank", ctypes.c_int32),
-        ("n_ranks", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
         ("ranks", ctypes.c_int32 * 64),
         ("operation", ctypes.c_char * 32),
         ("text", ctypes.c_char * 512),
@@ -337,7 +332,29 @@ class ErrorInfo(ctypes.Structure):
     ]
 
 
-class GroupOptions(ctypes.Structure):
+class LogRecord(ctypes.Structure):
+    """A log record, and the rank that made it."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    message: Bytes | None  # one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
+    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
+    level: int  # how urgent it is
+    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("message", ctypes.c_char_p),
+        ("time_ns", ctypes.c_int64),
+        ("level", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+    ]
+
+
+# Receives one log record.
+LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(LogRecord))
+
+
+class CommOptions(ctypes.Structure):
     """Options of dsc_comm_split() and dsc_comm_create_group()."""
 
     struct_size: int  # size of this struct as the caller compiled it
@@ -403,226 +420,6 @@ class NonfiniteInfo(ctypes.Structure):
     ]
 
 
-class Tensor(ctypes.Structure):
-    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
-    the same value."""
-
-    struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
-    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
-    name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
-    count: int  # number of elements
-    dtype: int  # element type
-    ndim: int  # entries of shape, 0 or more
-    device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
-    expect_sparse: int  # 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("data", ctypes.c_void_p),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("name", ctypes.c_char_p),
-        ("count", ctypes.c_size_t),
-        ("dtype", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("device", ctypes.c_int32),
-        ("expect_sparse", ctypes.c_int32),
-    ]
-
-
-class BucketReducerOptions(ctypes.Structure):
-    """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
-    bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
-    n_buckets: int  # number of explicit buckets; 0: planned
-    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
-    average: int  # default DSC_AVERAGE_PRE
-    sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
-    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    find_unused: int  # 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
-    static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
-    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
-    small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
-    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type
-    keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
-    reserved: int  # 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("bucket_indices", ctypes.POINTER(ctypes.c_size_t)),
-        ("bucket_starts", ctypes.POINTER(ctypes.c_size_t)),
-        ("n_buckets", ctypes.c_size_t),
-        ("bucket_bytes", ctypes.c_size_t),
-        ("first_bucket_bytes", ctypes.c_size_t),
-        ("average", ctypes.c_int32),
-        ("sync", ctypes.c_int32),
-        ("single_first_bucket", ctypes.c_int32),
-        ("find_unused", ctypes.c_int32),
-        ("static_graph", ctypes.c_int32),
-        ("rebuild", ctypes.c_int32),
-        ("small_bucket_first", ctypes.c_int32),
-        ("grad_dtype", ctypes.c_int32),
-        ("keep_sparse_rows", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-    ]
-
-
-class ClipOptions(ctypes.Structure):
-    """Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    shards: int | None  # ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of them; NULL (default): this rank holds the whole model
-    counted: Any  # by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for tied parameters; it is scaled all the same. NULL (default): all count
-    max_norm: float  # gradients are scaled down so that their norm is at most this; infinity (default): not limited
-    scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
-    norm: int  # default DSC_NORM_TWO
-    reserved: int  # 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("shards", ctypes.c_void_p),
-        ("counted", ctypes.POINTER(ctypes.c_uint8)),
-        ("max_norm", ctypes.c_double),
-        ("scale", ctypes.c_double),
-        ("norm", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-    ]
-
-
-class CausalWork(ctypes.Structure):
-    """Says which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    query_begin: int  # first of this rank's queries that see something
-    query_count: int  # number of these queries; 0: none sees any of the keys
-    key_begin: int  # first of the block's keys that they see
-    key_count: int  # number of these keys
-    is_diagonal: int  # 1: query i sees the keys up to i; 0: all of these queries see all of these keys
-    reserved: int  # 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("query_begin", ctypes.c_size_t),
-        ("query_count", ctypes.c_size_t),
-        ("key_begin", ctypes.c_size_t),
-        ("key_count", ctypes.c_size_t),
-        ("is_diagonal", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-    ]
-
-
-class VocabCrossEntropyOptions(ctypes.Structure):
-    """Options of cross entropy, the same on all ranks. Fill with dsc_vocab_cross_entropy_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value, -100 in PyTorch; INT64_MIN (default): none
-    label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
-    z_loss: float  # factor of the z-loss, 0 (default) or more, finite
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("ignore_index", ctypes.c_int64),
-        ("label_smoothing", ctypes.c_double),
-        ("z_loss", ctypes.c_double),
-    ]
-
-
-class MoeOptions(ctypes.Structure):
-    """Options of a plan, the same on all ranks. Fill with dsc_moe_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
-    top_k: int  # slots of each token, 1 (default) to 64
-    capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
-    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
-    padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("experts", ctypes.c_size_t),
-        ("top_k", ctypes.c_size_t),
-        ("capacity", ctypes.c_size_t),
-        ("drop", ctypes.c_int32),
-        ("padded", ctypes.c_int32),
-    ]
-
-
-class MoePlanInfo(ctypes.Structure):
-    """What a plan knows of this rank."""
-
-    struct_size: int  # to be set before the call
-    tokens: int  # of this rank
-    top_k: int  # slots of each token
-    experts: int  # on all ranks together
-    first_expert: int  # number of this rank's first expert
-    local_experts: int  # experts of this rank
-    rows: int  # rows for this rank's experts, with padding
-    sent: int  # slots of this rank that are sent, to itself or to others
-    dropped: int  # slots of this rank that were dropped for lack of capacity
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("tokens", ctypes.c_size_t),
-        ("top_k", ctypes.c_size_t),
-        ("experts", ctypes.c_size_t),
-        ("first_expert", ctypes.c_size_t),
-        ("local_experts", ctypes.c_size_t),
-        ("rows", ctypes.c_size_t),
-        ("sent", ctypes.c_size_t),
-        ("dropped", ctypes.c_size_t),
-    ]
-
-
-class Bucket(ctypes.Structure):
-    """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
-    valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-    dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
-    work of its last step is done."""
-
-    struct_size: int  # size of this struct as the library compiled it
-    comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
-    buffer: int | None  # count elements: the gradients one after another, undivided. The hook leaves the mean here
-    stream: int | None  # of a device: the gradients are there behind it, and what is put on it comes before the end of the iteration; NULL in host memory
-    params: Any  # n_params indices of parameters
-    offsets: Any  # element of buffer at which each of them starts
-    counts: Any  # elements of each of them
-    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
-    n_params: int  # parameters in the bucket
-    index: int  # number of the bucket, from 0 in launch order
-    count: int  # elements of buffer, on a device also those between parameters
-    error_capacity: int  # bytes at error
-    dtype: int  # element type
-    is_last: int  # 1: the last bucket of the iteration
-    divisor: int  # ranks that take part: the mean is the sum over it
-    step: int  # 0: the bucket has just become complete; s + 1: the work of step s is done
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("comm", ctypes.c_void_p),
-        ("buffer", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-        ("params", ctypes.POINTER(ctypes.c_size_t)),
-        ("offsets", ctypes.POINTER(ctypes.c_size_t)),
-        ("counts", ctypes.POINTER(ctypes.c_size_t)),
-        ("error", ctypes.c_char_p),
-        ("n_params", ctypes.c_size_t),
-        ("index", ctypes.c_size_t),
-        ("count", ctypes.c_size_t),
-        ("error_capacity", ctypes.c_size_t),
-        ("dtype", ctypes.c_int32),
-        ("is_last", ctypes.c_int32),
-        ("divisor", ctypes.c_int32),
-        ("step", ctypes.c_int32),
-    ]
-
-
-# Does one step of reducing a bucket.
-BucketHookFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Bucket), ctypes.POINTER(ctypes.c_void_p))
-
-
 class StoreOptions(ctypes.Structure):
     """Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed."""
 
@@ -685,7 +482,7 @@ class InitOptions(ctypes.Structure):
     init_timeout_ms: int  # deadline of this call in milliseconds, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
     stall_timeout_ms: int  # a process that has not run for this many milliseconds fails its groups; 0: never; default 30,000
-    progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_progress(); may differ between ranks
+    progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_comm_progress(); may differ between ranks
     rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a user-defined operation (op.h) cannot be given up then
     require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
     reserved: int  # must be 0
@@ -713,42 +510,6 @@ class InitOptions(ctypes.Structure):
         ("require_existing", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
     ]
-
-
-class JoinOptions(ctypes.Structure):
-    """Options of dsc_join_create(). Fill with dsc_join_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    divide_by_initial: int  # 1 (default): means are over all ranks, of which those without batches give zeros; 0: over the ranks that still have batches
-    throw_on_early_end: int  # 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("divide_by_initial", ctypes.c_int32),
-        ("throw_on_early_end", ctypes.c_int32),
-    ]
-
-
-class LogRecord(ctypes.Structure):
-    """A log record, and the rank that made it."""
-
-    struct_size: int  # size of this struct as the library compiled it
-    message: Bytes | None  # one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
-    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
-    level: int  # how urgent it is
-    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("message", ctypes.c_char_p),
-        ("time_ns", ctypes.c_int64),
-        ("level", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-    ]
-
-
-# Receives one log record.
-LogFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(LogRecord))
 
 
 class MeshOptions(ctypes.Structure):
@@ -793,340 +554,173 @@ class MeshPlanOptions(ctypes.Structure):
     ]
 
 
-class PipePartitionOptions(ctypes.Structure):
-    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+class Tensor(ctypes.Structure):
+    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
+    the same value."""
 
-    struct_size: int  # size of this struct as the caller compiled it
-    method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
-    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
-    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
-    n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("method", ctypes.c_char_p),
-        ("layer_bytes", ctypes.POINTER(ctypes.c_uint64)),
-        ("part_limits", ctypes.POINTER(ctypes.c_uint64)),
-        ("n_part_limits", ctypes.c_size_t),
-    ]
-
-
-class PipeInstruction(ctypes.Structure):
-    """One instruction. Fields that have no meaning for its op are -1."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    step: int  # 0 to steps - 1, never falling
-    op: int  # what is asked for
-    micro_batch: int  # 0 to micro_batches - 1
-    chunk: int  # part of the model on this stage, 0 to chunks - 1
-    buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
-    peer: int  # stage at the other end of a send or receive
-    reserved: int  # 0
+    struct_size: int  # size of this struct as the caller compiled it; needed in every element
+    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
+    shape: Any  # ndim sizes, whose product is count; NULL: only count is known
+    name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
+    count: int  # number of elements
+    dtype: int  # element type
+    ndim: int  # entries of shape, 0 or more
+    device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
+    expect_sparse: int  # 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("step", ctypes.c_int64),
-        ("op", ctypes.c_int32),
-        ("micro_batch", ctypes.c_int32),
-        ("chunk", ctypes.c_int32),
-        ("buffer", ctypes.c_int32),
-        ("peer", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-    ]
-
-
-class PipeScheduleOptions(ctypes.Structure):
-    """What a schedule is for. Fill with dsc_pipe_schedule_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    name: Bytes | None  # see dsc_pipe_schedule_create()
-    stages: int  # devices of the pipeline, 1 or more
-    stage: int  # whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, written down and taken apart
-    micro_batches: int  # of a batch, 1 or more; may be fewer than stages
-    chunks: int  # parts of the model on every stage; default 0: what the schedule is made for
-    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
-    forward_only: int  # 1: without backward passes; default 0
-    merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
-    messages: int  # default DSC_PIPE_WHEN_NEEDED
-    placement: int  # for dsc_pipe_schedule_create_custom() only; default 0
-    reserved: int  # 0
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("name", ctypes.c_char_p),
-        ("stages", ctypes.c_int32),
-        ("stage", ctypes.c_int32),
-        ("micro_batches", ctypes.c_int32),
-        ("chunks", ctypes.c_int32),
-        ("micro_batch_group", ctypes.c_int32),
-        ("forward_only", ctypes.c_int32),
-        ("merge_backward", ctypes.c_int32),
-        ("messages", ctypes.c_int32),
-        ("placement", ctypes.c_int32),
+        ("count", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("expect_sparse", ctypes.c_int32),
+    ]
+
+
+class BucketPlanOptions(ctypes.Structure):
+    """Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    devices: Any  # device of each tensor, any numbers; NULL (default): all the same
+    expect_sparse: Any  # 0 or 1, by tensor index (not by position); NULL (default): none
+    order: Any  # the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
+    limits: Any  # bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
+    n_limits: int  # entries of limits; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("devices", ctypes.POINTER(ctypes.c_int32)),
+        ("expect_sparse", ctypes.POINTER(ctypes.c_uint8)),
+        ("order", ctypes.POINTER(ctypes.c_size_t)),
+        ("limits", ctypes.POINTER(ctypes.c_size_t)),
+        ("n_limits", ctypes.c_size_t),
+    ]
+
+
+class ClipOptions(ctypes.Structure):
+    """Options of dsc_bucket_reducer_clip() and dsc_sharded_clip(). Fill with dsc_clip_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    shards: int | None  # ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of them; NULL (default): this rank holds the whole model
+    counted: Any  # by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for tied parameters; it is scaled all the same. NULL (default): all count
+    max_norm: float  # gradients are scaled down so that their norm is at most this; infinity (default): not limited
+    scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
+    norm: int  # default DSC_NORM_TWO
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("shards", ctypes.c_void_p),
+        ("counted", ctypes.POINTER(ctypes.c_uint8)),
+        ("max_norm", ctypes.c_double),
+        ("scale", ctypes.c_double),
+        ("norm", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
     ]
 
 
-class PipeScheduleInfo(ctypes.Structure):
-    """What a schedule is."""
+class BucketReducerOptions(ctypes.Structure):
+    """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    stages: int  # devices of the pipeline
-    stage: int  # whose instructions; -1: the whole pipeline
-    micro_batches: int  # of a batch
-    chunks: int  # parts of the model on every stage
-    micro_batch_group: int  # as it was made; 0 where it has no meaning
-    forward_only: int  # 1: without backward passes
-    messages: int  # where lowering put messages
-    placement: int  # where the parts of the model are
+    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
+    n_buckets: int  # number of explicit buckets; 0: planned
+    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
+    average: int  # default DSC_AVERAGE_PRE
+    sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
+    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    find_unused: int  # 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
+    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
+    small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
+    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type
+    keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
+    reserved: int  # 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("stages", ctypes.c_int32),
-        ("stage", ctypes.c_int32),
-        ("micro_batches", ctypes.c_int32),
-        ("chunks", ctypes.c_int32),
-        ("micro_batch_group", ctypes.c_int32),
-        ("forward_only", ctypes.c_int32),
-        ("messages", ctypes.c_int32),
-        ("placement", ctypes.c_int32),
+        ("bucket_indices", ctypes.POINTER(ctypes.c_size_t)),
+        ("bucket_starts", ctypes.POINTER(ctypes.c_size_t)),
+        ("n_buckets", ctypes.c_size_t),
+        ("bucket_bytes", ctypes.c_size_t),
+        ("first_bucket_bytes", ctypes.c_size_t),
+        ("average", ctypes.c_int32),
+        ("sync", ctypes.c_int32),
+        ("single_first_bucket", ctypes.c_int32),
+        ("find_unused", ctypes.c_int32),
+        ("static_graph", ctypes.c_int32),
+        ("rebuild", ctypes.c_int32),
+        ("small_bucket_first", ctypes.c_int32),
+        ("grad_dtype", ctypes.c_int32),
+        ("keep_sparse_rows", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
     ]
 
 
-class PipeCompute(ctypes.Structure):
-    """One operation of a stage."""
-
-    op: int  # forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
-    chunk: int  # 0 to chunks - 1; -1 when idle
-    micro_batch: int  # 0 to micro_batches - 1; -1 when idle
-    overlaps: int  # 1: it runs at once with the next one, a forward pass with a backward pass; else 0
-
-    _fields_ = [
-        ("op", ctypes.c_int32),
-        ("chunk", ctypes.c_int32),
-        ("micro_batch", ctypes.c_int32),
-        ("overlaps", ctypes.c_int32),
-    ]
-
-
-class PipeCall(ctypes.Structure):
-    """What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's options."""
+class Bucket(ctypes.Structure):
+    """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
+    valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
+    dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
+    work of its last step is done."""
 
     struct_size: int  # size of this struct as the library compiled it
-    instruction: Any  # what is asked for
-    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside of passes
-    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside of passes
-    output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
-    loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
-    input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
-    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
-    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
-    problem: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
-    n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
-    n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
-    problem_bytes: int  # size of problem in bytes, the final zero included
+    comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
+    buffer: int | None  # count elements: the gradients one after another, undivided. The hook leaves the mean here
+    stream: int | None  # of a device: the gradients are there behind it, and what is put on it comes before the end of the iteration; NULL in host memory
+    params: Any  # n_params indices of parameters
+    offsets: Any  # element of buffer at which each of them starts
+    counts: Any  # elements of each of them
+    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    n_params: int  # parameters in the bucket
+    index: int  # number of the bucket, from 0 in launch order
+    count: int  # elements of buffer, on a device also those between parameters
+    error_capacity: int  # bytes at error
+    dtype: int  # element type
+    is_last: int  # 1: the last bucket of the iteration
+    divisor: int  # ranks that take part: the mean is the sum over it
+    step: int  # 0: the bucket has just become complete; s + 1: the work of step s is done
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("instruction", ctypes.POINTER(PipeInstruction)),
-        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
-        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
-        ("output_grads", ctypes.POINTER(ctypes.c_void_p)),
-        ("input_grads", ctypes.POINTER(ctypes.c_void_p)),
-        ("loss", ctypes.POINTER(ctypes.c_double)),
-        ("input_tensors", ctypes.POINTER(Tensor)),
-        ("output_tensors", ctypes.POINTER(Tensor)),
-        ("output_shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
-        ("problem", ctypes.c_char_p),
-        ("n_inputs", ctypes.c_size_t),
-        ("n_outputs", ctypes.c_size_t),
-        ("problem_bytes", ctypes.c_size_t),
-    ]
-
-
-# Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->problem if it has any.
-PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
-
-
-class PipeCallbacks(ctypes.Structure):
-    """What a run calls. The passes that its schedule has must be there; of the others NULL means that there
-    is nothing to do. Fill with dsc_pipe_callbacks_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # handed to every callback
-    load_micro_batch: Any  # inputs on the first stage, labels on the last
-    forward: Any  # from inputs to outputs or loss
-    backward: Any  # from output_grads to input_grads; adds up gradients of weights
-    backward_input: Any  # the first half of a split backward pass
-    backward_weight: Any  # its second half
-    reduce_tied_grads: Any  # for example a sum over the stages that share weights
-    reduce_grads: Any  # for example dsc_bucket_reducer_finish()
-    optimizer_step: Any  # updates the weights
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("context", ctypes.c_void_p),
-        ("load_micro_batch", PipeFn),
-        ("forward", PipeFn),
-        ("backward", PipeFn),
-        ("backward_input", PipeFn),
-        ("backward_weight", PipeFn),
-        ("reduce_tied_grads", PipeFn),
-        ("reduce_grads", PipeFn),
-        ("optimizer_step", PipeFn),
-    ]
-
-
-class PipeRunOptions(ctypes.Structure):
-    """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
-    outputs: Any  # what the next stage receives, data unused; NULL on the last stage
-    stream: int | None  # with tensors on a device: the stream on which callbacks put their work; NULL: the default stream
-    memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
-    n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
-    n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
-    memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
-    variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
-    keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("inputs", ctypes.POINTER(Tensor)),
-        ("outputs", ctypes.POINTER(Tensor)),
+        ("comm", ctypes.c_void_p),
+        ("buffer", ctypes.c_void_p),
         ("stream", ctypes.c_void_p),
-        ("memory", ctypes.c_void_p),
-        ("n_inputs", ctypes.c_size_t),
-        ("n_outputs", ctypes.c_size_t),
-        ("memory_bytes", ctypes.c_size_t),
-        ("variable_shapes", ctypes.c_int32),
-        ("keep_replaced", ctypes.c_int32),
+        ("params", ctypes.POINTER(ctypes.c_size_t)),
+        ("offsets", ctypes.POINTER(ctypes.c_size_t)),
+        ("counts", ctypes.POINTER(ctypes.c_size_t)),
+        ("error", ctypes.c_char_p),
+        ("n_params", ctypes.c_size_t),
+        ("index", ctypes.c_size_t),
+        ("count", ctypes.c_size_t),
+        ("error_capacity", ctypes.c_size_t),
+        ("dtype", ctypes.c_int32),
+        ("is_last", ctypes.c_int32),
+        ("divisor", ctypes.c_int32),
+        ("step", ctypes.c_int32),
     ]
 
 
-class PipeCosts(ctypes.Structure):
-    """What operations, messages and memory cost. Fill with dsc_pipe_costs_init()."""
+# Does one step of reducing a bucket.
+BucketHookFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Bucket), ctypes.POINTER(ctypes.c_void_p))
+
+
+class JoinOptions(ctypes.Structure):
+    """Options of dsc_join_create(). Fill with dsc_join_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    forward: Any  # time of a forward pass; NULL: 1
-    backward_input: Any  # time of the first half of a backward pass; NULL: 1
-    backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
-    message_bytes: Any  # what a part gives to the next one, and gets back as gradients; NULL: 0
-    activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
-    static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
-    gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
-    n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
-    overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
-    latency: float  # of a message between stages; default 0
-    bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
-    bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
-    reduce_latency: float  # of an all-reduce; default 0
-    reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: unlimited
+    divide_by_initial: int  # 1 (default): means are over all ranks, of which those without batches give zeros; 0: over the ranks that still have batches
+    throw_on_early_end: int  # 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
-        ("forward", ctypes.POINTER(ctypes.c_double)),
-        ("backward_input", ctypes.POINTER(ctypes.c_double)),
-        ("backward_weight", ctypes.POINTER(ctypes.c_double)),
-        ("message_bytes", ctypes.POINTER(ctypes.c_double)),
-        ("activation_bytes", ctypes.POINTER(ctypes.c_double)),
-        ("static_bytes", ctypes.POINTER(ctypes.c_double)),
-        ("gradient_bytes", ctypes.POINTER(ctypes.c_double)),
-        ("n", ctypes.c_size_t),
-        ("overlap", ctypes.c_double),
-        ("latency", ctypes.c_double),
-        ("bytes_per_time", ctypes.c_double),
-        ("bucket_bytes", ctypes.c_double),
-        ("reduce_latency", ctypes.c_double),
-        ("reduce_bytes_per_time", ctypes.c_double),
-    ]
-
-
-class PipeStageReport(ctypes.Structure):
-    """What a stage does in a simulation."""
-
-    struct_size: int  # in the first element: size of this struct as the caller compiled it
-    busy: float  # time in which it computes
-    start: float  # when its first operation starts
-    end: float  # when its last one ends
-    idle: float  # of the whole makespan: makespan - busy
-    own_window_idle: float  # of its own window: end - start - busy
-    reduced: float  # when its last all-reduce ends; 0: there is none
-    peak_bytes: float  # static bytes and the most bytes of activations held at once
-    peak_activations: int  # largest number of activations, one per micro-batch and chunk, held at once
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("busy", ctypes.c_double),
-        ("start", ctypes.c_double),
-        ("end", ctypes.c_double),
-        ("idle", ctypes.c_double),
-        ("own_window_idle", ctypes.c_double),
-        ("reduced", ctypes.c_double),
-        ("peak_bytes", ctypes.c_double),
-        ("peak_activations", ctypes.c_int64),
-    ]
-
-
-class PipeSpan(ctypes.Structure):
-    """An operation in a simulation."""
-
-    struct_size: int  # in the first element: size of this struct as the caller compiled it
-    start: float  # when it starts
-    end: float  # when it ends; two that run at once have the same times
-    stage: int  # where
-    op: int  # what it does
-    chunk: int  # 0 to chunks - 1
-    micro_batch: int  # 0 to micro_batches - 1
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("start", ctypes.c_double),
-        ("end", ctypes.c_double),
-        ("stage", ctypes.c_int32),
-        ("op", ctypes.c_int32),
-        ("chunk", ctypes.c_int32),
-        ("micro_batch", ctypes.c_int32),
-    ]
-
-
-class PipeSearchOptions(ctypes.Structure):
-    """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
-
-    struct_size: int  # size of this struct as the caller compiled it
-    activations: int  # largest number of activations, one per micro-batch and chunk, that a stage may hold; 0 (default): any
-    bytes: float  # most bytes of a stage, static ones included; 0 (default): any
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("activations", ctypes.c_int64),
-        ("bytes", ctypes.c_double),
-    ]
-
-
-class PipeSearchResult(ctypes.Structure):
-    """How good a schedule is that a search found."""
-
-    struct_size: int  # in: size of this struct as the caller compiled it
-    makespan: float  # of the schedule that was found
-    bound: float  # no order has a smaller makespan
-    best_named_makespan: float  # of the best schedule with a name; 0: none keeps to the limits
-    is_optimal: int  # 1: no order is better; 0: not known
-    reserved: int  # 0
-    best_named: Bytes  # the name of that one; "" if there is none
-    origin: Bytes  # a schedule's name, "greedy", "repaired" or "exact"
-
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("makespan", ctypes.c_double),
-        ("bound", ctypes.c_double),
-        ("best_named_makespan", ctypes.c_double),
-        ("is_optimal", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
-        ("best_named", ctypes.c_char * 32),
-        ("origin", ctypes.c_char * 32),
+        ("divide_by_initial", ctypes.c_int32),
+        ("throw_on_early_end", ctypes.c_int32),
     ]
 
 
@@ -1134,13 +728,13 @@ class ShardPlanOptions(ctypes.Structure):
     """How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    unit_starts: Any  # n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_MEGATRON
+    unit_starts: Any  # n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
     alone: Any  # one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is shared between stages; NULL: none
     n_units: int  # entries of unit_starts; 0: planned
-    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter with which it has so many elements; 0: never; default 40,000,000
-    alignment: int  # DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16
-    layout: int  # default DSC_SHARD_UNIT
-    wide_padding: int  # DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with which it has so many elements; 0: never; default 40,000,000
+    alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
+    layout: int  # default DSC_SHARD_LAYOUT_UNIT
+    wide_padding: int  # DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1270,7 +864,7 @@ class ShardedRange(ctypes.Structure):
     ]
 
 
-class ShardedMemory(ctypes.Structure):
+class ShardedMemoryInfo(ctypes.Structure):
     """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
     of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
     of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
@@ -1293,6 +887,477 @@ class ShardedMemory(ctypes.Structure):
         ("grad_bytes", ctypes.c_size_t),
         ("peak_param_bytes", ctypes.c_size_t),
         ("peak_grad_bytes", ctypes.c_size_t),
+    ]
+
+
+class SequenceCausalRange(ctypes.Structure):
+    """Says which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    query_begin: int  # first of this rank's queries that see something
+    query_count: int  # number of these queries; 0: none sees any of the keys
+    key_begin: int  # first of the block's keys that they see
+    key_count: int  # number of these keys
+    is_diagonal: int  # 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("query_begin", ctypes.c_size_t),
+        ("query_count", ctypes.c_size_t),
+        ("key_begin", ctypes.c_size_t),
+        ("key_count", ctypes.c_size_t),
+        ("is_diagonal", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class SequenceHeadsOptions(ctypes.Structure):
+    """The shape of what dsc_sequence_to_heads() exchanges. Fill with dsc_sequence_heads_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    sequence_parts: Any  # one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
+    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than ranks. NULL (default): equal parts
+    batch: int  # number of sequences; default 1
+    sequence: int  # tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
+    heads: int  # all heads; without head_parts a multiple of the number of ranks
+    head_dim: int  # elements of a head
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("sequence_parts", ctypes.POINTER(ctypes.c_size_t)),
+        ("head_parts", ctypes.POINTER(ctypes.c_size_t)),
+        ("batch", ctypes.c_size_t),
+        ("sequence", ctypes.c_size_t),
+        ("heads", ctypes.c_size_t),
+        ("head_dim", ctypes.c_size_t),
+    ]
+
+
+class VocabCrossEntropyOptions(ctypes.Structure):
+    """Options of cross entropy, the same on all ranks. Fill with dsc_vocab_cross_entropy_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value, -100 in PyTorch; INT64_MIN (default): none
+    label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
+    z_loss: float  # factor of the z-loss, 0 (default) or more, finite
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("ignore_index", ctypes.c_int64),
+        ("label_smoothing", ctypes.c_double),
+        ("z_loss", ctypes.c_double),
+    ]
+
+
+class MoePlanOptions(ctypes.Structure):
+    """Options of a plan, the same on all ranks. Fill with dsc_moe_plan_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
+    top_k: int  # slots of each token, 1 (default) to 64
+    capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
+    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("experts", ctypes.c_size_t),
+        ("top_k", ctypes.c_size_t),
+        ("capacity", ctypes.c_size_t),
+        ("drop", ctypes.c_int32),
+        ("padded", ctypes.c_int32),
+    ]
+
+
+class MoePlanInfo(ctypes.Structure):
+    """What a plan knows of this rank."""
+
+    struct_size: int  # to be set before the call
+    tokens: int  # of this rank
+    top_k: int  # slots of each token
+    experts: int  # on all ranks together
+    first_expert: int  # number of this rank's first expert
+    local_experts: int  # experts of this rank
+    rows: int  # rows for this rank's experts, with padding
+    sent: int  # slots of this rank that are sent, to itself or to others
+    dropped: int  # slots of this rank that were dropped for lack of capacity
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("tokens", ctypes.c_size_t),
+        ("top_k", ctypes.c_size_t),
+        ("experts", ctypes.c_size_t),
+        ("first_expert", ctypes.c_size_t),
+        ("local_experts", ctypes.c_size_t),
+        ("rows", ctypes.c_size_t),
+        ("sent", ctypes.c_size_t),
+        ("dropped", ctypes.c_size_t),
+    ]
+
+
+class TensorMapOptions(ctypes.Structure):
+    """A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    parts: Any  # one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL: what this rank sends to each rank in the forward direction. NULL (default): equal parts
+    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from each rank in the forward direction. NULL (default) for all others
+    outer: int  # product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the number of ranks; with parts: the product of the sizes between the two
+    dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE). With parts: their sum, or 0 (default)
+    inner: int  # product of the sizes after the divided dimension; default 1
+    chunk: int  # which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the same order, each once
+    chunks: int  # into how many chunks the step is divided; default 1. It may exceed the elements: then some chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
+    mapping: int  # must be set
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("parts", ctypes.POINTER(ctypes.c_size_t)),
+        ("other_parts", ctypes.POINTER(ctypes.c_size_t)),
+        ("outer", ctypes.c_size_t),
+        ("dim", ctypes.c_size_t),
+        ("inner", ctypes.c_size_t),
+        ("chunk", ctypes.c_size_t),
+        ("chunks", ctypes.c_size_t),
+        ("mapping", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class PipePartitionOptions(ctypes.Structure):
+    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
+    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
+    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
+    n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("method", ctypes.c_char_p),
+        ("layer_bytes", ctypes.POINTER(ctypes.c_uint64)),
+        ("part_limits", ctypes.POINTER(ctypes.c_uint64)),
+        ("n_part_limits", ctypes.c_size_t),
+    ]
+
+
+class PipeInstruction(ctypes.Structure):
+    """One instruction. Fields that have no meaning for its op are -1."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    step: int  # 0 to steps - 1, never falling
+    op: int  # what is asked for
+    micro_batch: int  # 0 to micro_batches - 1
+    chunk: int  # part of the model on this stage, 0 to chunks - 1
+    buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
+    peer: int  # stage at the other end of a send or receive
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("step", ctypes.c_int64),
+        ("op", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("buffer", ctypes.c_int32),
+        ("peer", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class PipeScheduleOptions(ctypes.Structure):
+    """What a schedule is for. Fill with dsc_pipe_schedule_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    name: Bytes | None  # see dsc_pipe_schedule_create()
+    stages: int  # devices of the pipeline, 1 or more
+    stage: int  # whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, written down and taken apart
+    micro_batches: int  # of a batch, 1 or more; may be fewer than stages
+    chunks: int  # parts of the model on every stage; default 0: what the schedule is made for
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
+    forward_only: int  # 1: without backward passes; default 0
+    merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
+    messages: int  # default DSC_PIPE_MESSAGES_WHEN_NEEDED
+    placement: int  # for dsc_pipe_schedule_create_custom() only; default 0
+    reserved: int  # 0
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("stages", ctypes.c_int32),
+        ("stage", ctypes.c_int32),
+        ("micro_batches", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
+        ("micro_batch_group", ctypes.c_int32),
+        ("forward_only", ctypes.c_int32),
+        ("merge_backward", ctypes.c_int32),
+        ("messages", ctypes.c_int32),
+        ("placement", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class PipeScheduleInfo(ctypes.Structure):
+    """What a schedule is."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    stages: int  # devices of the pipeline
+    stage: int  # whose instructions; -1: the whole pipeline
+    micro_batches: int  # of a batch
+    chunks: int  # parts of the model on every stage
+    micro_batch_group: int  # as it was made; 0 where it has no meaning
+    forward_only: int  # 1: without backward passes
+    messages: int  # where lowering put messages
+    placement: int  # where the parts of the model are
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("stages", ctypes.c_int32),
+        ("stage", ctypes.c_int32),
+        ("micro_batches", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
+        ("micro_batch_group", ctypes.c_int32),
+        ("forward_only", ctypes.c_int32),
+        ("messages", ctypes.c_int32),
+        ("placement", ctypes.c_int32),
+    ]
+
+
+class PipeCompute(ctypes.Structure):
+    """One operation of a stage."""
+
+    op: int  # forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    chunk: int  # 0 to chunks - 1; -1 when idle
+    micro_batch: int  # 0 to micro_batches - 1; -1 when idle
+    overlaps: int  # 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+
+    _fields_ = [
+        ("op", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+        ("overlaps", ctypes.c_int32),
+    ]
+
+
+class PipeCall(ctypes.Structure):
+    """What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's options."""
+
+    struct_size: int  # size of this struct as the library compiled it
+    instruction: Any  # what is asked for
+    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside of passes
+    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside of passes
+    output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
+    loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
+    input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
+    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
+    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
+    error: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
+    n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
+    n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    error_capacity: int  # bytes at error, the final zero included
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("instruction", ctypes.POINTER(PipeInstruction)),
+        ("inputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("outputs", ctypes.POINTER(ctypes.c_void_p)),
+        ("output_grads", ctypes.POINTER(ctypes.c_void_p)),
+        ("input_grads", ctypes.POINTER(ctypes.c_void_p)),
+        ("loss", ctypes.POINTER(ctypes.c_double)),
+        ("input_tensors", ctypes.POINTER(Tensor)),
+        ("output_tensors", ctypes.POINTER(Tensor)),
+        ("output_shapes", ctypes.POINTER(ctypes.POINTER(ctypes.c_int64))),
+        ("error", ctypes.c_char_p),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
+        ("error_capacity", ctypes.c_size_t),
+    ]
+
+
+# Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->error if it has any.
+PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
+
+
+class PipeCallbacks(ctypes.Structure):
+    """What a run calls. The passes that its schedule has must be there; of the others NULL means that there
+    is nothing to do. Fill with dsc_pipe_callbacks_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    context: int | None  # handed to every callback
+    load_micro_batch: Any  # inputs on the first stage, labels on the last
+    forward: Any  # from inputs to outputs or loss
+    backward: Any  # from output_grads to input_grads; adds up gradients of weights
+    backward_input: Any  # the first half of a split backward pass
+    backward_weight: Any  # its second half
+    reduce_tied_grads: Any  # for example a sum over the stages that share weights
+    reduce_grads: Any  # for example dsc_bucket_reducer_finish()
+    optimizer_step: Any  # updates the weights
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("context", ctypes.c_void_p),
+        ("load_micro_batch", PipeFn),
+        ("forward", PipeFn),
+        ("backward", PipeFn),
+        ("backward_input", PipeFn),
+        ("backward_weight", PipeFn),
+        ("reduce_tied_grads", PipeFn),
+        ("reduce_grads", PipeFn),
+        ("optimizer_step", PipeFn),
+    ]
+
+
+class PipeRunOptions(ctypes.Structure):
+    """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
+    outputs: Any  # what the next stage receives, data unused; NULL on the last stage
+    stream: int | None  # with tensors on a device: the stream on which callbacks put their work; NULL: the default stream
+    memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
+    n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
+    memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
+    variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
+    keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("inputs", ctypes.POINTER(Tensor)),
+        ("outputs", ctypes.POINTER(Tensor)),
+        ("stream", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
+        ("n_inputs", ctypes.c_size_t),
+        ("n_outputs", ctypes.c_size_t),
+        ("memory_bytes", ctypes.c_size_t),
+        ("variable_shapes", ctypes.c_int32),
+        ("keep_replaced", ctypes.c_int32),
+    ]
+
+
+class PipeCosts(ctypes.Structure):
+    """What operations, messages and memory cost. Fill with dsc_pipe_costs_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    forward: Any  # time of a forward pass; NULL: 1
+    backward_input: Any  # time of the first half of a backward pass; NULL: 1
+    backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
+    message_bytes: Any  # what a part gives to the next one, and gets back as gradients; NULL: 0
+    activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
+    gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
+    overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
+    latency: float  # of a message between stages; default 0
+    bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
+    bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
+    reduce_latency: float  # of an all-reduce; default 0
+    reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: unlimited
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("forward", ctypes.POINTER(ctypes.c_double)),
+        ("backward_input", ctypes.POINTER(ctypes.c_double)),
+        ("backward_weight", ctypes.POINTER(ctypes.c_double)),
+        ("message_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("activation_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("static_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("gradient_bytes", ctypes.POINTER(ctypes.c_double)),
+        ("n", ctypes.c_size_t),
+        ("overlap", ctypes.c_double),
+        ("latency", ctypes.c_double),
+        ("bytes_per_time", ctypes.c_double),
+        ("bucket_bytes", ctypes.c_double),
+        ("reduce_latency", ctypes.c_double),
+        ("reduce_bytes_per_time", ctypes.c_double),
+    ]
+
+
+class PipeStageStats(ctypes.Structure):
+    """What a stage does in a simulation."""
+
+    struct_size: int  # in the first element: size of this struct as the caller compiled it
+    busy: float  # time in which it computes
+    start: float  # when its first operation starts
+    end: float  # when its last one ends
+    idle: float  # of the whole makespan: makespan - busy
+    own_window_idle: float  # of its own window: end - start - busy
+    reduced: float  # when its last all-reduce ends; 0: there is none
+    peak_bytes: float  # static bytes and the most bytes of activations held at once
+    peak_activations: int  # largest number of activations, one per micro-batch and chunk, held at once
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("busy", ctypes.c_double),
+        ("start", ctypes.c_double),
+        ("end", ctypes.c_double),
+        ("idle", ctypes.c_double),
+        ("own_window_idle", ctypes.c_double),
+        ("reduced", ctypes.c_double),
+        ("peak_bytes", ctypes.c_double),
+        ("peak_activations", ctypes.c_int64),
+    ]
+
+
+class PipeSpan(ctypes.Structure):
+    """An operation in a simulation."""
+
+    struct_size: int  # in the first element: size of this struct as the caller compiled it
+    start: float  # when it starts
+    end: float  # when it ends; two that run at once have the same times
+    stage: int  # where
+    op: int  # what it does
+    chunk: int  # 0 to chunks - 1
+    micro_batch: int  # 0 to micro_batches - 1
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("start", ctypes.c_double),
+        ("end", ctypes.c_double),
+        ("stage", ctypes.c_int32),
+        ("op", ctypes.c_int32),
+        ("chunk", ctypes.c_int32),
+        ("micro_batch", ctypes.c_int32),
+    ]
+
+
+class PipeSearchOptions(ctypes.Structure):
+    """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
+
+    struct_size: int  # size of this struct as the caller compiled it
+    activations: int  # largest number of activations, one per micro-batch and chunk, that a stage may hold; 0 (default): any
+    bytes: float  # most bytes of a stage, static ones included; 0 (default): any
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("activations", ctypes.c_int64),
+        ("bytes", ctypes.c_double),
+    ]
+
+
+class PipeSearchResult(ctypes.Structure):
+    """How good a schedule is that a search found."""
+
+    struct_size: int  # in: size of this struct as the caller compiled it
+    makespan: float  # of the schedule that was found
+    bound: float  # no order has a smaller makespan
+    best_named_makespan: float  # of the best schedule with a name; 0: none keeps to the limits
+    is_optimal: int  # 1: no order is better; 0: not known
+    reserved: int  # 0
+    best_named: Bytes  # the name of that one; "" if there is none
+    origin: Bytes  # a schedule's name, "greedy", "repaired" or "exact"
+
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("makespan", ctypes.c_double),
+        ("bound", ctypes.c_double),
+        ("best_named_makespan", ctypes.c_double),
+        ("is_optimal", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("best_named", ctypes.c_char * 32),
+        ("origin", ctypes.c_char * 32),
     ]
 
 
@@ -1331,8 +1396,8 @@ class TiedLayersOptions(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("ranks", ctypes.POINTER(ctypes.c_int32)),
-        ("n_stages", ctypes.c_int32),
-        ("n_pipelines", ctypes.c_int32),
+        ("n_stages", ctypes.c_size_t),
+        ("n_pipelines", ctypes.c_size_t),
         ("sync", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
     ]
@@ -1373,6 +1438,54 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_char_p,
         [
             ctypes.c_int32
+        ],
+    ),
+    "dsc_log_set_callback": (
+        ctypes.c_int32,
+        [
+            LogFn, ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_log_read": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_trace_dump": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_trace_json": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_trace_dump_request": (
+        ctypes.c_int32,
+        [
+        ],
+    ),
+    "dsc_version": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_feature": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_engines_json": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_comm_rank": (
@@ -1447,7 +1560,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
-    "dsc_comm_start_report": (
+    "dsc_comm_start_summary": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
@@ -1477,30 +1590,30 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
-    "dsc_group_options_init": (
+    "dsc_comm_options_init": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(GroupOptions), ctypes.c_size_t
+            ctypes.POINTER(CommOptions), ctypes.c_size_t
         ],
     ),
     "dsc_comm_split": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(GroupOptions),
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(CommOptions),
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_comm_create_group": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(GroupOptions),
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(CommOptions),
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
     "dsc_comm_adopt": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(GroupOptions),
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(CommOptions),
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
@@ -1534,7 +1647,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p
         ],
     ),
-    "dsc_comm_error": (
+    "dsc_comm_error_info": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
@@ -1546,562 +1659,16 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_int32
         ],
     ),
-    "dsc_comm_nonfinite": (
+    "dsc_comm_nonfinite_info": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(NonfiniteInfo), ctypes.c_int32
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(NonfiniteInfo)
         ],
     ),
     "dsc_comm_stats": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_comm_verify_params": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
-        ],
-    ),
-    "dsc_broadcast_coalesced": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
-        ],
-    ),
-    "dsc_all_reduce_coalesced": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(BucketReducerOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_create": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(BucketReducerOptions),
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_bucket_reducer_set_sync": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_bucket_reducer_unused": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_rebuilds": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)
-        ],
-    ),
-    "dsc_bucket_reducer_set_buffers": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_sync_buffers": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_clip_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ClipOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_clip": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ClipOptions), ctypes.POINTER(ctypes.c_double)
-        ],
-    ),
-    "dsc_bucket_reducer_begin": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_accumulate": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_mark_ready": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_mark_unused": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_mark_sparse": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p,
-            ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_reducer_sparse": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)),
-            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_grad_view": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_bucket_reducer_read_grad": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_finish": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_synchronize": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_bucket_reducer_buckets": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_stats": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_draw": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_op_stats": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_close": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_broadcast_shapes": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.POINTER(ctypes.c_int64)
-        ],
-    ),
-    "dsc_bucket_plan": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32),
-            ctypes.POINTER(ctypes.c_uint8), ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_shard_indices": (
-        ctypes.c_int32,
-        [
-            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64,
-            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_all_reduce": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_broadcast": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_broadcast_shape": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
-            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_all_gather": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce_scatter": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_gather": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_scatter": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_to_all": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_gather_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_reduce_scatter_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_all_to_all_v": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_barrier": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_monitored_barrier": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_send": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_recv": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_batch_begin": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_batch_end": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_sequence_to_heads": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_ring_create": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_ring_begin": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
-        ],
-    ),
-    "dsc_ring_next": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
-            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_ring_synchronize": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_ring_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_sequence_ranges": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_causal_work": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
-            ctypes.POINTER(CausalWork)
-        ],
-    ),
-    "dsc_vocab_cross_entropy_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_vocab_cross_entropy_forward": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
-            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_double)
-        ],
-    ),
-    "dsc_vocab_cross_entropy_backward": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
-            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions),
-            ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_void_p
-        ],
-    ),
-    "dsc_work_test": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_work_wait": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_work_synchronize": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_work_error": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
-        ],
-    ),
-    "dsc_work_eventfd": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_work_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_progress": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_moe_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(MoeOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_moe_plan_create": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(MoeOptions), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_moe_plan_info": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(MoePlanInfo)
-        ],
-    ),
-    "dsc_moe_plan_expert_rows": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_moe_plan_source_rows": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_moe_plan_positions": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_moe_dispatch": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_moe_dispatch_backward": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p,
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_moe_combine": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_moe_combine_backward": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_moe_plan_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_bucket_reducer_set_hook": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, BucketHookFn, ctypes.c_void_p, ctypes.c_char_p
-        ],
-    ),
-    "dsc_bucket_reducer_use_hook": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p
-        ],
-    ),
-    "dsc_bucket_reducer_save_hook": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_bucket_reducer_load_hook": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
-        ],
-    ),
-    "dsc_bucket_hooks": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_store_options_init": (
@@ -2209,7 +1776,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.POINTER(InitOptions), ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_launch_report": (
+    "dsc_launch_json": (
         ctypes.c_int32,
         [
             ctypes.POINTER(InitOptions), ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
@@ -2232,62 +1799,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         [
         ],
     ),
-    "dsc_join_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(JoinOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_join_create": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.POINTER(JoinOptions),
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_join_finish": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_join_destroy": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_log_set_callback": (
-        ctypes.c_int32,
-        [
-            LogFn, ctypes.c_void_p, ctypes.c_int32
-        ],
-    ),
-    "dsc_log_read": (
-        ctypes.c_int32,
-        [
-            ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
-            ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_mem_alloc": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_mem_retain": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_mem_free": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
     "dsc_mesh_options_init": (
         ctypes.c_int32,
         [
@@ -2297,7 +1808,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_mesh_create": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int32), ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
             ctypes.POINTER(MeshOptions), ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
@@ -2334,20 +1845,20 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_mesh_coord": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t
         ],
     ),
     "dsc_mesh_rank": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
     "dsc_mesh_filter": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
-            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
     "dsc_mesh_neighbor": (
@@ -2417,8 +1928,192 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dsc_mesh_comm": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(GroupOptions),
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(CommOptions),
             ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_comm_agree": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_comm_shrink": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(CommOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_comm_missing": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_tensor_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(Tensor), ctypes.c_size_t
+        ],
+    ),
+    "dsc_comm_verify_params": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
+        ],
+    ),
+    "dsc_broadcast_coalesced": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
+        ],
+    ),
+    "dsc_all_reduce_coalesced": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_size_t
+        ],
+    ),
+    "dsc_all_reduce": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_broadcast": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_broadcast_shape": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int64),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32
+        ],
+    ),
+    "dsc_all_gather": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce_scatter": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_gather": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_scatter": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_to_all": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_gather_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_reduce_scatter_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_all_to_all_v": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.c_int32, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_barrier": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_monitored_barrier": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_send": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_recv": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_batch_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_batch_end": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mem_alloc": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mem_retain": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_mem_free": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
         ],
     ),
     "dsc_op_create_premul": (
@@ -2439,252 +2134,279 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_int32
         ],
     ),
-    "dsc_pipe_partition_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipePartitionOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_pipe_partition": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ctypes.c_double), ctypes.c_size_t, ctypes.c_size_t,
-            ctypes.POINTER(PipePartitionOptions), ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_seed_layer": (
-        ctypes.c_int32,
-        [
-            ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64)
-        ],
-    ),
-    "dsc_seed_region": (
-        ctypes.c_int32,
-        [
-            ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
-            ctypes.POINTER(ctypes.c_uint64)
-        ],
-    ),
-    "dsc_pipe_op_name": (
-        ctypes.c_char_p,
-        [
-            ctypes.c_int32
-        ],
-    ),
-    "dsc_pipe_schedule_options_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.c_size_t
-        ],
-    ),
-    "dsc_pipe_schedule_create": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_pipe_schedule_create_custom": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCompute),
-            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_pipe_schedule_at_stage": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_pipe_schedule_describe": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(PipeScheduleInfo)
-        ],
-    ),
-    "dsc_pipe_schedule_name": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_pipe_schedule_order": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctypes.POINTER(PipeCompute), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_pipe_schedule_next": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(PipeInstruction)
-        ],
-    ),
-    "dsc_pipe_schedule_reset": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p
-        ],
-    ),
-    "dsc_pipe_schedule_steps": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
-        ],
-    ),
-    "dsc_pipe_schedule_step": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_pipe_schedule_buffers": (
+    "dsc_work_test": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
         ],
     ),
-    "dsc_pipe_schedule_destroy": (
+    "dsc_work_wait": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_work_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_work_error_info": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ErrorInfo)
+        ],
+    ),
+    "dsc_work_eventfd": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_work_destroy": (
         ctypes.c_int32,
         [
             ctypes.c_void_p
         ],
     ),
-    "dsc_pipe_callbacks_init": (
+    "dsc_comm_progress": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(PipeCallbacks), ctypes.c_size_t
+            ctypes.c_void_p, ctypes.c_int32
         ],
     ),
-    "dsc_pipe_run_options_init": (
+    "dsc_bucket_plan_options_init": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(PipeRunOptions), ctypes.c_size_t
+            ctypes.POINTER(BucketPlanOptions), ctypes.c_size_t
         ],
     ),
-    "dsc_pipe_run_bytes": (
+    "dsc_bucket_plan": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(PipeRunOptions), ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_pipe_run": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(PipeCallbacks), ctypes.POINTER(PipeRunOptions),
-            ctypes.POINTER(ctypes.c_double)
-        ],
-    ),
-    "dsc_pipe_costs_init": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipeCosts), ctypes.c_size_t
-        ],
-    ),
-    "dsc_pipe_simulate": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_pipe_report_makespan": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_double)
-        ],
-    ),
-    "dsc_pipe_report_stages": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(PipeStageReport), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
+            ctypes.POINTER(BucketPlanOptions), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
             ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
-    "dsc_pipe_report_timeline": (
+    "dsc_clip_options_init": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+            ctypes.POINTER(ClipOptions), ctypes.c_size_t
         ],
     ),
-    "dsc_pipe_report_critical_path": (
+    "dsc_bucket_reducer_options_init": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+            ctypes.POINTER(BucketReducerOptions), ctypes.c_size_t
         ],
     ),
-    "dsc_pipe_report_destroy": (
+    "dsc_bucket_reducer_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(BucketReducerOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_bucket_reducer_set_sync": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_bucket_reducer_unused": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_rebuilds": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_bucket_reducer_set_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_sync_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_bucket_reducer_clip": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ClipOptions), ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_bucket_reducer_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_accumulate": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_mark_ready": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_mark_unused": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_mark_sparse": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int64), ctypes.c_void_p,
+            ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_reducer_sparse": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.POINTER(ctypes.c_int64)),
+            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_grad_view": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_bucket_reducer_read_grad": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_finish": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_bucket_reducer_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_bucket_reducer_buckets": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_stats_json": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_draw": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_stats": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(OpStats), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_close": (
         ctypes.c_int32,
         [
             ctypes.c_void_p
         ],
     ),
-    "dsc_pipe_search_options_init": (
+    "dsc_bucket_reducer_destroy": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(PipeSearchOptions), ctypes.c_size_t
+            ctypes.c_void_p
         ],
     ),
-    "dsc_pipe_schedule_find": (
+    "dsc_bucket_reducer_set_hook": (
         ctypes.c_int32,
         [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCosts),
-            ctypes.POINTER(PipeSearchOptions), ctypes.POINTER(PipeSearchResult),
+            ctypes.c_void_p, BucketHookFn, ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_bucket_reducer_use_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p
+        ],
+    ),
+    "dsc_bucket_reducer_save_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_bucket_reducer_load_hook": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+        ],
+    ),
+    "dsc_bucket_hooks": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_join_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(JoinOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_join_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.POINTER(JoinOptions),
             ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_pipe_draw": (
+    "dsc_join_finish": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_join_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_sampler_indices": (
+        ctypes.c_int32,
+        [
+            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64,
+            ctypes.c_int32, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
             ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_pipe_schedule_export": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_pipe_schedule_import": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(PipeScheduleOptions),
-            ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_pipe_validate": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeInstruction),
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_comm_agree": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_comm_shrink": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(GroupOptions), ctypes.POINTER(ctypes.c_void_p)
-        ],
-    ),
-    "dsc_comm_missing": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t,
-            ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_all_reduce_rms_norm": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
-            ctypes.c_size_t, ctypes.c_int32, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p
         ],
     ),
     "dsc_shard_plan_options_init": (
@@ -2796,7 +2518,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_sharded_places": (
+    "dsc_sharded_locations": (
         ctypes.c_int32,
         [
             ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
@@ -2816,10 +2538,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p, ctypes.POINTER(ShardedRange), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
-    "dsc_sharded_memory": (
+    "dsc_sharded_memory_info": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.POINTER(ShardedMemory)
+            ctypes.c_void_p, ctypes.POINTER(ShardedMemoryInfo)
         ],
     ),
     "dsc_sharded_stats": (
@@ -2840,34 +2562,430 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
             ctypes.c_void_p
         ],
     ),
-    "dsc_tensor_map": (
+    "dsc_broadcast_shapes": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_void_p)
+            ctypes.c_void_p, ctypes.POINTER(Tensor), ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_int64)
         ],
     ),
-    "dsc_tensor_map_chunk": (
+    "dsc_sequence_heads_options_init": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t,
+            ctypes.POINTER(SequenceHeadsOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_sequence_to_heads": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(SequenceHeadsOptions), ctypes.c_void_p, ctypes.c_void_p,
             ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_tensor_map_v": (
+    "dsc_heads_to_sequence": (
         ctypes.c_int32,
         [
-            ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p,
-            ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t),
-            ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+            ctypes.c_void_p, ctypes.POINTER(SequenceHeadsOptions), ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         ],
     ),
-    "dsc_split_range": (
+    "dsc_ring_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_begin": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        ],
+    ),
+    "dsc_ring_next": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_int32),
+            ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_ring_synchronize": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32
+        ],
+    ),
+    "dsc_ring_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_sequence_ranges": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_sequence_causal_range": (
+        ctypes.c_int32,
+        [
+            ctypes.c_int32, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(SequenceCausalRange)
+        ],
+    ),
+    "dsc_vocab_cross_entropy_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_vocab_cross_entropy_forward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions), ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_vocab_cross_entropy_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(VocabCrossEntropyOptions),
+            ctypes.POINTER(ctypes.c_double), ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_moe_plan_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(MoePlanOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_moe_plan_create": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(MoePlanOptions), ctypes.POINTER(ctypes.c_int32),
+            ctypes.c_size_t, ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_plan_info": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(MoePlanInfo)
+        ],
+    ),
+    "dsc_moe_plan_expert_rows": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_plan_source_rows": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_plan_positions": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_moe_dispatch": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_dispatch_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_combine": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32,
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_combine_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_moe_plan_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_all_reduce_rms_norm": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ctypes.c_size_t, ctypes.c_int32, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p
+        ],
+    ),
+    "dsc_rng_layer_seed": (
+        ctypes.c_int32,
+        [
+            ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_rng_region_seed": (
+        ctypes.c_int32,
+        [
+            ctypes.c_uint64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
+            ctypes.POINTER(ctypes.c_uint64)
+        ],
+    ),
+    "dsc_tensor_map_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(TensorMapOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_tensor_map_forward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(TensorMapOptions), ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_tensor_map_backward": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(TensorMapOptions), ctypes.c_void_p, ctypes.c_void_p,
+            ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_tensor_map_part": (
         ctypes.c_int32,
         [
             ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t),
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_partition_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipePartitionOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_partition": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(ctypes.c_double), ctypes.c_size_t, ctypes.c_size_t,
+            ctypes.POINTER(PipePartitionOptions), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_op_name": (
+        ctypes.c_char_p,
+        [
+            ctypes.c_int32
+        ],
+    ),
+    "dsc_pipe_schedule_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_schedule_create": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_create_custom": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCompute),
+            ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_at_stage": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_schedule_info": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeScheduleInfo)
+        ],
+    ),
+    "dsc_pipe_schedule_name": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_order": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctypes.POINTER(PipeCompute), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_next": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeInstruction)
+        ],
+    ),
+    "dsc_pipe_schedule_reset": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_schedule_steps": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int64)
+        ],
+    ),
+    "dsc_pipe_schedule_step": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_pipe_schedule_buffers": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32)
+        ],
+    ),
+    "dsc_pipe_schedule_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_callbacks_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeCallbacks), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_run_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeRunOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_run_bytes": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeRunOptions), ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_run": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(PipeCallbacks), ctypes.POINTER(PipeRunOptions),
+            ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_pipe_costs_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeCosts), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_simulate": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_report_makespan": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(ctypes.c_double)
+        ],
+    ),
+    "dsc_pipe_report_stages": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeStageStats), ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_timeline": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_critical_path": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeSpan), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_report_destroy": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p
+        ],
+    ),
+    "dsc_pipe_search_options_init": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeSearchOptions), ctypes.c_size_t
+        ],
+    ),
+    "dsc_pipe_search": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeCosts),
+            ctypes.POINTER(PipeSearchOptions), ctypes.POINTER(PipeSearchResult),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_draw": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.POINTER(PipeCosts), ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_export": (
+        ctypes.c_int32,
+        [
+            ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t,
+            ctypes.POINTER(ctypes.c_size_t)
+        ],
+    ),
+    "dsc_pipe_schedule_import": (
+        ctypes.c_int32,
+        [
+            ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.POINTER(PipeScheduleOptions),
+            ctypes.POINTER(ctypes.c_void_p)
+        ],
+    ),
+    "dsc_pipe_validate": (
+        ctypes.c_int32,
+        [
+            ctypes.POINTER(PipeScheduleOptions), ctypes.POINTER(PipeInstruction),
             ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
@@ -2908,41 +3026,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
         ctypes.c_int32,
         [
             ctypes.c_void_p
-        ],
-    ),
-    "dsc_trace_dump": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p
-        ],
-    ),
-    "dsc_trace_text": (
-        ctypes.c_int32,
-        [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
-        ],
-    ),
-    "dsc_trace_dump_request": (
-        ctypes.c_int32,
-        [
-        ],
-    ),
-    "dsc_version": (
-        ctypes.c_int32,
-        [
-            ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_feature": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.POINTER(ctypes.c_int32)
-        ],
-    ),
-    "dsc_engine_report": (
-        ctypes.c_int32,
-        [
-            ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t)
         ],
     ),
 }

@@ -42,7 +42,7 @@ def causal_work(count: int, ranks: int, rank: int, source: int, order: OrderName
     work = _raw.CausalWork(struct_size=ctypes.sizeof(_raw.CausalWork))
     sizes = (integer("count", count, *SIZE), integer("ranks", ranks, *INT32))
     pair = (integer("rank", rank, *INT32), integer("source", source, *INT32))
-    check(lib.dsc_causal_work(named("order", SequenceOrder, order), *sizes, *pair, byref(work)))
+    check(lib.dsc_sequence_causal_range(named("order", SequenceOrder, order), *sizes, *pair, byref(work)))
     if not work.query_count or not work.key_count:
         return None
     queries = slice(work.query_begin, work.query_begin + work.query_count)

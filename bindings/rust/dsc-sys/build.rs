@@ -12,7 +12,7 @@ fn main() {
         println!("cargo:rerun-if-env-changed={}", variable);
     }
     if env::var_os("DOCS_RS").is_some() {
-        return; // documentation is not linked, and its builders have no libdsc
+        return; // documentation is not linked, and docs.rs has no libdsc
     }
     match find() {
         Ok(folders) => {
@@ -31,7 +31,7 @@ fn main() {
     }
 }
 
-/// The folders for the linker to search; none where the system's own are enough.
+/// The folders for the linker to search; empty if those of the system are enough.
 fn find() -> Result<Vec<PathBuf>, String> {
     match env::var_os("DSC_LIB_DIR") {
         Some(folder) => from_folder(Path::new(&folder)).map(|folder| vec![folder]),
@@ -47,14 +47,14 @@ fn from_folder(folder: &Path) -> Result<PathBuf, String> {
             return Ok(candidate.to_path_buf());
         }
     }
-    let problem = format!("DSC_LIB_DIR is {}, where there is no {}", folder.display(), LIBRARY);
+    let problem = format!("DSC_LIB_DIR is {}, which has no {}", folder.display(), LIBRARY);
     for candidate in [folder, &below] {
         if candidate.join(SONAME).exists() {
-            let reason = "is for running; linking needs the files for developers (Debian: libdsc-dev)";
+            let reason = "is for running programs; linking needs the development files (Debian: libdsc-dev)";
             return Err(format!("{}; {} in {} {}", problem, SONAME, candidate.display(), reason));
         }
     }
-    Err(format!("{}, and none in {} below it", problem, architecture()))
+    Err(format!("{}, nor has {} below it", problem, architecture()))
 }
 
 /// "x86_64-linux-gnu" of x86_64-unknown-linux-gnu.

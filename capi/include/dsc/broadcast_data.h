@@ -6,7 +6,7 @@
 #define DSC_BROADCAST_DATA_H
 
 #include <dsc/comm.h>
-#include <dsc/reducer.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus

@@ -40,7 +40,7 @@
  * DSC_ERR_PEER_STALLED, DSC_ERR_PEER_LEFT, DSC_ERR_MISMATCH, DSC_ERR_CALLBACK (a function of op.h failed),
  * DSC_ERR_PROTOCOL (a rank wrote nonsense into shared memory): the communicator is revoked on all ranks and
  * the contents of the output are unspecified (not written at all for DSC_ERR_MISMATCH). DSC_ERR_NOMEM: if
- * memory ran out during the operation, the communicator is revoked too, which dsc_comm_error() tells;
+ * memory ran out during the operation, the communicator is revoked too, which dsc_comm_error_info() tells;
  * otherwise nothing happened. DSC_ERR_NONFINITE: see dsc_comm_set_nonfinite_check(); the communicator goes
  * on. DSC_ERR_REVOKED: it was revoked before.
  *
@@ -100,12 +100,12 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * @brief Copies type and shape of the root's array to all ranks, which can then allocate it and receive its
  * elements by dsc_broadcast().
  * @param[in] comm communicator
- * @param[in] root rank whose type and shape are copied
  * @param[in,out] dtype element type; read on the root, written elsewhere
  * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; read on the root,
  * written elsewhere. May be NULL with capacity 0
  * @param[in] capacity entries of shape on the ranks that receive it; not looked at on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
+ * @param[in] root rank whose type and shape are copied
  *
  * With a capacity of 0 a rank other than the root gets only type and number of sizes, which is DSC_OK. As the
  * operation is over then, asking first needs a second one by all ranks; 32 entries are always enough.
@@ -116,8 +116,8 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * over for all ranks and the communicator goes on
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dtype, int64_t* shape,
-                                         size_t capacity, size_t* ndim);
+DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, int64_t* shape,
+                                         size_t capacity, size_t* ndim, int32_t root);
 
 /**
  * @brief Gathers count elements of every rank, in rank order, on all ranks.
@@ -309,9 +309,9 @@ DSC_API dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** wo
  * @param[in] timeout_ms milliseconds, 1 or more; give all ranks the same
  *
  * For finding out who is missing, before a long phase or in a debugger. The text of DSC_ERR_TIMEOUT and
- * dsc_comm_error() list the missing ranks and what each did last; the communicator is revoked, as with every
- * time-out. Collective: yes. Blocking: until all came, at most timeout_ms. Threads, failures: see the head of
- * this file.
+ * dsc_comm_error_info() list the missing ranks and what each did last; the communicator is revoked, as with
+ * every time-out. Collective: yes. Blocking: until all came, at most timeout_ms. Threads, failures: see the
+ * head of this file.
  * @return DSC_OK or a failure
  * @since 0.1
  */

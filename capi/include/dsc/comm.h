@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /** @brief Options of dsc_comm_split() and dsc_comm_create_group(). */
-typedef struct dsc_group_options {
+typedef struct dsc_comm_options {
   size_t struct_size;            /**< size of this struct as the caller compiled it */
   const char* name;              /**< shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER" */
   const dsc_setting_t* settings; /**< settings of backends, such as "nccl.max_ctas" */
@@ -22,7 +22,7 @@ typedef struct dsc_group_options {
   int32_t stream_priority; /**< CUDA's priority of the streams for operations with a work object: lower is
                               more urgent, 0 (default) is the least urgent; values out of the device's
                               range become the nearest one */
-} dsc_group_options_t;
+} dsc_comm_options_t;
 
 /** @brief Running totals of one operation at one size class. */
 typedef struct dsc_op_stats {
@@ -144,26 +144,27 @@ DSC_API dsc_result_t dsc_comm_device(const dsc_comm_t* comm, int32_t* device);
  * @param[in] comm communicator
  * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text; 32 are always enough
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed);
 
 /**
  * @brief Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
  * @param[in] comm communicator
  * @param[out] text the name or address, or 127.0.0.1 for a job of one host; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * The environment itself is never written. Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_comm_master_addr(const dsc_comm_t* comm, char* text, size_t capacity,
+                                          size_t* needed);
 
 /**
  * @brief Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
@@ -181,27 +182,27 @@ DSC_API dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port)
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed);
 
 /**
  * @brief Gives a report in words of what start-up found and what was missing, for a person to read.
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, size_t capacity,
-                                           size_t* bytes);
+DSC_API dsc_result_t dsc_comm_start_summary(const dsc_comm_t* comm, char* text, size_t capacity,
+                                            size_t* needed);
 
 /**
  * @brief Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
@@ -209,18 +210,18 @@ DSC_API dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, s
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_comm_tuning(const dsc_comm_t* comm, char* text, size_t capacity, size_t* needed);
 
 /**
  * @brief Says whether the library has a thread that drives the operations of a communicator.
  * @param[in] comm communicator
- * @param[out] has_progress_thread 1, or 0: the program calls dsc_progress()
+ * @param[out] has_progress_thread 1, or 0: the program calls dsc_comm_progress()
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -255,13 +256,13 @@ DSC_API dsc_result_t dsc_comm_group_rank(const dsc_comm_t* comm, int32_t global_
 /**
  * @brief Fills group options with their defaults.
  * @param[out] options the struct to fill
- * @param[in] struct_size sizeof(dsc_group_options_t) as the caller compiled it
+ * @param[in] struct_size sizeof(dsc_comm_options_t) as the caller compiled it
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size);
+DSC_API dsc_result_t dsc_comm_options_init(dsc_comm_options_t* options, size_t struct_size);
 
 /**
  * @brief Divides a communicator: ranks of one color form a group, ordered by key, then by rank.
@@ -280,7 +281,7 @@ DSC_API dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key,
-                                    const dsc_group_options_t* options, dsc_comm_t** group);
+                                    const dsc_comm_options_t* options, dsc_comm_t** group);
 
 /**
  * @brief Makes a group of the listed ranks. Every rank of the parent calls it with the same list.
@@ -294,8 +295,8 @@ DSC_API dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key
  * @return as dsc_comm_split(); DSC_ERR_MISMATCH when the lists differ; DSC_OK on a rank that is not listed
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32_t n_ranks,
-                                           const dsc_group_options_t* options, dsc_comm_t** group);
+DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, size_t n_ranks,
+                                           const dsc_comm_options_t* options, dsc_comm_t** group);
 
 /**
  * @brief Makes a group of the same ranks, in the order of an NCCL communicator of the program's own, which
@@ -323,7 +324,7 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communicator,
-                                    const dsc_group_options_t* options, dsc_comm_t** group);
+                                    const dsc_comm_options_t* options, dsc_comm_t** group);
 
 /**
  * @brief Sets the deadline of the operations that start from now on.
@@ -341,7 +342,7 @@ DSC_API dsc_result_t dsc_comm_set_timeout(dsc_comm_t* comm, int32_t timeout_ms);
 /**
  * @brief Gets the deadline that operations have which start now.
  * @param[in] comm communicator
- * @param[out] timeout_ms milliseconds: the world's or its parent's, its own from dsc_group_options_t, or what
+ * @param[out] timeout_ms milliseconds: the world's or its parent's, its own from dsc_comm_options_t, or what
  * dsc_comm_set_timeout() has set
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -395,17 +396,17 @@ DSC_API dsc_result_t dsc_comm_destroy(dsc_comm_t* comm);
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_error(const dsc_comm_t* comm, dsc_error_info_t* info);
+DSC_API dsc_result_t dsc_comm_error_info(const dsc_comm_t* comm, dsc_error_info_t* info);
 
 /**
  * @brief Says what happens when an input of a reduction is a NaN or infinite.
  * @param[in] comm communicator
- * @param[in] check DSC_NONFINITE_OFF at first
+ * @param[in] check DSC_NONFINITE_CHECK_OFF at first
  *
  * It holds for reductions that start from now on, here, in groups made from comm from now on, and in reducers
  * made from comm. All ranks must ask for the same: reductions with another check are DSC_ERR_MISMATCH. Inputs
  * are looked at while they are reduced anyway; one more meeting of the ranks makes the finding the same on
- * all. With DSC_NONFINITE_FAIL the output holds the result all the same. Collective: no, but see above.
+ * all. With DSC_NONFINITE_CHECK_FAIL the output holds the result all the same. Collective: no, but see above.
  * Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
@@ -415,28 +416,28 @@ DSC_API dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, dsc_nonfinit
 /**
  * @brief Tells which inputs were NaN or infinite since counting started; the same on all ranks.
  * @param[in] comm communicator; reducers made from it count here too
+ * @param[in] clear 1: counting starts again from 0; 0: it goes on
  * @param[in,out] info struct_size must be set; filled up to that size
- * @param[in] clear 1: counting starts anew; 0: it goes on
  *
  * Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted before or after.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear);
+DSC_API dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, int32_t clear, dsc_nonfinite_info_t* info);
 
 /**
  * @brief Gives running totals per operation and size class.
  * @param[in] comm communicator
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
- * @param[out] count number of totals there are
+ * @param[out] needed number of totals there are
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_stats(const dsc_comm_t* comm, dsc_op_stats_t* stats, size_t capacity,
-                                    size_t* count);
+                                    size_t* needed);
 
 #ifdef __cplusplus
 }

@@ -37,13 +37,14 @@ typedef int32_t dsc_sequence_order_t;
 
 /** @brief Values of ::dsc_sequence_order_t. */
 enum dsc_sequence_order {
-  DSC_ORDER_CONTIGUOUS = 1, /**< rank r of n holds part r of n */
-  DSC_ORDER_ZIGZAG = 2,     /**< rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other */
+  DSC_SEQUENCE_ORDER_CONTIGUOUS = 1, /**< rank r of n holds part r of n */
+  DSC_SEQUENCE_ORDER_ZIGZAG =
+      2, /**< rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other */
   DSC_SEQUENCE_ORDER_FORCE32 = 0x7fffffff
 };
 
 /** @brief Says which queries of a rank see which keys of a block, as positions in what the two ranks hold. */
-typedef struct dsc_causal_work {
+typedef struct dsc_sequence_causal_range {
   size_t struct_size;  /**< size of this struct as the caller compiled it */
   size_t query_begin;  /**< first of this rank's queries that see something */
   size_t query_count;  /**< number of these queries; 0: none sees any of the keys */
@@ -51,51 +52,90 @@ typedef struct dsc_causal_work {
   size_t key_count;    /**< number of these keys */
   int32_t is_diagonal; /**< 1: query i sees the keys up to i; 0: all of these queries see all of these keys */
   int32_t reserved;    /**< 0 */
-} dsc_causal_work_t;
+} dsc_sequence_causal_range_t;
+
+/** @brief The shape of what dsc_sequence_to_heads() exchanges. Fill with dsc_sequence_heads_options_init().
+ */
+typedef struct dsc_sequence_heads_options {
+  size_t struct_size;           /**< size of this struct as the caller compiled it */
+  const size_t* sequence_parts; /**< one size per rank, whose sum is sequence; a size may be 0. NULL
+                                   (default): equal parts */
+  const size_t* head_parts; /**< one size per rank, whose sum is heads; a size may be 0, as with fewer heads
+                               of keys than ranks. NULL (default): equal parts */
+  size_t batch;             /**< number of sequences; default 1 */
+  size_t sequence; /**< tokens of each whole sequence; without sequence_parts a multiple of the number
+                      of ranks */
+  size_t heads;    /**< all heads; without head_parts a multiple of the number of ranks */
+  size_t head_dim; /**< elements of a head */
+} dsc_sequence_heads_options_t;
+
+/**
+ * @brief Fills options with their defaults: equal parts, a batch of 1; the other sizes must be set.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_sequence_heads_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_sequence_heads_options_init(dsc_sequence_heads_options_t* options,
+                                                     size_t struct_size);
 
 /**
  * @brief Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens with all
  * heads become all tokens with each rank's heads.
  *
- * | direction | send | recv |
+ * | call | send | recv |
  * |---|---|---|
- * | DSC_MAP_FORWARD | [batch, sequence / n, heads, head_dim] | [batch, sequence, heads / n, head_dim] |
- * | DSC_MAP_BACKWARD | [batch, sequence, heads / n, head_dim] | [batch, sequence / n, heads, head_dim] |
+ * | dsc_sequence_to_heads() | [batch, sequence / n, heads, head_dim] | [batch, sequence, heads / n, head_dim]
+ * | | dsc_heads_to_sequence() | [batch, sequence, heads / n, head_dim] | [batch, sequence / n, heads,
+ * head_dim] |
  *
- * Each is the gradient of the other one: queries, keys and values go forward before the attention and its
- * result goes backward after it; their gradients take the ways back. Nothing has to be transposed: memory of
- * dsc_mem_alloc() is read where it lies on one host; elsewhere the library packs both ends, in memory of up
- * to the size of send and recv together; on devices kernels do that in the order of the stream. The layout
- * [sequence, batch, heads, head_dim] is dsc_tensor_map() with DSC_MAP_SEQUENCE_TO_HIDDEN.
+ * Each is the gradient of the other one. Before the attention, queries, keys and values go from the sequence
+ * to the heads; after it, its result goes back. Their gradients go the opposite ways. Nothing has to be
+ * transposed: memory of dsc_mem_alloc() is read where it lies on one host; elsewhere the library packs both
+ * ends, in memory of up to the size of send and recv together; on devices kernels do that in stream order.
+ * For the layout [sequence, batch, heads, head_dim] use dsc_tensor_map_forward() with
+ * DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN.
  *
  * @param[in] comm the ranks that divide the sequence
- * @param[in] direction a ::dsc_map_direction
+ * @param[in] options the sizes of the whole tensor
  * @param[in] send what goes in, row-major
  * @param[out] recv what comes out, row-major; must not overlap send, except that a group of one rank takes
  * recv == send
- * @param[in] batch number of sequences
- * @param[in] sequence tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
- * @param[in] heads all heads; without head_parts a multiple of the number of ranks
- * @param[in] head_dim elements of a head
- * @param[in] sequence_parts one size per rank, whose sum is sequence; a size may be 0. NULL: equal parts
- * @param[in] head_parts one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys
- * than ranks. NULL: equal parts
  * @param[in] dtype a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
- * Collective: yes, all ranks give the same direction, sizes and parts (DSC_ERR_MISMATCH naming them, before
- * anything is written). Blocking, ownership, failures: see the head of collectives.h. Threads: one at a time
- * per communicator.
+ * Collective: yes, all ranks call the same one with the same sizes and parts (DSC_ERR_MISMATCH naming them,
+ * before anything is written). Blocking, ownership, failures: see the head of collectives.h. Threads: one at
+ * a time per communicator.
  * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not divide and for
  * parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if libdsc was built without
  * kernels; DSC_ERR_STATE if the kernels would have to be loaded during a stream capture
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, dsc_map_direction_t direction, const void* send,
-                                           void* recv, size_t batch, size_t sequence, size_t heads,
-                                           size_t head_dim, const size_t* sequence_parts,
-                                           const size_t* head_parts, dsc_dtype_t dtype, void* stream,
+DSC_API dsc_result_t dsc_sequence_to_heads(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
+                                           const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                           dsc_work_t** work);
+
+/**
+ * @brief The reverse of dsc_sequence_to_heads(), and its gradient: all tokens with each rank's heads become
+ * each rank's tokens with all heads.
+ * @param[in] comm the ranks that divide the sequence
+ * @param[in] options the sizes of the whole tensor, as for dsc_sequence_to_heads()
+ * @param[in] send what goes in, row-major
+ * @param[out] recv what comes out, row-major
+ * @param[in] dtype a ::dsc_dtype
+ * @param[in] stream see collectives.h
+ * @param[out] work NULL to block, else the new work object; see collectives.h
+ *
+ * Collective: yes. Blocking, ownership: as dsc_sequence_to_heads(). Threads: one at a time per communicator.
+ * @return as dsc_sequence_to_heads()
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_heads_options_t* options,
+                                           const void* send, void* recv, dsc_dtype_t dtype, void* stream,
                                            dsc_work_t** work);
 
 /**
@@ -239,15 +279,16 @@ DSC_API dsc_result_t dsc_ring_destroy(dsc_ring_t* ring);
 /**
  * @brief Tells which tokens of a sequence a rank holds.
  *
- * Any count is divided, as evenly as dsc_split_range() does: DSC_ORDER_CONTIGUOUS into one part per rank,
- * DSC_ORDER_ZIGZAG into two chunks per rank. The work of all ranks is the same if 2 x ranks divides count.
+ * Any count is divided, as evenly as dsc_tensor_map_part() does: DSC_SEQUENCE_ORDER_CONTIGUOUS into one part
+ * per rank, DSC_SEQUENCE_ORDER_ZIGZAG into two chunks per rank. The work of all ranks is the same if 2 x
+ * ranks divides count.
  *
  * @param[in] order a ::dsc_sequence_order
  * @param[in] count tokens of the sequence
  * @param[in] ranks number of ranks, 1 or more
  * @param[in] rank rank, 0 to ranks - 1
  * @param[out] begins two entries: first tokens of the rank's two ranges, in the order in which it holds them;
- * the second one is empty with DSC_ORDER_CONTIGUOUS
+ * the second one is empty with DSC_SEQUENCE_ORDER_CONTIGUOUS
  * @param[out] lengths two entries: numbers of tokens of the two ranges
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -275,8 +316,9 @@ DSC_API dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t coun
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_causal_work(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
-                                     int32_t source, dsc_causal_work_t* work);
+DSC_API dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count, int32_t ranks,
+                                               int32_t rank, int32_t source,
+                                               dsc_sequence_causal_range_t* work);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@ typedef struct dsc_error_info {
   uint64_t sequence;    /**< number of the operation in that communicator, from 1; 0: none */
   uint64_t index;       /**< with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send
                            buffer, or in the gradient that text names; 0 otherwise */
+  size_t n_ranks;       /**< number of valid entries in ranks, 0 to 64 */
   int64_t elapsed_ns;   /**< how long the operation had run, in nanoseconds */
   dsc_result_t code;    /**< DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and
                            operations still wait for it */
@@ -25,7 +26,7 @@ typedef struct dsc_error_info {
   int32_t system_error; /**< errno; 0: none */
   int32_t native_code;  /**< error of a backend on the rank at fault; 0: none */
   int32_t rank;         /**< first rank at fault in that communicator; -1: not known */
-  int32_t n_ranks;      /**< number of valid entries in ranks, 0 to 64 */
+  int32_t reserved;     /**< 0 */
   int32_t ranks[64];    /**< ranks at fault */
   char operation[32];   /**< such as "all_reduce"; empty: none */
   char text[512];       /**< what happened, UTF-8, ended by a zero */
@@ -63,7 +64,7 @@ DSC_API const char* dsc_last_error_message(void);
  *
  * As dsc_last_error_message(), whose words without the function's name are info->text. What is not known, or
  * does not concern an operation of ranks, is left empty. Use it where a blocking call or a reducer failed;
- * dsc_work_error() tells the same of an operation with a work object.
+ * dsc_work_error_info() tells the same of an operation with a work object.
  *
  * Collective: no. Blocking: no. Threads: any. Works after fork().
  * @return DSC_OK (info->code is DSC_OK when no call failed on this thread); DSC_ERR_INVALID_ARG

@@ -3,8 +3,8 @@
  * @brief The exchange of tokens for mixture-of-experts layers (expert parallelism).
  *
  * The experts 0 to experts - 1 are divided over the ranks of a communicator: rank r of n holds the range that
- * dsc_split_range(experts, n, r) gives, which may be empty. A router gives each token top_k experts. Each of
- * these is a **slot**; slot k of token t has the number t * top_k + k. A slot with expert -1 goes nowhere.
+ * dsc_tensor_map_part(experts, n, r) gives, which may be empty. A router gives each token top_k experts. Each
+ * of these is a **slot**; slot k of token t has the number t * top_k + k. A slot with expert -1 goes nowhere.
  *
  *     rows = dispatch(tokens)           each rank gets the rows for its experts
  *     rows = experts(rows)              the program's: a grouped matrix product
@@ -80,8 +80,8 @@ extern "C" {
  * one thread at a time for calls that exchange rows, any thread for queries and destroy. */
 typedef struct dsc_moe_plan dsc_moe_plan_t;
 
-/** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_options_init(). */
-typedef struct dsc_moe_options {
+/** @brief Options of a plan, the same on all ranks. Fill with dsc_moe_plan_options_init(). */
+typedef struct dsc_moe_plan_options {
   size_t struct_size; /**< size of this struct as the caller compiled it */
   size_t experts;     /**< on all ranks together, 1 to 2^24; may be less than the number of ranks */
   size_t top_k;       /**< slots of each token, 1 (default) to 64 */
@@ -89,7 +89,7 @@ typedef struct dsc_moe_options {
   dsc_moe_drop_t
       drop; /**< which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity */
   int32_t padded; /**< 1: each pair of expert and source rank has exactly capacity rows; 0 (default) */
-} dsc_moe_options_t;
+} dsc_moe_plan_options_t;
 
 /** @brief What a plan knows of this rank. */
 typedef struct dsc_moe_plan_info {
@@ -107,13 +107,13 @@ typedef struct dsc_moe_plan_info {
 /**
  * @brief Fills options with their defaults: no experts yet (to be set), one slot per token, no capacity.
  * @param[out] options the struct to fill
- * @param[in] struct_size sizeof(dsc_moe_options_t) as the caller compiled it
+ * @param[in] struct_size sizeof(dsc_moe_plan_options_t) as the caller compiled it
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t struct_size);
+DSC_API dsc_result_t dsc_moe_plan_options_init(dsc_moe_plan_options_t* options, size_t struct_size);
 
 /**
  * @brief Makes a plan from the experts that the router chose for this rank's tokens.
@@ -137,7 +137,7 @@ DSC_API dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t str
  * DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks differ in options; and the failures of an operation
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_options_t* options,
+DSC_API dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_plan_options_t* options,
                                          const int32_t* expert_ids, size_t tokens, const float* weights,
                                          dsc_moe_plan_t** plan);
 
@@ -157,7 +157,7 @@ DSC_API dsc_result_t dsc_moe_plan_info(const dsc_moe_plan_t* plan, dsc_moe_plan_
  * @param[in] plan plan
  * @param[out] rows one number per local expert
  * @param[in] capacity entries that fit in rows; 0: only the needed size is given, rows may be NULL
- * @param[out] count the needed size
+ * @param[out] needed the needed size
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED if not all entries fit; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG;
@@ -165,21 +165,21 @@ DSC_API dsc_result_t dsc_moe_plan_info(const dsc_moe_plan_t* plan, dsc_moe_plan_
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_moe_plan_expert_rows(const dsc_moe_plan_t* plan, size_t* rows, size_t capacity,
-                                              size_t* count);
+                                              size_t* needed);
 
 /**
  * @brief Lists how many rows each expert of this rank receives from each rank, without padding.
  * @param[in] plan plan
  * @param[out] rows local_experts x n numbers; that of local expert e and source rank s is entry e * n + s
  * @param[in] capacity entries that fit in rows; 0: only the needed size is given, rows may be NULL
- * @param[out] count the needed size
+ * @param[out] needed the needed size
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return as dsc_moe_plan_expert_rows()
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_moe_plan_source_rows(const dsc_moe_plan_t* plan, size_t* rows, size_t capacity,
-                                              size_t* count);
+                                              size_t* needed);
 
 /**
  * @brief Lists the permutation: where the row of each slot stands among the rows that this rank sends.
@@ -190,14 +190,14 @@ DSC_API dsc_result_t dsc_moe_plan_source_rows(const dsc_moe_plan_t* plan, size_t
  * @param[in] plan plan
  * @param[out] positions tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
  * @param[in] capacity entries that fit in positions; 0: only the needed size is given, positions may be NULL
- * @param[out] count the needed size
+ * @param[out] needed the needed size
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return as dsc_moe_plan_expert_rows()
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t* positions, size_t capacity,
-                                            size_t* count);
+                                            size_t* needed);
 
 /**
  * @brief Sends each token to its experts.

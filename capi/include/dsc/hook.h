@@ -101,7 +101,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, 
  * @param[in] reducer reducer, between finish and begin
  * @param[out] state the bytes; may be NULL with capacity 0
  * @param[in] capacity bytes at state
- * @param[out] bytes how many there are; 0: the hook remembers nothing
+ * @param[out] needed how many there are; 0: the hook remembers nothing
  *
  * The bytes are for the same hook, parameters, buckets and number of ranks. Collective: no. Blocking: no.
  * Threads: one at a time per reducer.
@@ -110,7 +110,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, 
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_save_hook(dsc_bucket_reducer_t* reducer, void* state, size_t capacity,
-                                                  size_t* bytes);
+                                                  size_t* needed);
 
 /**
  * @brief Makes the built-in hook of a reducer go on from a saved state.
@@ -135,13 +135,13 @@ DSC_API dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer,
  * @brief Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
  * @param[out] text the lines, ended by a zero; may be NULL with capacity 0
  * @param[in] capacity bytes at text
- * @param[out] bytes needed size with the zero
+ * @param[out] needed needed size with the zero
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_hooks(char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_bucket_hooks(char* text, size_t capacity, size_t* needed);
 
 #ifdef __cplusplus
 }

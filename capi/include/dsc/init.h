@@ -48,8 +48,9 @@ typedef struct dsc_init_options {
                          by groups */
   int32_t stall_timeout_ms; /**< a process that has not run for this many milliseconds fails its groups; 0:
                                never; default 30,000 */
-  int32_t progress_thread;  /**< 1 (default): a thread of the library drives operations that nobody waits for;
-                               0: none does, and the program calls dsc_progress(); may differ between ranks */
+  int32_t
+      progress_thread;      /**< 1 (default): a thread of the library drives operations that nobody waits for;
+                               0: none does, and the program calls dsc_comm_progress(); may differ between ranks */
   int32_t rank_per_thread;  /**< 1: several ranks live in this process, one call per rank; default 0. A rank
                                that is stuck in a user-defined operation (op.h) cannot be given up then */
   int32_t require_existing; /**< 1: return the world that exists, never make one, and look neither at other
@@ -112,7 +113,7 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults
  * @param[out] text the JSON; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be asked.
  * Threads: any.
@@ -120,8 +121,8 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_launch_report(const dsc_init_options_t* options, char* text, size_t capacity,
-                                       size_t* bytes);
+DSC_API dsc_result_t dsc_launch_json(const dsc_init_options_t* options, char* text, size_t capacity,
+                                     size_t* needed);
 
 /**
  * @brief Gives the world of this process, or of this thread if it made one with rank_per_thread.

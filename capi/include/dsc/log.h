@@ -56,14 +56,14 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * @brief Takes the oldest record from the queue, for languages whose functions cannot be called from foreign
  * threads.
  *
- * The first call with a level above DSC_LOG_OFF starts the recording at that level; DSC_LOG_OFF stops it. Up
- * to 1,024 records wait; later ones are dropped and counted, as for dsc_log_set_callback().
+ * The first call with a level above DSC_LOG_LEVEL_OFF starts the recording at that level; DSC_LOG_LEVEL_OFF
+ * stops it. Up to 1,024 records wait; later ones are dropped and counted, as for dsc_log_set_callback().
  *
  * @param[in] level the least urgent level to record
  * @param[out] text the record's line; empty when there is none. What does not fit is lost
  * @param[in] capacity bytes of text, at least 2: a record leaves the queue when it is read, so its size
  * cannot be asked for before. 1,024 are always enough
- * @param[out] bytes how many the record needs, the final zero included; 1 when there is none
+ * @param[out] needed how many the record needs, the final zero included; 1 when there is none
  * @param[out] text_level the level of the record
  *
  * Collective: no. Blocking: no. Threads: any.
@@ -71,7 +71,7 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* bytes,
+DSC_API dsc_result_t dsc_log_read(dsc_log_level_t level, char* text, size_t capacity, size_t* needed,
                                   dsc_log_level_t* text_level);
 
 #ifdef __cplusplus

@@ -15,14 +15,14 @@ extern "C" {
  * @brief Allocates memory that operations on comm, and on all groups made from it, move without copying.
  * @param[in] comm communicator
  * @param[in] bytes 1 or more; equal on all ranks
- * @param[in] kind DSC_MEMORY_HOST, or DSC_MEMORY_DEVICE: of the GPU that comm is bound to, from NCCL and
- * registered with comm where NCCL can
+ * @param[in] kind DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE: of the GPU that comm is bound to, from
+ * NCCL and registered with comm where NCCL can
  * @param[out] memory this rank's memory: zeroed, aligned to a page; NULL on failure
  *
  * A child made by fork() inherits memory of the host. Collective: yes. Blocking: until all ranks came.
  * Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks); DSC_ERR_UNSUPPORTED
- * for DSC_MEMORY_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG;
+ * for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation
  * @since 0.1
  */

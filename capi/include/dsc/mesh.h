@@ -78,7 +78,7 @@ DSC_API dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t s
  * DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, int32_t n_axes,
+DSC_API dsc_result_t dsc_mesh_create(const char* const* names, const int32_t* sizes, size_t n_axes,
                                      const dsc_mesh_options_t* options, dsc_mesh_t** mesh);
 
 /**
@@ -124,13 +124,13 @@ DSC_API dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size);
  * @param[in] mesh mesh
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_mesh_order(const dsc_mesh_t* mesh, char* text, size_t capacity, size_t* needed);
 
 /**
  * @brief Gives the size of an axis.
@@ -156,7 +156,7 @@ DSC_API dsc_result_t dsc_mesh_axis_size(const dsc_mesh_t* mesh, const char* axis
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, int32_t n_coords);
+DSC_API dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_t* coords, size_t n_coords);
 
 /**
  * @brief Gives the rank with these coordinates.
@@ -169,7 +169,7 @@ DSC_API dsc_result_t dsc_mesh_coord(const dsc_mesh_t* mesh, int32_t rank, int32_
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
+DSC_API dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords, size_t n_coords,
                                    int32_t* rank);
 
 /**
@@ -179,14 +179,14 @@ DSC_API dsc_result_t dsc_mesh_rank(const dsc_mesh_t* mesh, const int32_t* coords
  * @param[in] n_coords number of axes
  * @param[out] ranks the ranks; may be NULL with capacity 0
  * @param[in] capacity entries of ranks
- * @param[out] n_ranks their number, 1 or more
+ * @param[out] needed their number, 1 or more
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, int32_t n_coords,
-                                     int32_t* ranks, size_t capacity, size_t* n_ranks);
+DSC_API dsc_result_t dsc_mesh_filter(const dsc_mesh_t* mesh, const int32_t* coords, size_t n_coords,
+                                     int32_t* ranks, size_t capacity, size_t* needed);
 
 /**
  * @brief Gives the rank that differs from another one only along one axis, a number of steps on. The axis is
@@ -230,7 +230,7 @@ DSC_API dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const c
  * @param[in] outer between axes, any text; NULL: "-"
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Axes stand in the order in which dsc_mesh_create() got them; numbers have two digits at least.
  *
@@ -240,7 +240,7 @@ DSC_API dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const c
  */
 DSC_API dsc_result_t dsc_mesh_rank_name(const dsc_mesh_t* mesh, int32_t rank, const char* omit,
                                         const char* inner, const char* outer, char* text, size_t capacity,
-                                        size_t* bytes);
+                                        size_t* needed);
 
 /**
  * @brief Lists all groups along some axes.
@@ -265,7 +265,7 @@ DSC_API dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, i
  * @param[in] axes such as "tp-dp"
  * @param[out] ranks the group's ranks; may be NULL with capacity 0
  * @param[in] capacity entries of ranks
- * @param[out] group_size ranks of the group
+ * @param[out] needed ranks of the group
  * @param[out] group its number among those of dsc_mesh_groups(); may be NULL
  * @param[out] member the rank's place in it, from 0; may be NULL
  *
@@ -274,7 +274,7 @@ DSC_API dsc_result_t dsc_mesh_groups(const dsc_mesh_t* mesh, const char* axes, i
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const char* axes, int32_t* ranks,
-                                    size_t capacity, size_t* group_size, size_t* group, size_t* member);
+                                    size_t capacity, size_t* needed, size_t* group, size_t* member);
 
 /**
  * @brief Lists one level of the groups along some axes, each seen as a box of several levels, the first one
@@ -387,7 +387,7 @@ DSC_API dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_o
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
-                                   const dsc_group_options_t* options, dsc_comm_t** group);
+                                   const dsc_comm_options_t* options, dsc_comm_t** group);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /**
  * @file partition.h
- * @brief Pure planning: which layers are on which stage of a pipeline, and seeds that do not depend on that.
+ * @brief Pure planning: which layers are on which stage of a pipeline.
  */
 #ifndef DSC_PARTITION_H
 #define DSC_PARTITION_H
@@ -19,17 +19,6 @@ typedef struct dsc_pipe_partition_options {
   const uint64_t* part_limits; /**< memory of each part, in bytes; NULL (default): no limits */
   size_t n_part_limits;        /**< entries of part_limits: 1 for all parts, or one for each; default 0 */
 } dsc_pipe_partition_options_t;
-
-/** @brief A region of a model, by which ranks share its random numbers. */
-typedef int32_t dsc_rng_region_t;
-
-/** @brief Values of ::dsc_rng_region_t. */
-enum dsc_rng_region {
-  DSC_RNG_DATA = 1,   /**< the same on all ranks of a tensor-parallel group */
-  DSC_RNG_TENSOR = 2, /**< different on each rank of a tensor-parallel group */
-  DSC_RNG_EXPERT = 3, /**< different on each rank that holds other experts, or other parts of them */
-  DSC_RNG_FORCE32 = 0x7fffffff
-};
 
 /**
  * @brief Fills partition options with their defaults: "bottleneck" without limits.
@@ -78,50 +67,6 @@ DSC_API dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_
  */
 DSC_API dsc_result_t dsc_pipe_partition(const double* weights, size_t n_layers, size_t n_parts,
                                         const dsc_pipe_partition_options_t* options, size_t* boundaries);
-
-/**
- * @brief Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
- *
- * - "split_mix" (default): with next(state) for SplitMix64's step, state += 0x9e3779b97f4a7c15, z = state,
- * z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9, z = (z ^ (z >> 27)) * 0x94d049bb133111eb, z ^ (z >> 31), all
- * modulo 2^64: the result is number `layer`, counted from 0, of the sequence that begins at the state which
- * is the first number of the sequence that begins at the state `seed`. Different layers of one seed have
- * different seeds.
- * - "deepspeed": seed + layer, as DeepSpeed's PipelineModule (deepspeed/runtime/pipe/module.py, commit
- * edaa722) seeds layers with seed_layers and base_seed. Neighbouring seeds share the numbers of almost all
- * layers.
- *
- * @param[in] seed of the run, any; DeepSpeed's base_seed is 1234 by default
- * @param[in] layer index of the layer in the whole model
- * @param[in] method in small letters; NULL: "split_mix"
- * @param[out] layer_seed the seed of the layer
- *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the sum does not fit
- * 64 bits
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_seed_layer(uint64_t seed, uint64_t layer, const char* method, uint64_t* layer_seed);
-
-/**
- * @brief Gives the seed of a region on one rank, with Megatron's numbers (megatron/core/tensor_parallel).
- *
- * DSC_RNG_DATA: seed. DSC_RNG_TENSOR: seed + 2718 + tensor_rank. DSC_RNG_EXPERT: seed + 1024 + 100 *
- * expert_rank + expert_tensor_rank.
- *
- * @param[in] seed of the run, or of the stage
- * @param[in] region which one
- * @param[in] tensor_rank rank in the tensor-parallel group, 0 or more
- * @param[in] expert_rank rank in the expert-parallel group, 0 or more
- * @param[in] expert_tensor_rank rank in the tensor-parallel group of the experts, 0 or more
- * @param[out] region_seed the seed
- *
- * Ranks that the region does not need are checked and not used. Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_seed_region(uint64_t seed, dsc_rng_region_t region, int32_t tensor_rank,
-                                     int32_t expert_rank, int32_t expert_tensor_rank, uint64_t* region_seed);
 
 #ifdef __cplusplus
 }

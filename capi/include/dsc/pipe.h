@@ -21,20 +21,20 @@ typedef int32_t dsc_pipe_op_t;
 
 /** @brief Values of ::dsc_pipe_op_t. */
 enum dsc_pipe_op {
-  DSC_PIPE_LOAD_MICRO_BATCH = 1,   /**< load inputs (first stage) or labels (last stage) */
-  DSC_PIPE_FORWARD = 2,            /**< forward pass of one micro-batch */
-  DSC_PIPE_BACKWARD = 3,           /**< backward pass of one micro-batch */
-  DSC_PIPE_BACKWARD_INPUT = 4,     /**< the part of a backward pass that gives gradients of the inputs */
-  DSC_PIPE_BACKWARD_WEIGHT = 5,    /**< the part of a backward pass that gives gradients of the weights */
-  DSC_PIPE_SEND_ACTIVATION = 6,    /**< send the outputs to the next stage */
-  DSC_PIPE_RECV_ACTIVATION = 7,    /**< receive the inputs from the previous stage */
-  DSC_PIPE_SEND_GRAD = 8,          /**< send the gradients of the inputs to the previous stage */
-  DSC_PIPE_RECV_GRAD = 9,          /**< receive the gradients of the outputs from the next stage */
-  DSC_PIPE_REDUCE_TIED_GRADS = 10, /**< sum the gradients of weights that several stages share */
-  DSC_PIPE_REDUCE_GRADS = 11,      /**< reduce gradients over the data-parallel ranks */
-  DSC_PIPE_OPTIMIZER_STEP = 12,    /**< update the weights */
-  DSC_PIPE_OVERLAP = 13,           /**< a forward and a backward pass at once */
-  DSC_PIPE_FORCE32 = 0x7fffffff
+  DSC_PIPE_OP_LOAD_MICRO_BATCH = 1,   /**< load inputs (first stage) or labels (last stage) */
+  DSC_PIPE_OP_FORWARD = 2,            /**< forward pass of one micro-batch */
+  DSC_PIPE_OP_BACKWARD = 3,           /**< backward pass of one micro-batch */
+  DSC_PIPE_OP_BACKWARD_INPUT = 4,     /**< the part of a backward pass that gives gradients of the inputs */
+  DSC_PIPE_OP_BACKWARD_WEIGHT = 5,    /**< the part of a backward pass that gives gradients of the weights */
+  DSC_PIPE_OP_SEND_ACTIVATION = 6,    /**< send the outputs to the next stage */
+  DSC_PIPE_OP_RECV_ACTIVATION = 7,    /**< receive the inputs from the previous stage */
+  DSC_PIPE_OP_SEND_GRAD = 8,          /**< send the gradients of the inputs to the previous stage */
+  DSC_PIPE_OP_RECV_GRAD = 9,          /**< receive the gradients of the outputs from the next stage */
+  DSC_PIPE_OP_REDUCE_TIED_GRADS = 10, /**< sum the gradients of weights that several stages share */
+  DSC_PIPE_OP_REDUCE_GRADS = 11,      /**< reduce gradients over the data-parallel ranks */
+  DSC_PIPE_OP_OPTIMIZER_STEP = 12,    /**< update the weights */
+  DSC_PIPE_OP_OVERLAP = 13,           /**< a forward and a backward pass at once */
+  DSC_PIPE_OP_FORCE32 = 0x7fffffff
 };
 
 /** @brief Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
@@ -43,9 +43,10 @@ typedef int32_t dsc_pipe_placement_t;
 
 /** @brief Values of ::dsc_pipe_placement_t. */
 enum dsc_pipe_placement {
-  DSC_PIPE_LOOP = 0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
-  DSC_PIPE_ZIGZAG = 1, /**< from the first stage to the last, then back: two chunks make a V */
-  DSC_PIPE_APART = 2,  /**< every stage has a whole model; no data flows */
+  DSC_PIPE_PLACEMENT_LOOP =
+      0, /**< part p is on stage p modulo s: from the first stage to the last, again and again */
+  DSC_PIPE_PLACEMENT_ZIGZAG = 1, /**< from the first stage to the last, then back: two chunks make a V */
+  DSC_PIPE_PLACEMENT_APART = 2,  /**< every stage has a whole model; no data flows */
   DSC_PIPE_PLACEMENT_FORCE32 = 0x7fffffff
 };
 
@@ -54,8 +55,9 @@ typedef int32_t dsc_pipe_messages_t;
 
 /** @brief Values of ::dsc_pipe_messages_t. */
 enum dsc_pipe_messages {
-  DSC_PIPE_WHEN_NEEDED = 0, /**< when the receiver needs them for what it computes next: fewest buffers */
-  DSC_PIPE_AT_ONCE = 1,     /**< sent after what makes them and received as early, as by PyTorch 2.7 */
+  DSC_PIPE_MESSAGES_WHEN_NEEDED =
+      0, /**< when the receiver needs them for what it computes next: fewest buffers */
+  DSC_PIPE_MESSAGES_AT_ONCE = 1, /**< sent after what makes them and received as early, as by PyTorch 2.7 */
   DSC_PIPE_MESSAGES_FORCE32 = 0x7fffffff
 };
 
@@ -88,7 +90,7 @@ typedef struct dsc_pipe_schedule_options {
                                 chunk; default 0: as many as stages, or what divides the batch evenly */
   int32_t forward_only;      /**< 1: without backward passes; default 0 */
   int32_t merge_backward;    /**< 1: halves of a backward pass that follow each other become one; default 0 */
-  dsc_pipe_messages_t messages;   /**< default DSC_PIPE_WHEN_NEEDED */
+  dsc_pipe_messages_t messages;   /**< default DSC_PIPE_MESSAGES_WHEN_NEEDED */
   dsc_pipe_placement_t placement; /**< for dsc_pipe_schedule_create_custom() only; default 0 */
   int32_t reserved;               /**< 0 */
 } dsc_pipe_schedule_options_t;
@@ -160,7 +162,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * arXiv:2405.15362; sail-sg/zero-bubble-pipeline-parallelism, commit 39f2c18).
  * - "dualpipe_v": a V in which forward and backward passes run at once (DeepSeek's DualPipe, cut in half;
  * PyTorch's ScheduleDualPipeV); micro_batches at least 2 stages.
- * - "auto": what dsc_pipe_schedule_find() finds for equal costs and without limits.
+ * - "auto": what dsc_pipe_search() finds for equal costs and without limits.
  *
  * All but the first three are lowered: a step is one operation of this stage, or two at once (after an
  * instruction "overlap"), with the sends and receives before it; sends and receives of all stages follow one
@@ -175,7 +177,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * Cost: none for the first three. For the others time grows with stages x chunks x micro-batches (about 0.1
  * microseconds each, so up to seconds) if there is a stage, and memory with the instructions of this stage.
  * v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
- * DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
+ * DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
  * DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the order is
  * stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
@@ -227,22 +229,22 @@ DSC_API dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* sched
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule,
-                                                dsc_pipe_schedule_info_t* info);
+DSC_API dsc_result_t dsc_pipe_schedule_info(const dsc_pipe_schedule_t* schedule,
+                                            dsc_pipe_schedule_info_t* info);
 
 /**
  * @brief Gives a schedule's name.
  * @param[in] schedule schedule
  * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule, char* text, size_t capacity,
-                                            size_t* bytes);
+                                            size_t* needed);
 
 /**
  * @brief Gives the order in which a stage computes, without loads, messages and buffers.
@@ -251,7 +253,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule,
  * @param[in] first number of the first operation wanted, 0 or more
  * @param[out] operations those from first on; may be NULL with capacity 0
  * @param[in] capacity entries of operations
- * @param[out] total how many operations the stage has in all
+ * @param[out] needed how many operations the stage has in all
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for a closed
@@ -259,7 +261,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_name(const dsc_pipe_schedule_t* schedule,
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_order(const dsc_pipe_schedule_t* schedule, int32_t stage, size_t first,
-                                             dsc_pipe_compute_t* operations, size_t capacity, size_t* total);
+                                             dsc_pipe_compute_t* operations, size_t capacity, size_t* needed);
 
 /**
  * @brief Gives the next instruction.

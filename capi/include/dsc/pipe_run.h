@@ -6,7 +6,7 @@
 #define DSC_PIPE_RUN_H
 
 #include <dsc/pipe.h>
-#include <dsc/reducer.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -35,16 +35,16 @@ typedef struct dsc_pipe_call {
   int64_t* const* output_shapes; /**< with variable shapes forward may write the sizes of output i to
                                     output_shapes[i] before it returns, as many as the options' shape has;
                                     unwritten they are those. Else NULL */
-  char* problem;    /**< where the callback may say why it fails, ended by a zero: that becomes part of the
+  char* error;      /**< where the callback may say why it fails, ended by a zero: that becomes part of the
                        error on every rank */
   size_t n_inputs;  /**< entries of inputs, input_grads and input_tensors; 0 where inputs is NULL */
   size_t n_outputs; /**< entries of outputs, output_grads and output_tensors; 0 where outputs is NULL */
-  size_t problem_bytes; /**< size of problem in bytes, the final zero included */
+  size_t error_capacity; /**< bytes at error, the final zero included */
 } dsc_pipe_call_t;
 
 /**
  * @brief Carries out one instruction: returns 0, or another number to end the run on all ranks, with words
- * in call->problem if it has any.
+ * in call->error if it has any.
  *
  * Runs on the thread that called dsc_pipe_run(). Memory that call points to is the library's, or that of the
  * options: inputs, outputs and their gradients stay as they are from forward to the end of the backward pass

@@ -43,7 +43,7 @@ typedef struct dsc_pipe_costs {
 typedef struct dsc_pipe_report dsc_pipe_report_t;
 
 /** @brief What a stage does in a simulation. */
-typedef struct dsc_pipe_stage_report {
+typedef struct dsc_pipe_stage_stats {
   size_t struct_size;       /**< in the first element: size of this struct as the caller compiled it */
   double busy;              /**< time in which it computes */
   double start;             /**< when its first operation starts */
@@ -53,7 +53,7 @@ typedef struct dsc_pipe_stage_report {
   double reduced;           /**< when its last all-reduce ends; 0: there is none */
   double peak_bytes;        /**< static bytes and the most bytes of activations held at once */
   int64_t peak_activations; /**< largest number of activations, one per micro-batch and chunk, held at once */
-} dsc_pipe_stage_report_t;
+} dsc_pipe_stage_stats_t;
 
 /** @brief An operation in a simulation. */
 typedef struct dsc_pipe_span {
@@ -148,14 +148,14 @@ DSC_API dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, d
  * @param[in] report report
  * @param[out] stages one entry per stage; stages[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stages
- * @param[out] n_stages number of stages
+ * @param[out] needed number of stages
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_report_t* stages,
-                                            size_t capacity, size_t* n_stages);
+DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_stats_t* stages,
+                                            size_t capacity, size_t* needed);
 
 /**
  * @brief Gives all operations, stage after stage, in the order of time.
@@ -166,7 +166,7 @@ DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
- * @param[out] n_spans number of operations
+ * @param[out] needed number of operations
  *
  * Collective: no. Blocking: while another thread makes the first call. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the first call,
@@ -174,7 +174,7 @@ DSC_API dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
-                                              size_t capacity, size_t* n_spans);
+                                              size_t capacity, size_t* needed);
 
 /**
  * @brief Gives a chain of operations from the start to the end of which none could be later without making
@@ -186,7 +186,7 @@ DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, d
  * @param[in] report report
  * @param[out] spans the operations; spans[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of spans
- * @param[out] n_spans number of operations
+ * @param[out] needed number of operations
  *
  * Collective: no. Blocking: while another thread makes the first call. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the first call,
@@ -194,7 +194,7 @@ DSC_API dsc_result_t dsc_pipe_report_timeline(const dsc_pipe_report_t* report, d
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_report_critical_path(const dsc_pipe_report_t* report, dsc_pipe_span_t* spans,
-                                                   size_t capacity, size_t* n_spans);
+                                                   size_t capacity, size_t* needed);
 
 /**
  * @brief Releases a report.
@@ -238,10 +238,9 @@ DSC_API dsc_result_t dsc_pipe_search_options_init(dsc_pipe_search_options_t* opt
  * 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options,
-                                            const dsc_pipe_costs_t* costs,
-                                            const dsc_pipe_search_options_t* search,
-                                            dsc_pipe_search_result_t* result, dsc_pipe_schedule_t** schedule);
+DSC_API dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options,
+                                     const dsc_pipe_costs_t* costs, const dsc_pipe_search_options_t* search,
+                                     dsc_pipe_search_result_t* result, dsc_pipe_schedule_t** schedule);
 
 /**
  * @brief Draws when every operation of a pipeline runs.
@@ -250,7 +249,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* o
  * @param[in] picture which form
  * @param[out] text the picture; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than
@@ -258,7 +257,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* o
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_draw(const dsc_pipe_schedule_t* schedule, const dsc_pipe_costs_t* costs,
-                                   dsc_pipe_picture_t picture, char* text, size_t capacity, size_t* bytes);
+                                   dsc_pipe_picture_t picture, char* text, size_t capacity, size_t* needed);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ enum dsc_pipe_format {
  * @param[in] format which one
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] bytes how many it needs
+ * @param[out] needed how many it needs
  *
  * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot express, with the
@@ -44,7 +44,7 @@ enum dsc_pipe_format {
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedule, dsc_pipe_format_t format,
-                                              char* text, size_t capacity, size_t* bytes);
+                                              char* text, size_t capacity, size_t* needed);
 
 /**
  * @brief Makes a schedule from text.

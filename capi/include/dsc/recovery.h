@@ -64,7 +64,7 @@ DSC_API dsc_result_t dsc_comm_agree(dsc_comm_t* comm, int32_t flags, int32_t* ag
  * make its part of the new communicator, on all
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t* options,
+DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_comm_options_t* options,
                                      dsc_comm_t** shrunk);
 
 /**
@@ -72,7 +72,7 @@ DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t
  * @param[in] comm the communicator that was given to that call
  * @param[out] ranks ranks of comm, in order; may be NULL with capacity 0
  * @param[in] capacity entries of ranks
- * @param[out] n_ranks how many there are; 0 before the first such call
+ * @param[out] needed how many there are; 0 before the first such call
  *
  * After DSC_OK: who takes no part any more. After DSC_ERR_TIMEOUT: who lives and did not come. After another
  * failure: who is to blame for it. It is the same list on all ranks of one answer; a rank
@@ -82,7 +82,7 @@ DSC_API dsc_result_t dsc_comm_shrink(dsc_comm_t* comm, const dsc_group_options_t
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_comm_missing(const dsc_comm_t* comm, int32_t* ranks, size_t capacity,
-                                      size_t* n_ranks);
+                                      size_t* needed);
 
 #ifdef __cplusplus
 }

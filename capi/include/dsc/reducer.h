@@ -11,29 +11,14 @@
 #ifndef DSC_REDUCER_H
 #define DSC_REDUCER_H
 
+#include <dsc/clip.h>
 #include <dsc/comm.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/** @brief One tensor of a list. Every element of a list that is passed in must have its struct_size set, all
- * to the same value. */
-typedef struct dsc_tensor {
-  size_t struct_size; /**< size of this struct as the caller compiled it; needed in every element */
-  void* data;         /**< first element; the elements are contiguous. May be NULL where only the description
-                         is used */
-  const int64_t* shape; /**< ndim sizes, whose product is count; NULL: only count is known */
-  const char* name;     /**< shown in error messages; NULL: "parameter INDEX" */
-  size_t count;         /**< number of elements */
-  dsc_dtype_t dtype;    /**< element type */
-  int32_t ndim;         /**< entries of shape, 0 or more */
-  int32_t device;       /**< -1: data is in host memory; otherwise the number of the GPU that the communicator
-                           is bound to */
-  int32_t expect_sparse; /**< 1: of a parameter whose gradients are sparse, see
-                            dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0 */
-} dsc_tensor_t;
 
 /** @brief Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init(). */
 typedef struct dsc_bucket_reducer_options {
@@ -70,69 +55,6 @@ typedef struct dsc_bucket_reducer_options {
                                rows */
   int32_t reserved;         /**< 0 */
 } dsc_bucket_reducer_options_t;
-
-/**
- * @brief Checks that all ranks have the same parameters: number, types, counts and shapes.
- * @param[in] comm communicator
- * @param[in] params parameters; data is not used
- * @param[in] n_params number of parameters, 0 or more
- *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
- * communicator.
- * @return DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on all ranks (the
- * communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an operation
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_comm_verify_params(dsc_comm_t* comm, const dsc_tensor_t* params, size_t n_params);
-
-/**
- * @brief Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
- *
- * Tensors on a device are read and written behind the work that is on its default stream.
- *
- * @param[in] comm communicator
- * @param[in] tensors same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory before any is
- * written; data is written on the other ranks
- * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
- * @param[in] root rank whose tensors are copied
- * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
- * PyTorch. Equal on all ranks
- *
- * Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept. Threads: one at a time
- * per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_broadcast_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
-                                             int32_t root, size_t buffer_bytes);
-
-/**
- * @brief Reduces tensors over all ranks in place, packed into buffers per type, two of them in flight.
- *
- * As dsc_all_reduce() of each tensor in fewer operations, with the same bits in memory of the host: for what
- * a model has left to sum after its backward pass, such as gradients of layer norms under sequence
- * parallelism and of tied embeddings. Tensors on a device are read and written behind the work that is on its
- * default stream. Lists that differ in length, types, counts or packing are DSC_ERR_MISMATCH, with lengths
- * and first counts, in host memory before anything is written; dsc_comm_verify_params() names the tensor.
- *
- * @param[in] comm communicator
- * @param[in,out] tensors same counts and types in the same order on all ranks; data is replaced by the
- * result. Their memory must not overlap
- * @param[in] n_tensors number of tensors, 0 or more; equal on all ranks
- * @param[in] op reduction, see dsc_all_reduce(); it must exist for the type of each tensor
- * @param[in] buffer_bytes a buffer is sent as soon as it holds so many bytes; 0: 262,144,000 (250 MiB), as
- * PyTorch. Equal on all ranks
- *
- * Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads: one at a time
- * per communicator.
- * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does not have;
- * DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the elements are
- * unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the element that is told counts
- * within its buffer
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_all_reduce_coalesced(dsc_comm_t* comm, const dsc_tensor_t* tensors, size_t n_tensors,
-                                              dsc_op_t op, size_t buffer_bytes);
 
 /**
  * @brief Fills reducer options with their defaults.
@@ -198,14 +120,14 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_sync(dsc_bucket_reducer_t* reducer, 
  * @param[in] reducer reducer
  * @param[out] indices parameters in ascending order; may be NULL with capacity 0
  * @param[in] capacity entries of indices
- * @param[out] count number of such parameters
+ * @param[out] needed number of such parameters
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_unused(const dsc_bucket_reducer_t* reducer, size_t* indices,
-                                               size_t capacity, size_t* count);
+                                               size_t capacity, size_t* needed);
 
 /**
  * @brief Gives how often the buckets were rebuilt.
@@ -252,33 +174,6 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_buffers(dsc_bucket_reducer_t* reduce
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reducer, dsc_buffer_sync_t how);
-
-/** @brief Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init(). */
-typedef struct dsc_clip_options {
-  size_t struct_size; /**< size of this struct as the caller compiled it */
-  dsc_comm_t*
-      shards; /**< ranks that hold other parts of the same model, as in tensor or pipeline parallelism:
-                 the norm is over all of them; NULL (default): this rank holds the whole model */
-  const uint8_t*
-      counted;      /**< by parameter: 0 leaves it out of the norm, because another rank of shards counts it,
-                       as for tied parameters; it is scaled all the same. NULL (default): all count */
-  double max_norm;  /**< gradients are scaled down so that their norm is at most this; infinity (default): not
-                       limited */
-  double scale;     /**< factor for all gradients, applied first, such as 1 / loss scale; default 1 */
-  dsc_norm_t norm;  /**< default DSC_NORM_TWO */
-  int32_t reserved; /**< 0 */
-} dsc_clip_options_t;
-
-/**
- * @brief Fills options with their defaults.
- * @param[out] options the struct to fill
- * @param[in] struct_size sizeof(dsc_clip_options_t) as the caller compiled it
- *
- * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_clip_options_init(dsc_clip_options_t* options, size_t struct_size);
 
 /**
  * @brief Scales the gradients of the latest iteration, and limits their norm.
@@ -526,15 +421,15 @@ DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* redu
  * @param[in] reducer reducer, between finish and begin
  * @param[out] text the object, ended by a zero; may be NULL with capacity 0
  * @param[in] capacity bytes at text
- * @param[out] bytes needed size with the zero
+ * @param[out] needed needed size with the zero
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
  * DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text,
-                                              size_t capacity, size_t* bytes);
+DSC_API dsc_result_t dsc_bucket_reducer_stats_json(const dsc_bucket_reducer_t* reducer, char* text,
+                                                   size_t capacity, size_t* needed);
 
 /**
  * @brief Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and
@@ -542,7 +437,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reduce
  * @param[in] reducer reducer, between finish and begin
  * @param[out] text the picture, ended by a zero; may be NULL with capacity 0
  * @param[in] capacity bytes at text
- * @param[out] bytes needed size with the zero
+ * @param[out] needed needed size with the zero
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;
@@ -550,21 +445,21 @@ DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reduce
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
-                                             size_t* bytes);
+                                             size_t* needed);
 
 /**
  * @brief Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
  * @param[in] reducer reducer
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
- * @param[out] count number of totals there are
+ * @param[out] needed number of totals there are
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
-                                                 size_t capacity, size_t* count);
+DSC_API dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+                                              size_t capacity, size_t* needed);
 
 /**
  * @brief Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable until

@@ -22,8 +22,9 @@
 #ifndef DSC_SHARDED_H
 #define DSC_SHARDED_H
 
+#include <dsc/clip.h>
 #include <dsc/comm.h>
-#include <dsc/reducer.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -38,15 +39,16 @@ typedef struct dsc_sharded dsc_sharded_t;
 typedef struct dsc_shard_plan_options {
   size_t struct_size;        /**< size of this struct as the caller compiled it */
   const size_t* unit_starts; /**< n_units entries, rising from 0: the first parameter of each unit; NULL:
-                                units are planned. Not for DSC_SHARD_MEGATRON */
+                                units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON */
   const uint8_t* alone;   /**< one entry per parameter, 1: it gets a planned unit of its own, as an embedding
                              that is shared between stages; NULL: none */
   size_t n_units;         /**< entries of unit_starts; 0: planned */
-  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter
-                             with which it has so many elements; 0: never; default 40,000,000 */
-  size_t alignment;       /**< DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16 */
-  dsc_shard_layout_t layout; /**< default DSC_SHARD_UNIT */
-  int32_t wide_padding; /**< DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0 */
+  size_t bucket_elements; /**< a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the
+                             parameter with which it has so many elements; 0: never; default 40,000,000 */
+  size_t alignment; /**< DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16 */
+  dsc_shard_layout_t layout; /**< default DSC_SHARD_LAYOUT_UNIT */
+  int32_t
+      wide_padding; /**< DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0 */
 } dsc_shard_plan_options_t;
 
 /** @brief A flat buffer of one element type. */
@@ -120,7 +122,7 @@ typedef struct dsc_sharded_range {
  * beyond takes pages of memory, on a device an allocation in stream order, which are given back, and is
  * counted from the first call that names the unit.
  */
-typedef struct dsc_sharded_memory {
+typedef struct dsc_sharded_memory_info {
   size_t struct_size;       /**< size of this struct as the caller compiled it */
   size_t param_shard_bytes; /**< parameter shards; 0 in stages 1 and 2, where they are part of param_bytes */
   size_t grad_shard_bytes;  /**< gradient shards */
@@ -128,7 +130,7 @@ typedef struct dsc_sharded_memory {
   size_t grad_bytes;        /**< for full gradients, now */
   size_t peak_param_bytes;  /**< most for full parameters at a time since creation */
   size_t peak_grad_bytes;   /**< most for full gradients at a time since creation */
-} dsc_sharded_memory_t;
+} dsc_sharded_memory_info_t;
 
 /**
  * @brief Fills options of a layout with their defaults.
@@ -144,14 +146,14 @@ DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* optio
 /**
  * @brief Lays parameters out in buckets that are divided among shards; no memory is touched.
  *
- * - DSC_SHARD_UNIT: the parameters of a unit one after another, one bucket per type, padded to a multiple of
- * shards x alignment.
- * - DSC_SHARD_MEGATRON: from the last parameter to the first, one list of buckets per type; every parameter
- * starts at a multiple of 64 elements, every bucket ends at a multiple of lcm(shards, 128), or lcm(shards,
- * 128, 65536) with wide_padding. Each bucket is a unit.
- * - DSC_SHARD_DEEPSPEED: as DSC_SHARD_UNIT, padded to a multiple of 2 x shards.
- * - DSC_SHARD_PARTITIONED: every parameter is a bucket, cut into parts of ceil(count / shards) elements, the
- * last of which may be short or empty.
+ * - DSC_SHARD_LAYOUT_UNIT: the parameters of a unit one after another, one bucket per type, padded to a
+ * multiple of shards x alignment.
+ * - DSC_SHARD_LAYOUT_MEGATRON: from the last parameter to the first, one list of buckets per type; every
+ * parameter starts at a multiple of 64 elements, every bucket ends at a multiple of lcm(shards, 128), or
+ * lcm(shards, 128, 65536) with wide_padding. Each bucket is a unit.
+ * - DSC_SHARD_LAYOUT_DEEPSPEED: as DSC_SHARD_LAYOUT_UNIT, padded to a multiple of 2 x shards.
+ * - DSC_SHARD_LAYOUT_PARTITIONED: every parameter is a bucket, cut into parts of ceil(count / shards)
+ * elements, the last of which may be short or empty.
  *
  * @param[in] counts elements of each parameter, in forward order
  * @param[in] dtypes ::dsc_dtype of each parameter
@@ -162,7 +164,7 @@ DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* optio
  * @param[out] param_starts n entries: its first element, counted in the bucket
  * @param[out] buckets the buckets, at most n; buckets[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of buckets
- * @param[out] n_buckets number of buckets
+ * @param[out] needed number of buckets
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
@@ -171,7 +173,7 @@ DSC_API dsc_result_t dsc_shard_plan_options_init(dsc_shard_plan_options_t* optio
 DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, size_t n, size_t shards,
                                     const dsc_shard_plan_options_t* options, size_t* param_buckets,
                                     size_t* param_starts, dsc_shard_bucket_t* buckets, size_t capacity,
-                                    size_t* n_buckets);
+                                    size_t* needed);
 
 /**
  * @brief Lists what one shard of a layout takes from the shards of another layout of the same parameters.
@@ -191,7 +193,7 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
  * @param[out] copies in the order of the new shard; copies[0].struct_size must be set; may be NULL with
  * capacity 0
  * @param[in] capacity entries of copies
- * @param[out] n_copies number of copies
+ * @param[out] needed number of copies
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM
@@ -200,7 +202,7 @@ DSC_API dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dty
 DSC_API dsc_result_t dsc_shard_copies(const size_t* counts, const dsc_dtype_t* dtypes, size_t n,
                                       size_t from_shards, const dsc_shard_plan_options_t* from,
                                       size_t to_shards, const dsc_shard_plan_options_t* to, size_t shard,
-                                      dsc_shard_copy_t* copies, size_t capacity, size_t* n_copies);
+                                      dsc_shard_copy_t* copies, size_t capacity, size_t* needed);
 
 /**
  * @brief Fills options with their defaults.
@@ -475,15 +477,15 @@ DSC_API dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index,
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, size_t* buckets,
-                                        size_t* starts, size_t* n_units, size_t* shard, size_t* shards);
+DSC_API dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t* units, size_t* buckets,
+                                           size_t* starts, size_t* n_units, size_t* shard, size_t* shards);
 
 /**
  * @brief Gives this rank's shards of parameters and gradients, one per bucket, in the order of buckets.
  * @param[in] sharded sharded parameters
  * @param[out] list the shards; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
- * @param[out] count number of shards
+ * @param[out] needed number of shards
  *
  * The addresses stay the same. The optimizer reads grads and writes params between dsc_sharded_finish() and
  * dsc_sharded_step_done(). Collective: no. Blocking: no. Ownership: the object's. Threads: any.
@@ -491,21 +493,21 @@ DSC_API dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* un
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_shards(dsc_sharded_t* sharded, dsc_sharded_shard_t* list, size_t capacity,
-                                        size_t* count);
+                                        size_t* needed);
 
 /**
  * @brief Gives which parts of which parameters this rank's shards hold, in the order of the shards.
  * @param[in] sharded sharded parameters
  * @param[out] list the parts; list[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of list
- * @param[out] count number of parts
+ * @param[out] needed number of parts
  *
  * What no part covers is padding, which is zero. Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_t* list,
-                                        size_t capacity, size_t* count);
+                                        size_t capacity, size_t* needed);
 
 /**
  * @brief Gives the bytes that this rank holds.
@@ -516,7 +518,7 @@ DSC_API dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharde
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory_t* memory);
+DSC_API dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory);
 
 /**
  * @brief Gives running totals of the operations of all groups that the object uses, in the form of
@@ -524,14 +526,14 @@ DSC_API dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharde
  * @param[in] sharded sharded parameters
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
- * @param[out] count number of totals there are
+ * @param[out] needed number of totals there are
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_sharded_stats(const dsc_sharded_t* sharded, dsc_op_stats_t* stats, size_t capacity,
-                                       size_t* count);
+                                       size_t* needed);
 
 /**
  * @brief Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of what is

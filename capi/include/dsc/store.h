@@ -56,7 +56,7 @@ typedef dsc_result_t (*dsc_store_put_fn)(void* context, const char* key, const v
  * returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_fn.
  */
 typedef dsc_result_t (*dsc_store_get_fn)(void* context, const char* key, int32_t timeout_ms, void* value,
-                                         size_t capacity, size_t* bytes);
+                                         size_t capacity, size_t* needed);
 
 /**
  * @brief Called once, on any thread, when nobody uses the store any more. It may not call the library.
@@ -169,7 +169,7 @@ DSC_API dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const vo
  * @param[in] timeout_ms how long to wait, 0 or more; -1: the store's time-out
  * @param[out] value the value; may be NULL with capacity 0
  * @param[in] capacity bytes of value
- * @param[out] bytes length of the value, which has no final zero: when it is more than capacity, call again
+ * @param[out] needed length of the value, which has no final zero: when it is more than capacity, call again
  * with a larger buffer
  *
  * Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
@@ -177,7 +177,7 @@ DSC_API dsc_result_t dsc_store_set(dsc_store_t* store, const char* key, const vo
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_store_get(const dsc_store_t* store, const char* key, int32_t timeout_ms, void* value,
-                                   size_t capacity, size_t* bytes);
+                                   size_t capacity, size_t* needed);
 
 /**
  * @brief Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal text.
@@ -207,7 +207,7 @@ DSC_API dsc_result_t dsc_store_add(dsc_store_t* store, const char* key, int64_t 
  * @param[in] desired_bytes length of desired, up to 1,048,576
  * @param[out] value the value afterwards; may be NULL with capacity 0
  * @param[in] capacity bytes of value
- * @param[out] bytes length of the value afterwards
+ * @param[out] needed length of the value afterwards
  *
  * Collective: no. Blocking: as dsc_store_set(). Threads: any.
  * @return DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of dsc_store_set()
@@ -215,7 +215,7 @@ DSC_API dsc_result_t dsc_store_add(dsc_store_t* store, const char* key, int64_t 
  */
 DSC_API dsc_result_t dsc_store_compare_set(dsc_store_t* store, const char* key, const void* expected,
                                            size_t expected_bytes, const void* desired, size_t desired_bytes,
-                                           void* value, size_t capacity, size_t* bytes);
+                                           void* value, size_t capacity, size_t* needed);
 
 /**
  * @brief Appends to a value; a key that is not there counts as empty.

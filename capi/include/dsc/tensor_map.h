@@ -44,110 +44,105 @@
 extern "C" {
 #endif
 
+/** @brief A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init(). */
+typedef struct dsc_tensor_map_options {
+  size_t struct_size;  /**< size of this struct as the caller compiled it */
+  const size_t* parts; /**< one size per rank: how dim is divided, equal on all ranks; a size may be 0. For
+                          ALL_TO_ALL: what this rank sends to each rank in the forward direction. NULL
+                          (default): equal parts */
+  const size_t* other_parts; /**< only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per
+                                rank: how the first dimension is divided, equal on all ranks. For ALL_TO_ALL:
+                                what this rank receives from each rank in the forward direction. NULL
+                                (default) for all others */
+  size_t outer; /**< product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
+                   HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of
+                   the number of ranks; with parts: the product of the sizes between the two */
+  size_t dim;   /**< size of the divided dimension, a multiple of the number of ranks (any for COPY and
+                   REDUCE). With parts: their sum, or 0 (default) */
+  size_t inner; /**< product of the sizes after the divided dimension; default 1 */
+  size_t chunk; /**< which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the
+                   same order, each once */
+  size_t chunks; /**< into how many chunks the step is divided; default 1. It may exceed the elements: then
+                    some chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+                    HIDDEN_TO_SEQUENCE */
+  dsc_tensor_mapping_t mapping; /**< must be set */
+  int32_t reserved;             /**< 0 */
+} dsc_tensor_map_options_t;
+
 /**
- * @brief One step of a mapping, with equal parts.
+ * @brief Fills options with their defaults: one whole step with equal parts; mapping and dim must be set.
+ * @param[out] options the struct to fill
+ * @param[in] struct_size sizeof(dsc_tensor_map_options_t) as the caller compiled it
+ *
+ * Collective: no. Blocking: no. Threads: any.
+ * @return DSC_OK; DSC_ERR_INVALID_ARG
+ * @since 0.1
+ */
+DSC_API dsc_result_t dsc_tensor_map_options_init(dsc_tensor_map_options_t* options, size_t struct_size);
+
+/**
+ * @brief The step of a mapping in the forward pass: moves activations.
  *
  * Sums are taken in rank order as in collectives.h. Memory of dsc_mem_alloc() is read and written in place on
  * one host. Between hosts, parts that are columns (outer above 1) are packed in memory of the library: up to
- * the size of send and recv together, for its time. On devices kernels pack them in the order of the stream.
+ * the size of send and recv together, until the operation ends. On devices kernels pack them in stream order.
  *
  * A step that is an identity or a slice does not communicate: it copies, or does nothing if the result is
- * there already. It is no operation of the communicator: it is refused in a batch (DSC_ERR_STATE), and on a
- * device, where it is put on the stream itself, with work (DSC_ERR_UNSUPPORTED). In a group of one rank recv
- * may always be send.
+ * already in place. It is not an operation of the communicator: it is refused in a batch (DSC_ERR_STATE). On
+ * a device it is put on the stream itself, and is refused with work (DSC_ERR_UNSUPPORTED). In a group of one
+ * rank recv may always be send.
+ *
+ * **Chunks** let computation overlap with a step. A gather of several chunks is started at once, with a work
+ * object for each; the caller multiplies a chunk as soon as its work is complete, while the next ones travel.
+ * A reduce-scatter starts each chunk when it has been computed. Together the chunks do what one whole step
+ * does. With outer above 1, chunk c is rows of outer and contiguous in both buffers. With outer 1 it is a
+ * range of every rank's part: in the whole, one piece of each rank's part. Ranges are those of
+ * dsc_tensor_map_part(). A chunk's memory is final when its work is complete, whatever happens to later ones.
  *
  * @param[in] comm the ranks that divide the tensor
- * @param[in] mapping a ::dsc_tensor_mapping
- * @param[in] direction a ::dsc_map_direction
- * @param[in] send what goes in, in the shape of the table above
- * @param[out] recv what comes out. In place (recv == send): sums and identities. With outer 1 also an
- * all-gather with send == recv + own part, a reduce-scatter and a slice with recv == send + own part.
- * Otherwise in and out must not overlap
- * @param[in] outer product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
- * the size of the other divided dimension, then a multiple of the number of ranks
- * @param[in] dim size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE)
- * @param[in] inner product of the sizes after it
+ * @param[in] options the mapping, the shape, the parts and the chunk
+ * @param[in] send what goes in, in the shape of the table above: with chunks the whole buffer, of which this
+ * call reads its chunk
+ * @param[out] recv what comes out, with chunks the whole buffer. In place (recv == send): sums and
+ * identities. With outer 1 also an all-gather with send == recv + own part, a reduce-scatter and a slice with
+ * recv == send + own part. Otherwise in and out must not overlap
  * @param[in] dtype a ::dsc_dtype
  * @param[in] stream see collectives.h
  * @param[out] work NULL to block, else the new work object; see collectives.h
  *
  * Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the shapes, before
- * anything is written); identities and slices are local. Blocking, ownership, failures: see the head of
- * collectives.h. Threads: one at a time per communicator.
+ * anything is written); identities and slices are local. Blocking, failures: see the head of collectives.h.
+ * Ownership: options and their lists are used during the call only; buffers as collectives.h says. Threads:
+ * one at a time per communicator.
  * @return as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not divide;
  * DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the kernels would
  * have to be loaded during a stream capture
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_tensor_map(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                    dsc_map_direction_t direction, const void* send, void* recv, size_t outer,
-                                    size_t dim, size_t inner, dsc_dtype_t dtype, void* stream,
-                                    dsc_work_t** work);
+DSC_API dsc_result_t dsc_tensor_map_forward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
+                                            const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                            dsc_work_t** work);
 
 /**
- * @brief One chunk of a step of a mapping, so that computation overlaps with it.
+ * @brief The step of a mapping in the backward pass: moves gradients of activations.
  *
- * A gather of several chunks is started at once, with a work object for each; the caller multiplies a chunk
- * as soon as its work is complete, while the next ones travel. A reduce-scatter starts each chunk when it has
- * been computed. Together the chunks do what dsc_tensor_map() does. With outer above 1, chunk c is rows of
- * outer and contiguous in both buffers. With outer 1 it is a range of every rank's part: in the whole, one
- * piece of each rank's part. Ranges are those of dsc_split_range().
+ * Takes the same options as dsc_tensor_map_forward(), of which all rules hold.
  *
  * @param[in] comm the ranks that divide the tensor
- * @param[in] mapping a ::dsc_tensor_mapping; not ALL_TO_ALL, SEQUENCE_TO_HIDDEN or HIDDEN_TO_SEQUENCE
- * @param[in] direction a ::dsc_map_direction
- * @param[in] send the whole buffer, of which this call reads its chunk; see dsc_tensor_map()
- * @param[out] recv the whole buffer, of which this call writes its chunk
- * @param[in] outer see dsc_tensor_map()
- * @param[in] dim see dsc_tensor_map()
- * @param[in] inner see dsc_tensor_map()
- * @param[in] chunk 0 to chunks - 1; all ranks take the chunks in the same order, each once
- * @param[in] chunks number of chunks, 1 or more; may exceed the elements, then some chunks are empty
+ * @param[in] options as in the forward pass
+ * @param[in] send what goes in, in the shape of the table above
+ * @param[out] recv what comes out
  * @param[in] dtype a ::dsc_dtype
  * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object
+ * @param[out] work NULL to block, else the new work object; see collectives.h
  *
- * Collective: yes. Blocking, ownership: as dsc_tensor_map(); a chunk's memory is final when its work is
- * complete, whatever happens to later chunks. Threads: one at a time per communicator.
- * @return as dsc_tensor_map()
+ * Collective: yes. Blocking, ownership: as dsc_tensor_map_forward(). Threads: one at a time per communicator.
+ * @return as dsc_tensor_map_forward()
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_tensor_map_chunk(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                          dsc_map_direction_t direction, const void* send, void* recv,
-                                          size_t outer, size_t dim, size_t inner, size_t chunk, size_t chunks,
-                                          dsc_dtype_t dtype, void* stream, dsc_work_t** work);
-
-/**
- * @brief One step of a mapping, with parts of any sizes.
- *
- * Like dsc_tensor_map(), but part r of dim has parts[r] elements, which may be 0.
- *
- * @param[in] comm the ranks that divide the tensor
- * @param[in] mapping a ::dsc_tensor_mapping
- * @param[in] direction a ::dsc_map_direction
- * @param[in] send what goes in
- * @param[out] recv what comes out; see dsc_tensor_map()
- * @param[in] outer product of the sizes before the dimension. For SEQUENCE_TO_HIDDEN and
- * HIDDEN_TO_SEQUENCE the product of the sizes between the first dimension and dim (often 1): the first one is
- * divided by other_parts
- * @param[in] parts one size per rank: how dim is divided; equal on all ranks. For ALL_TO_ALL: what this rank
- * sends to each rank in the forward direction
- * @param[in] other_parts for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the first
- * dimension is divided, equal on all ranks; for ALL_TO_ALL what this rank receives from each rank in the
- * forward direction; NULL for all others
- * @param[in] inner product of the sizes after dim
- * @param[in] dtype a ::dsc_dtype
- * @param[in] stream see collectives.h
- * @param[out] work NULL to block, else the new work object
- *
- * Collective: yes. Blocking, ownership: as dsc_tensor_map(). Threads: one at a time per communicator.
- * @return as dsc_tensor_map()
- * @since 0.1
- */
-DSC_API dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping,
-                                      dsc_map_direction_t direction, const void* send, void* recv,
-                                      size_t outer, const size_t* parts, const size_t* other_parts,
-                                      size_t inner, dsc_dtype_t dtype, void* stream, dsc_work_t** work);
+DSC_API dsc_result_t dsc_tensor_map_backward(dsc_comm_t* comm, const dsc_tensor_map_options_t* options,
+                                             const void* send, void* recv, dsc_dtype_t dtype, void* stream,
+                                             dsc_work_t** work);
 
 /**
  * @brief Divides a range as evenly as possible: the first count % parts parts are one longer.
@@ -165,7 +160,8 @@ DSC_API dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t map
  * @return DSC_OK; DSC_ERR_INVALID_ARG
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_split_range(size_t count, size_t parts, size_t part, size_t* begin, size_t* length);
+DSC_API dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin,
+                                         size_t* length);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #define DSC_TIED_H
 
 #include <dsc/comm.h>
-#include <dsc/reducer.h>
+#include <dsc/tensor.h>
 #include <dsc/types.h>
 
 #ifdef __cplusplus
@@ -37,8 +37,8 @@ typedef struct dsc_tied_layers_options {
   size_t struct_size;   /**< size of this struct as the caller compiled it */
   const int32_t* ranks; /**< rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator
                            once; NULL (default): one pipeline, and rank s is stage s */
-  int32_t n_stages;     /**< stages of a pipeline; 0 without ranks */
-  int32_t n_pipelines;  /**< pipelines, which share nothing here; 0 without ranks */
+  size_t n_stages;      /**< stages of a pipeline; 0 without ranks */
+  size_t n_pipelines;   /**< pipelines, which share nothing here; 0 without ranks */
   int32_t sync;         /**< 1 (default): copy each key's weights from its first stage to the others */
   int32_t reserved;     /**< 0 */
 } dsc_tied_layers_options_t;

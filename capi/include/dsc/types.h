@@ -126,10 +126,11 @@ typedef int32_t dsc_nonfinite_check_t;
 
 /** @brief Values of ::dsc_nonfinite_check_t. */
 enum dsc_nonfinite_check {
-  DSC_NONFINITE_OFF = 0,   /**< nothing: it passes through */
-  DSC_NONFINITE_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite() */
-  DSC_NONFINITE_FAIL = 2,  /**< the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked */
-  DSC_NONFINITE_FORCE32 = 0x7fffffff
+  DSC_NONFINITE_CHECK_OFF = 0,   /**< nothing: it passes through */
+  DSC_NONFINITE_CHECK_COUNT = 1, /**< it is counted, see dsc_comm_nonfinite_info() */
+  DSC_NONFINITE_CHECK_FAIL =
+      2, /**< the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked */
+  DSC_NONFINITE_CHECK_FORCE32 = 0x7fffffff
 };
 
 /** @brief What moves the data. */
@@ -149,9 +150,9 @@ typedef int32_t dsc_memory_kind_t;
 
 /** @brief Values of ::dsc_memory_kind_t. */
 enum dsc_memory_kind {
-  DSC_MEMORY_HOST = 1,   /**< memory of the host, reachable by every rank of the host without copying */
-  DSC_MEMORY_DEVICE = 2, /**< memory of a GPU */
-  DSC_MEMORY_FORCE32 = 0x7fffffff
+  DSC_MEMORY_KIND_HOST = 1,   /**< memory of the host, reachable by every rank of the host without copying */
+  DSC_MEMORY_KIND_DEVICE = 2, /**< memory of a GPU */
+  DSC_MEMORY_KIND_FORCE32 = 0x7fffffff
 };
 
 /** @brief Where rank and world size may come from: the bitwise or of values of ::dsc_source. */
@@ -172,12 +173,12 @@ typedef int32_t dsc_log_level_t;
 
 /** @brief Values of ::dsc_log_level_t. */
 enum dsc_log_level {
-  DSC_LOG_OFF = 0,   /**< nothing */
-  DSC_LOG_ERROR = 1, /**< something failed */
-  DSC_LOG_WARN = 2,  /**< something looks wrong and goes on */
-  DSC_LOG_INFO = 3,  /**< what was decided and why */
-  DSC_LOG_DEBUG = 4, /**< every step */
-  DSC_LOG_FORCE32 = 0x7fffffff
+  DSC_LOG_LEVEL_OFF = 0,   /**< nothing */
+  DSC_LOG_LEVEL_ERROR = 1, /**< something failed */
+  DSC_LOG_LEVEL_WARN = 2,  /**< something looks wrong and goes on */
+  DSC_LOG_LEVEL_INFO = 3,  /**< what was decided and why */
+  DSC_LOG_LEVEL_DEBUG = 4, /**< every step */
+  DSC_LOG_LEVEL_FORCE32 = 0x7fffffff
 };
 
 /** @brief How the reducer averages gradients. */
@@ -230,11 +231,11 @@ typedef int32_t dsc_shard_layout_t;
 
 /** @brief Values of ::dsc_shard_layout_t. */
 enum dsc_shard_layout {
-  DSC_SHARD_UNIT = 1,        /**< the parameters of a unit one after another, as FSDP */
-  DSC_SHARD_MEGATRON = 2,    /**< buckets of Megatron's distributed optimizer, last parameter first */
-  DSC_SHARD_DEEPSPEED = 3,   /**< flat buffers of DeepSpeed's stages 1 and 2 */
-  DSC_SHARD_PARTITIONED = 4, /**< each parameter cut by itself, as DeepSpeed's stage 3 does */
-  DSC_SHARD_FORCE32 = 0x7fffffff
+  DSC_SHARD_LAYOUT_UNIT = 1,        /**< the parameters of a unit one after another, as FSDP */
+  DSC_SHARD_LAYOUT_MEGATRON = 2,    /**< buckets of Megatron's distributed optimizer, last parameter first */
+  DSC_SHARD_LAYOUT_DEEPSPEED = 3,   /**< flat buffers of DeepSpeed's stages 1 and 2 */
+  DSC_SHARD_LAYOUT_PARTITIONED = 4, /**< each parameter cut by itself, as DeepSpeed's stage 3 does */
+  DSC_SHARD_LAYOUT_FORCE32 = 0x7fffffff
 };
 
 /** @brief What ranks exchange that divide a tensor; see tensor_map.h. */
@@ -242,26 +243,16 @@ typedef int32_t dsc_tensor_mapping_t;
 
 /** @brief Values of ::dsc_tensor_mapping_t: the forward step; the backward step. */
 enum dsc_tensor_mapping {
-  DSC_MAP_COPY = 1,               /**< identity; sum */
-  DSC_MAP_REDUCE = 2,             /**< sum; identity */
-  DSC_MAP_SCATTER = 3,            /**< own slice; all-gather */
-  DSC_MAP_GATHER = 4,             /**< all-gather; own slice */
-  DSC_MAP_GATHER_REDUCE = 5,      /**< all-gather; reduce-scatter */
-  DSC_MAP_REDUCE_SCATTER = 6,     /**< reduce-scatter; all-gather */
-  DSC_MAP_ALL_TO_ALL = 7,         /**< all-to-all along dim; the reverse */
-  DSC_MAP_SEQUENCE_TO_HIDDEN = 8, /**< outer is divided before, dim after; the reverse */
-  DSC_MAP_HIDDEN_TO_SEQUENCE = 9, /**< dim is divided before, outer after; the reverse */
-  DSC_MAP_FORCE32 = 0x7fffffff
-};
-
-/** @brief Chooses the step of a mapping: of activations or of their gradients. */
-typedef int32_t dsc_map_direction_t;
-
-/** @brief Values of ::dsc_map_direction_t. */
-enum dsc_map_direction {
-  DSC_MAP_FORWARD = 1,  /**< of activations */
-  DSC_MAP_BACKWARD = 2, /**< of their gradients */
-  DSC_MAP_DIRECTION_FORCE32 = 0x7fffffff
+  DSC_TENSOR_MAPPING_COPY = 1,               /**< identity; sum */
+  DSC_TENSOR_MAPPING_REDUCE = 2,             /**< sum; identity */
+  DSC_TENSOR_MAPPING_SCATTER = 3,            /**< own slice; all-gather */
+  DSC_TENSOR_MAPPING_GATHER = 4,             /**< all-gather; own slice */
+  DSC_TENSOR_MAPPING_GATHER_REDUCE = 5,      /**< all-gather; reduce-scatter */
+  DSC_TENSOR_MAPPING_REDUCE_SCATTER = 6,     /**< reduce-scatter; all-gather */
+  DSC_TENSOR_MAPPING_ALL_TO_ALL = 7,         /**< all-to-all along dim; the reverse */
+  DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN = 8, /**< outer is divided before, dim after; the reverse */
+  DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE = 9, /**< dim is divided before, outer after; the reverse */
+  DSC_TENSOR_MAPPING_FORCE32 = 0x7fffffff
 };
 
 /** @brief Selects the rows that an expert drops beyond its capacity; see expert_parallel.h. */

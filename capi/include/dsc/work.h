@@ -15,9 +15,9 @@ extern "C" {
 /**
  * @brief Asks whether an operation has completed, without waiting.
  * @param[in] work operation
- * @param[out] completed 1: completed, with success or not (see dsc_work_error()); 0: still running
+ * @param[out] completed 1: completed, with success or not (see dsc_work_error_info()); 0: still running
  *
- * In a world without a progress thread it drives operations as dsc_progress() with a time-out of 0 does.
+ * In a world without a progress thread it drives operations as dsc_comm_progress() with a time-out of 0 does.
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
@@ -27,10 +27,10 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
 /**
  * @brief Waits for an operation on host memory; makes a stream wait for one on a GPU.
  * @param[in] work operation
- * @param[in] stream of the device: it waits, and the call returns as soon as the operation is on its own
- * stream. NULL: the device's default stream. Not looked at for an operation on host memory
  * @param[in] timeout_ms milliseconds to wait; 0: not at all; -1: until the operation ends, which its own
  * deadline ensures
+ * @param[in] stream of the device: it waits, and the call returns as soon as the operation is on its own
+ * stream. NULL: the device's default stream. Not looked at for an operation on host memory
  *
  * A wait that times out does not end the operation. A second wait repeats the result. Collective: no.
  * Blocking: up to timeout_ms. Threads: any, several at once.
@@ -38,7 +38,7 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
  * DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_work_wait(dsc_work_t* work, void* stream, int32_t timeout_ms);
+DSC_API dsc_result_t dsc_work_wait(dsc_work_t* work, int32_t timeout_ms, void* stream);
 
 /**
  * @brief Waits on the host until an operation is complete and nobody touches its buffers any more.
@@ -60,7 +60,7 @@ DSC_API dsc_result_t dsc_work_synchronize(dsc_work_t* work, int32_t timeout_ms);
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_work_error(const dsc_work_t* work, dsc_error_info_t* info);
+DSC_API dsc_result_t dsc_work_error_info(const dsc_work_t* work, dsc_error_info_t* info);
 
 /**
  * @brief Gives a descriptor that becomes readable when the operation completes, for poll() and event loops.
@@ -106,7 +106,7 @@ DSC_API dsc_result_t dsc_work_destroy(dsc_work_t* work);
  * DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */
-DSC_API dsc_result_t dsc_progress(dsc_comm_t* comm, int32_t timeout_ms);
+DSC_API dsc_result_t dsc_comm_progress(dsc_comm_t* comm, int32_t timeout_ms);
 
 #ifdef __cplusplus
 }

@@ -80,7 +80,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// Of its own, not behind the default stream.
+    /// A new stream, which is not ordered with the default stream.
     pub fn new(cuda: &'a Cuda) -> Stream<'a> {
         let mut raw = ptr::null_mut();
         // SAFETY: a context is current.
@@ -92,13 +92,13 @@ impl<'a> Stream<'a> {
     }
 
     /// # Safety
-    /// Both sides have as many bytes and live until the stream is past this.
+    /// Both sides have as many bytes, and stay valid until the stream has passed the copy.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) {
         check((self.cuda.copy)(to, from, bytes, self.raw), "cuMemcpyAsync");
     }
 
     pub fn synchronize(&self) {
-        // SAFETY: the stream lives.
+        // SAFETY: the stream is valid.
         check(
             unsafe { (self.cuda.stream_synchronize)(self.raw) },
             "cuStreamSynchronize",
@@ -108,7 +108,7 @@ impl<'a> Stream<'a> {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        // SAFETY: nothing uses it any more.
+        // SAFETY: it is no longer used.
         unsafe { (self.cuda.stream_destroy)(self.raw) };
     }
 }

@@ -1,6 +1,6 @@
 //! Memory of a GPU and a stream. With four ranks each of them prints
 //!   rank 0: every element is 10, on device 0
-//! or, where there is no GPU for every rank, "in host memory", after a line that says why.
+//! or, if there is no GPU for every rank, "in host memory" after a line that says why.
 //!
 //!     dscrun -n 4 -- 13_device
 
@@ -33,7 +33,7 @@ fn sum_on_device(world: &Comm, device: u32, values: &mut [f32]) -> dsc::Result<(
     let stream = unsafe { Stream::from_raw(own.raw) };
     let mut memory = world.device_buffer::<f32>(values.len())?;
     let (address, bytes) = (memory.as_ptr() as u64, values.len() * 4);
-    // SAFETY: both sides have as many bytes and live until the stream is past the copies, which is waited for.
+    // SAFETY: both sides have as many bytes, and stay valid until the program has waited for the copies.
     let summed = unsafe {
         own.copy(address, values.as_ptr() as u64, bytes);
         world.scope(|scope| -> dsc::Result<()> {

@@ -1,4 +1,4 @@
-//! The data and the network of `train_digits`: plain Rust, nothing in here knows of other processes.
+//! The data and the network of `train_digits`: plain Rust without communication.
 //!
 //! Fully connected layers with tanh between them and softmax cross entropy at the end, in double precision: the same
 //! network, with the same first weights, as in examples/c/digits.c and examples/python/digits.py.
@@ -89,9 +89,9 @@ fn uniform(seed: u64, n: u64) -> f64 {
 pub struct Network {
     pub params: Vec<Vec<f64>>,
     velocities: Vec<Vec<f64>>,
-    /// What each layer gets, one row per image.
+    /// The inputs of each layer, one row per image.
     values: Vec<Vec<f64>>,
-    /// The loss's gradient with respect to the values that are being looked at.
+    /// The gradient of the loss with respect to the values of the current layer.
     delta: Vec<f64>,
 }
 
@@ -187,7 +187,7 @@ impl Network {
         Ok(())
     }
 
-    /// The gradient of a layer's inputs, which came out of tanh.
+    /// The gradient of a layer's inputs, which are outputs of tanh.
     fn input_gradient(&self, layer: usize) -> Vec<f64> {
         let (inputs, outputs) = (WIDTHS[layer], WIDTHS[layer + 1]);
         let rows = self.values[layer]
@@ -242,7 +242,7 @@ fn highest_class(scores: &[f64]) -> usize {
     best
 }
 
-/// Trains in this process alone on the batches that the orders spell out; returns the loss of every step.
+/// Trains in this process alone on the batches that the orders give; returns the loss of every step.
 pub fn train_alone(
     set: &Images,
     orders: &[Vec<usize>],

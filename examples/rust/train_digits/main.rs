@@ -1,4 +1,4 @@
-//! Trains a digit classifier on several data-parallel ranks; all they share goes through libdsc.
+//! Trains a digit classifier on several data-parallel ranks, which communicate through libdsc.
 //!
 //!     dscrun -n 4 -- train_digits --compare
 //!
@@ -103,7 +103,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Calls into libdsc and adds up how long this thread was away.
+/// Calls into libdsc and adds up the time that this thread spends there.
 fn timed<T>(total: &mut Duration, call: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let result = call();
@@ -190,7 +190,7 @@ fn compare(world: &Comm, options: &Options, train: &Images, losses: &[f64]) -> d
                 worst
             } else {
                 difference
-            }; // a NaN stays
+            }; // NaN stays NaN
         }
         let verdict = if worst <= ALLOWED_DIFFERENCE {
             "equal"
@@ -208,7 +208,7 @@ fn compare(world: &Comm, options: &Options, train: &Images, losses: &[f64]) -> d
     Ok(worst)
 }
 
-/// What does not fit together, if anything.
+/// An error text, if options do not fit together.
 fn problem(options: &Options, ranks: usize, images: usize) -> Option<String> {
     if options.batch % ranks != 0 {
         return Some(format!(

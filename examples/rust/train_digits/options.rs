@@ -16,7 +16,7 @@ pub struct Options {
     pub batch: usize,
     /// Learning rate.
     pub rate: f64,
-    /// Of the weights and of the order.
+    /// Seed of the weights and of the order.
     pub seed: u64,
     /// Size of a gradient bucket.
     pub bucket_kib: usize,
@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the command line; says what is wrong with it and ends the program with code 2.
+    /// Reads the command line; an error is printed and ends the program with code 2.
     pub fn parse() -> Self {
         let mut options = Options {
             epochs: 12,

@@ -47,7 +47,7 @@ class Buffer {
     const size_t bytes = (elements * sizeof(float) + kPage - 1) / kPage * kPage;
     void* memory = nullptr;
     if (shared)
-      ok(dsc_mem_alloc(self.world, bytes, DSC_MEMORY_HOST, &memory));
+      ok(dsc_mem_alloc(self.world, bytes, DSC_MEMORY_KIND_HOST, &memory));
     else if ((memory = std::aligned_alloc(kPage, bytes)) == nullptr)
       throw std::runtime_error("no memory for a buffer of " + size_text(bytes));
     data_ = static_cast<float*>(memory);
@@ -126,11 +126,11 @@ double count_switches(const Rank& self, const Case& one, float* in, float* out, 
 
 Json read_trace(const Rank& self) {
   size_t bytes = 0;
-  ok(dsc_trace_text(self.world, nullptr, 0, &bytes));
+  ok(dsc_trace_json(self.world, nullptr, 0, &bytes));
   std::string text;
   do {
     text.assign(bytes, '\0');
-    ok(dsc_trace_text(self.world, text.data(), text.size(), &bytes));
+    ok(dsc_trace_json(self.world, text.data(), text.size(), &bytes));
   } while (bytes > text.size());
   return Json::parse(text.c_str());
 }

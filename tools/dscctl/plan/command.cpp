@@ -93,11 +93,12 @@ void PlanCommand::add_network() {
 }
 
 void PlanCommand::add_choice() {
-  CLI::Option* kind = app()
-                          .add_option("-k,--kind", kinds_,
-                                      "Only these schedules; auto: orders that are looked for (default: all)")
-                          ->delimiter(',')
-                          ->type_name("NAME[,NAME...]");
+  CLI::Option* kind =
+      app()
+          .add_option("-k,--kind", kinds_,
+                      "Only these schedules; auto: orders that are searched for (default: all)")
+          ->delimiter(',')
+          ->type_name("NAME[,NAME...]");
   tools::offer(kind, kind_names());
   const auto list = [&](const char* option, std::string& text, const char* help) {
     app().add_option(option, text, help)->type_name("N[,N...]");

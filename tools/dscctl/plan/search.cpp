@@ -356,7 +356,7 @@ class Search {
     result.struct_size = sizeof result;
     dsc_pipe_schedule_options_t options = options_of(kAuto, shape);
     dsc_pipe_schedule_t* made = nullptr;
-    if (dsc_pipe_schedule_find(&options, &c_costs, &limits, &result, &made) != DSC_OK) return {};
+    if (dsc_pipe_search(&options, &c_costs, &limits, &result, &made) != DSC_OK) return {};
     Handle handle(made);
     Row row = row_of(kAuto, shape, cut, handle,
                      priced_of(handle, costs_of(question_, shape, cut, placement_of(handle))));

@@ -54,7 +54,7 @@ Costs Costs::of_parts(const dsc_pipe_schedule_info_t& schedule) const {
 
 int32_t stage_of(const dsc_pipe_schedule_info_t& schedule, int32_t part) {
   const int32_t turn = part / schedule.stages, index = part % schedule.stages;
-  const bool turns_back = schedule.placement == DSC_PIPE_ZIGZAG && turn % 2 == 1;
+  const bool turns_back = schedule.placement == DSC_PIPE_PLACEMENT_ZIGZAG && turn % 2 == 1;
   return turns_back ? schedule.stages - 1 - index : index;
 }
 
@@ -87,7 +87,7 @@ size_t fullest_stage(const Priced& priced) {
 dsc_pipe_schedule_info_t describe(const Handle& schedule) {
   dsc_pipe_schedule_info_t info{};
   info.struct_size = sizeof info;
-  expect_ok(dsc_pipe_schedule_describe(schedule.get(), &info));
+  expect_ok(dsc_pipe_schedule_info(schedule.get(), &info));
   return info;
 }
 
@@ -112,7 +112,7 @@ Priced simulate(const Handle& schedule, const dsc_pipe_costs_t& costs) {
   expect_ok(dsc_pipe_report_makespan(report.get(), &priced.makespan));
   size_t stages = static_cast<size_t>(describe(schedule).stages);
   priced.stages.resize(stages);
-  priced.stages.front().struct_size = sizeof(dsc_pipe_stage_report_t);
+  priced.stages.front().struct_size = sizeof(dsc_pipe_stage_stats_t);
   expect_ok(dsc_pipe_report_stages(report.get(), priced.stages.data(), stages, &stages));
   return priced;
 }
@@ -141,7 +141,7 @@ Found find(const dsc_pipe_schedule_options_t& options, const dsc_pipe_costs_t& c
   Found found{};
   found.result.struct_size = sizeof found.result;
   dsc_pipe_schedule_t* made = nullptr;
-  expect_ok(dsc_pipe_schedule_find(&options, &costs, &limits, &found.result, &made));
+  expect_ok(dsc_pipe_search(&options, &costs, &limits, &found.result, &made));
   found.schedule.reset(made);
   return found;
 }

@@ -48,7 +48,7 @@ struct Costs {
 // What a simulation says, with every stage.
 struct Priced {
   double makespan = 0;
-  std::vector<dsc_pipe_stage_report_t> stages;
+  std::vector<dsc_pipe_stage_stats_t> stages;
 };
 
 double idle_part(const Priced& priced);          // of the whole makespan, over all stages

@@ -10,13 +10,13 @@ constexpr size_t kLongestPattern = 128;  // operations
 
 char letter_of(int32_t op) {
   switch (op) {
-    case DSC_PIPE_FORWARD:
+    case DSC_PIPE_OP_FORWARD:
       return 'F';
-    case DSC_PIPE_BACKWARD_INPUT:
+    case DSC_PIPE_OP_BACKWARD_INPUT:
       return 'I';
-    case DSC_PIPE_BACKWARD_WEIGHT:
+    case DSC_PIPE_OP_BACKWARD_WEIGHT:
       return 'W';
-    case DSC_PIPE_BACKWARD:
+    case DSC_PIPE_OP_BACKWARD:
       return 'B';
     default:
       return '.';

@@ -58,9 +58,6 @@ pub type dsc_shard_layout_t = i32;
 /// What ranks exchange that divide a tensor; see tensor_map.h.
 pub type dsc_tensor_mapping_t = i32;
 
-/// Chooses the step of a mapping: of activations or of their gradients.
-pub type dsc_map_direction_t = i32;
-
 /// Selects the rows that an expert drops beyond its capacity; see expert_parallel.h.
 pub type dsc_moe_drop_t = i32;
 
@@ -199,11 +196,10 @@ pub const DSC_OP_BOR: dsc_op_t = 7;
 pub const DSC_OP_BXOR: dsc_op_t = 8;
 
 /// nothing: it passes through
-pub const DSC_NONFINITE_OFF: dsc_nonfinite_check_t = 0;
-/// it is counted, see dsc_comm_nonfinite()
-pub const DSC_NONFINITE_COUNT: dsc_nonfinite_check_t = 1;
-/// the operation fails with DSC_ERR_NONFINITE on all ranks; nothing is revoked
-pub const DSC_NONFINITE_FAIL: dsc_nonfinite_check_t = 2;
+pub const DSC_NONFINITE_CHECK_OFF: dsc_nonfinite_check_t = 0;
+/// it is counted, see dsc_comm_nonfinite_info()
+pub const DSC_NONFINITE_CHECK_COUNT: dsc_nonfinite_check_t = 1;
+pub const DSC_NONFINITE_CHECK_FAIL: dsc_nonfinite_check_t = 2;
 
 /// the best that is available
 pub const DSC_BACKEND_AUTO: dsc_backend_t = 0;
@@ -215,9 +211,9 @@ pub const DSC_BACKEND_DEVICE: dsc_backend_t = 2;
 pub const DSC_BACKEND_INTER_HOST: dsc_backend_t = 3;
 
 /// memory of the host, reachable by every rank of the host without copying
-pub const DSC_MEMORY_HOST: dsc_memory_kind_t = 1;
+pub const DSC_MEMORY_KIND_HOST: dsc_memory_kind_t = 1;
 /// memory of a GPU
-pub const DSC_MEMORY_DEVICE: dsc_memory_kind_t = 2;
+pub const DSC_MEMORY_KIND_DEVICE: dsc_memory_kind_t = 2;
 
 /// Bits of dsc_sources_t.
 pub type dsc_source = i32;
@@ -233,15 +229,15 @@ pub const DSC_SOURCE_LAUNCHER: dsc_source = 8;
 pub const DSC_SOURCE_SINGLE: dsc_source = 16;
 
 /// nothing
-pub const DSC_LOG_OFF: dsc_log_level_t = 0;
+pub const DSC_LOG_LEVEL_OFF: dsc_log_level_t = 0;
 /// something failed
-pub const DSC_LOG_ERROR: dsc_log_level_t = 1;
+pub const DSC_LOG_LEVEL_ERROR: dsc_log_level_t = 1;
 /// something looks wrong and goes on
-pub const DSC_LOG_WARN: dsc_log_level_t = 2;
+pub const DSC_LOG_LEVEL_WARN: dsc_log_level_t = 2;
 /// what was decided and why
-pub const DSC_LOG_INFO: dsc_log_level_t = 3;
+pub const DSC_LOG_LEVEL_INFO: dsc_log_level_t = 3;
 /// every step
-pub const DSC_LOG_DEBUG: dsc_log_level_t = 4;
+pub const DSC_LOG_LEVEL_DEBUG: dsc_log_level_t = 4;
 
 /// each input times 1/n as it is read, summed in rank order, rounded once
 pub const DSC_AVERAGE_PRE: dsc_average_t = 1;
@@ -271,37 +267,32 @@ pub const DSC_NORM_TWO: dsc_norm_t = 1;
 pub const DSC_NORM_MAX: dsc_norm_t = 2;
 
 /// the parameters of a unit one after another, as FSDP
-pub const DSC_SHARD_UNIT: dsc_shard_layout_t = 1;
+pub const DSC_SHARD_LAYOUT_UNIT: dsc_shard_layout_t = 1;
 /// buckets of Megatron's distributed optimizer, last parameter first
-pub const DSC_SHARD_MEGATRON: dsc_shard_layout_t = 2;
+pub const DSC_SHARD_LAYOUT_MEGATRON: dsc_shard_layout_t = 2;
 /// flat buffers of DeepSpeed's stages 1 and 2
-pub const DSC_SHARD_DEEPSPEED: dsc_shard_layout_t = 3;
+pub const DSC_SHARD_LAYOUT_DEEPSPEED: dsc_shard_layout_t = 3;
 /// each parameter cut by itself, as DeepSpeed's stage 3 does
-pub const DSC_SHARD_PARTITIONED: dsc_shard_layout_t = 4;
+pub const DSC_SHARD_LAYOUT_PARTITIONED: dsc_shard_layout_t = 4;
 
 /// identity; sum
-pub const DSC_MAP_COPY: dsc_tensor_mapping_t = 1;
+pub const DSC_TENSOR_MAPPING_COPY: dsc_tensor_mapping_t = 1;
 /// sum; identity
-pub const DSC_MAP_REDUCE: dsc_tensor_mapping_t = 2;
+pub const DSC_TENSOR_MAPPING_REDUCE: dsc_tensor_mapping_t = 2;
 /// own slice; all-gather
-pub const DSC_MAP_SCATTER: dsc_tensor_mapping_t = 3;
+pub const DSC_TENSOR_MAPPING_SCATTER: dsc_tensor_mapping_t = 3;
 /// all-gather; own slice
-pub const DSC_MAP_GATHER: dsc_tensor_mapping_t = 4;
+pub const DSC_TENSOR_MAPPING_GATHER: dsc_tensor_mapping_t = 4;
 /// all-gather; reduce-scatter
-pub const DSC_MAP_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
+pub const DSC_TENSOR_MAPPING_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
 /// reduce-scatter; all-gather
-pub const DSC_MAP_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
+pub const DSC_TENSOR_MAPPING_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
 /// all-to-all along dim; the reverse
-pub const DSC_MAP_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
+pub const DSC_TENSOR_MAPPING_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
 /// outer is divided before, dim after; the reverse
-pub const DSC_MAP_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
+pub const DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
 /// dim is divided before, outer after; the reverse
-pub const DSC_MAP_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
-
-/// of activations
-pub const DSC_MAP_FORWARD: dsc_map_direction_t = 1;
-/// of their gradients
-pub const DSC_MAP_BACKWARD: dsc_map_direction_t = 2;
+pub const DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
 
 /// those of the last tokens
 pub const DSC_MOE_DROP_LATEST: dsc_moe_drop_t = 1;
@@ -314,55 +305,52 @@ pub const DSC_MOE_PAYLOAD_PLAIN: dsc_moe_payload_t = 1;
 pub const DSC_MOE_PAYLOAD_F8E4M3: dsc_moe_payload_t = 2;
 
 /// rank r of n holds part r of n
-pub const DSC_ORDER_CONTIGUOUS: dsc_sequence_order_t = 1;
-/// rank r of n holds chunks r and 2 n - 1 - r of 2 n, one after the other
-pub const DSC_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
+pub const DSC_SEQUENCE_ORDER_CONTIGUOUS: dsc_sequence_order_t = 1;
+pub const DSC_SEQUENCE_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
 
 /// the same on all ranks of a tensor-parallel group
-pub const DSC_RNG_DATA: dsc_rng_region_t = 1;
+pub const DSC_RNG_REGION_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
-pub const DSC_RNG_TENSOR: dsc_rng_region_t = 2;
+pub const DSC_RNG_REGION_TENSOR: dsc_rng_region_t = 2;
 /// different on each rank that holds other experts, or other parts of them
-pub const DSC_RNG_EXPERT: dsc_rng_region_t = 3;
+pub const DSC_RNG_REGION_EXPERT: dsc_rng_region_t = 3;
 
 /// load inputs (first stage) or labels (last stage)
-pub const DSC_PIPE_LOAD_MICRO_BATCH: dsc_pipe_op_t = 1;
+pub const DSC_PIPE_OP_LOAD_MICRO_BATCH: dsc_pipe_op_t = 1;
 /// forward pass of one micro-batch
-pub const DSC_PIPE_FORWARD: dsc_pipe_op_t = 2;
+pub const DSC_PIPE_OP_FORWARD: dsc_pipe_op_t = 2;
 /// backward pass of one micro-batch
-pub const DSC_PIPE_BACKWARD: dsc_pipe_op_t = 3;
+pub const DSC_PIPE_OP_BACKWARD: dsc_pipe_op_t = 3;
 /// the part of a backward pass that gives gradients of the inputs
-pub const DSC_PIPE_BACKWARD_INPUT: dsc_pipe_op_t = 4;
+pub const DSC_PIPE_OP_BACKWARD_INPUT: dsc_pipe_op_t = 4;
 /// the part of a backward pass that gives gradients of the weights
-pub const DSC_PIPE_BACKWARD_WEIGHT: dsc_pipe_op_t = 5;
+pub const DSC_PIPE_OP_BACKWARD_WEIGHT: dsc_pipe_op_t = 5;
 /// send the outputs to the next stage
-pub const DSC_PIPE_SEND_ACTIVATION: dsc_pipe_op_t = 6;
+pub const DSC_PIPE_OP_SEND_ACTIVATION: dsc_pipe_op_t = 6;
 /// receive the inputs from the previous stage
-pub const DSC_PIPE_RECV_ACTIVATION: dsc_pipe_op_t = 7;
+pub const DSC_PIPE_OP_RECV_ACTIVATION: dsc_pipe_op_t = 7;
 /// send the gradients of the inputs to the previous stage
-pub const DSC_PIPE_SEND_GRAD: dsc_pipe_op_t = 8;
+pub const DSC_PIPE_OP_SEND_GRAD: dsc_pipe_op_t = 8;
 /// receive the gradients of the outputs from the next stage
-pub const DSC_PIPE_RECV_GRAD: dsc_pipe_op_t = 9;
+pub const DSC_PIPE_OP_RECV_GRAD: dsc_pipe_op_t = 9;
 /// sum the gradients of weights that several stages share
-pub const DSC_PIPE_REDUCE_TIED_GRADS: dsc_pipe_op_t = 10;
+pub const DSC_PIPE_OP_REDUCE_TIED_GRADS: dsc_pipe_op_t = 10;
 /// reduce gradients over the data-parallel ranks
-pub const DSC_PIPE_REDUCE_GRADS: dsc_pipe_op_t = 11;
+pub const DSC_PIPE_OP_REDUCE_GRADS: dsc_pipe_op_t = 11;
 /// update the weights
-pub const DSC_PIPE_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
+pub const DSC_PIPE_OP_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
 /// a forward and a backward pass at once
-pub const DSC_PIPE_OVERLAP: dsc_pipe_op_t = 13;
+pub const DSC_PIPE_OP_OVERLAP: dsc_pipe_op_t = 13;
 
-/// part p is on stage p modulo s: from the first stage to the last, again and again
-pub const DSC_PIPE_LOOP: dsc_pipe_placement_t = 0;
+pub const DSC_PIPE_PLACEMENT_LOOP: dsc_pipe_placement_t = 0;
 /// from the first stage to the last, then back: two chunks make a V
-pub const DSC_PIPE_ZIGZAG: dsc_pipe_placement_t = 1;
+pub const DSC_PIPE_PLACEMENT_ZIGZAG: dsc_pipe_placement_t = 1;
 /// every stage has a whole model; no data flows
-pub const DSC_PIPE_APART: dsc_pipe_placement_t = 2;
+pub const DSC_PIPE_PLACEMENT_APART: dsc_pipe_placement_t = 2;
 
-/// when the receiver needs them for what it computes next: fewest buffers
-pub const DSC_PIPE_WHEN_NEEDED: dsc_pipe_messages_t = 0;
+pub const DSC_PIPE_MESSAGES_WHEN_NEEDED: dsc_pipe_messages_t = 0;
 /// sent after what makes them and received as early, as by PyTorch 2.7
-pub const DSC_PIPE_AT_ONCE: dsc_pipe_messages_t = 1;
+pub const DSC_PIPE_MESSAGES_AT_ONCE: dsc_pipe_messages_t = 1;
 
 /// a line per stage, for a terminal
 pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture_t = 1;
@@ -413,6 +401,43 @@ pub struct dsc_bucket_reducer_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
+/// A key-value store.
+///
+/// Thread-safety: any thread, several at once.
+#[repr(C)]
+pub struct dsc_store_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Named axes over ranks; it never changes.
+///
+/// Thread-safety: any thread, several at once.
+#[repr(C)]
+pub struct dsc_mesh_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Ranks with different numbers of batches.
+///
+/// Thread-safety: one thread at a time, destroy from any.
+#[repr(C)]
+pub struct dsc_join_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
+/// Sharded parameters, on one rank.
+///
+/// Thread-safety: one thread at a time for begin, finish, clip, step_done, unshard, wait and
+/// reshard; any thread for the rest.
+#[repr(C)]
+pub struct dsc_sharded_t {
+    _opaque: [u8; 0],
+    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
+}
+
 /// Blocks that go around the ranks of a communicator.
 ///
 /// Thread-safety: one thread at a time, destroy from any.
@@ -428,33 +453,6 @@ pub struct dsc_ring_t {
 /// destroy.
 #[repr(C)]
 pub struct dsc_moe_plan_t {
-    _opaque: [u8; 0],
-    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
-}
-
-/// A key-value store.
-///
-/// Thread-safety: any thread, several at once.
-#[repr(C)]
-pub struct dsc_store_t {
-    _opaque: [u8; 0],
-    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
-}
-
-/// Ranks with different numbers of batches.
-///
-/// Thread-safety: one thread at a time, destroy from any.
-#[repr(C)]
-pub struct dsc_join_t {
-    _opaque: [u8; 0],
-    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
-}
-
-/// Named axes over ranks; it never changes.
-///
-/// Thread-safety: any thread, several at once.
-#[repr(C)]
-pub struct dsc_mesh_t {
     _opaque: [u8; 0],
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
@@ -478,16 +476,6 @@ pub struct dsc_pipe_report_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Sharded parameters, on one rank.
-///
-/// Thread-safety: one thread at a time for begin, finish, clip, step_done, unshard, wait and
-/// reshard; any thread for the rest.
-#[repr(C)]
-pub struct dsc_sharded_t {
-    _opaque: [u8; 0],
-    _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
-}
-
 /// The tied layers of a pipeline, on one rank.
 ///
 /// Thread-safety: one thread at a time for reduce; any thread for the rest.
@@ -497,12 +485,8 @@ pub struct dsc_tied_layers_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Does one step of reducing a bucket.
-pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
-    context: *mut c_void,
-    bucket: *const dsc_bucket_t,
-    work: *mut *mut dsc_work_t,
-) -> i32>;
+/// Receives one log record.
+pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
 /// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
 pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
@@ -522,14 +506,11 @@ pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     timeout_ms: i32,
     value: *mut c_void,
     capacity: usize,
-    bytes: *mut usize,
+    needed: *mut usize,
 ) -> dsc_result_t>;
 
 /// Called once, on any thread, when nobody uses the store any more. It may not call the library.
 pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
-
-/// Receives one log record.
-pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
 /// Combines elements: inout[i] = inout[i] op in[i].
 pub type dsc_op_fn = Option<unsafe extern "C" fn(
@@ -540,8 +521,15 @@ pub type dsc_op_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
 ) -> i32>;
 
+/// Does one step of reducing a bucket.
+pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
+    context: *mut c_void,
+    bucket: *const dsc_bucket_t,
+    work: *mut *mut dsc_work_t,
+) -> i32>;
+
 /// Carries out one instruction: returns 0, or another number to end the run on all ranks, with
-/// words in call->problem if it has any.
+/// words in call->error if it has any.
 pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
 /// A setting of one backend, as a pair of texts; docs/gpu.md lists the names.
@@ -567,6 +555,8 @@ pub struct dsc_error_info_t {
     /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
     /// in the gradient that text names; 0 otherwise
     pub index: u64,
+    /// number of valid entries in ranks, 0 to 64
+    pub n_ranks: usize,
     /// how long the operation had run, in nanoseconds
     pub elapsed_ns: i64,
     /// DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations
@@ -580,8 +570,8 @@ pub struct dsc_error_info_t {
     pub native_code: i32,
     /// first rank at fault in that communicator; -1: not known
     pub rank: i32,
-    /// number of valid entries in ranks, 0 to 64
-    pub n_ranks: i32,
+    /// 0
+    pub reserved: i32,
     /// ranks at fault
     pub ranks: [i32; 64],
     /// such as "all_reduce"; empty: none
@@ -593,10 +583,26 @@ pub struct dsc_error_info_t {
     pub group: [c_char; 32],
 }
 
+/// A log record, and the rank that made it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_log_record_t {
+    /// size of this struct as the library compiled it
+    pub struct_size: usize,
+    /// one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
+    pub message: *const c_char,
+    /// when it was made: nanoseconds of CLOCK_REALTIME
+    pub time_ns: i64,
+    /// how urgent it is
+    pub level: dsc_log_level_t,
+    /// rank in the world of the thread that made the record, or -1: not known yet, or none
+    pub rank: i32,
+}
+
 /// Options of dsc_comm_split() and dsc_comm_create_group().
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_group_options_t {
+pub struct dsc_comm_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
     /// shown in errors; the first 31 bytes are kept. NULL: "PARENT/NUMBER"
@@ -653,225 +659,6 @@ pub struct dsc_nonfinite_info_t {
     pub reserved: i32,
     /// such as "all_reduce"; empty: there was none
     pub operation: [c_char; 32],
-}
-
-/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
-/// all to the same value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_tensor_t {
-    /// size of this struct as the caller compiled it; needed in every element
-    pub struct_size: usize,
-    /// first element; the elements are contiguous. May be NULL where only the description is used
-    pub data: *mut c_void,
-    /// ndim sizes, whose product is count; NULL: only count is known
-    pub shape: *const i64,
-    /// shown in error messages; NULL: "parameter INDEX"
-    pub name: *const c_char,
-    /// number of elements
-    pub count: usize,
-    /// element type
-    pub dtype: dsc_dtype_t,
-    /// entries of shape, 0 or more
-    pub ndim: i32,
-    /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
-    /// to
-    pub device: i32,
-    /// 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its
-    /// shape must be given. Else 0
-    pub expect_sparse: i32,
-}
-
-/// Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_bucket_reducer_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
-    pub bucket_indices: *const usize,
-    /// n_buckets + 1 entries; NULL: planned
-    pub bucket_starts: *const usize,
-    /// number of explicit buckets; 0: planned
-    pub n_buckets: usize,
-    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    pub bucket_bytes: usize,
-    /// the same for the bucket of the parameters that are declared first, which is launched last;
-    /// default 1,048,576 (1 MiB)
-    pub first_bucket_bytes: usize,
-    /// default DSC_AVERAGE_PRE
-    pub average: dsc_average_t,
-    /// 1 (default): copy rank 0's parameters to all ranks at creation
-    pub sync: i32,
-    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    pub single_first_bucket: i32,
-    /// 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on
-    /// this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
-    pub find_unused: i32,
-    /// 1: every iteration uses the same parameters equally often: the first one counts the marks
-    /// and is reduced at its end, later ones take a parameter as ready after as many marks; default
-    /// 0
-    pub static_graph: i32,
-    /// when the buckets are rebuilt in the order in which gradients become ready; default
-    /// DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked
-    /// for a gradient view
-    pub rebuild: dsc_rebuild_t,
-    /// 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first,
-    /// as in PyTorch; 0 (default): of the one that is launched last
-    pub small_bucket_first: i32,
-    /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
-    /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
-    /// parameters' type
-    pub grad_dtype: dsc_dtype_t,
-    /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
-    /// coalesced, each index once in ascending order with the sum of its rows
-    pub keep_sparse_rows: i32,
-    /// 0
-    pub reserved: i32,
-}
-
-/// Options of dsc_bucket_reducer_clip(). Fill with dsc_clip_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_clip_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the
-    /// norm is over all of them; NULL (default): this rank holds the whole model
-    pub shards: *mut dsc_comm_t,
-    /// by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for
-    /// tied parameters; it is scaled all the same. NULL (default): all count
-    pub counted: *const u8,
-    /// gradients are scaled down so that their norm is at most this; infinity (default): not
-    /// limited
-    pub max_norm: f64,
-    /// factor for all gradients, applied first, such as 1 / loss scale; default 1
-    pub scale: f64,
-    /// default DSC_NORM_TWO
-    pub norm: dsc_norm_t,
-    /// 0
-    pub reserved: i32,
-}
-
-/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_causal_work_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// first of this rank's queries that see something
-    pub query_begin: usize,
-    /// number of these queries; 0: none sees any of the keys
-    pub query_count: usize,
-    /// first of the block's keys that they see
-    pub key_begin: usize,
-    /// number of these keys
-    pub key_count: usize,
-    /// 1: query i sees the keys up to i; 0: all of these queries see all of these keys
-    pub is_diagonal: i32,
-    /// 0
-    pub reserved: i32,
-}
-
-/// Options of cross entropy, the same on all ranks. Fill with
-/// dsc_vocab_cross_entropy_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_vocab_cross_entropy_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any
-    /// value, -100 in PyTorch; INT64_MIN (default): none
-    pub ignore_index: i64,
-    /// probability given to the other words, from 0 (default) to below 1
-    pub label_smoothing: f64,
-    /// factor of the z-loss, 0 (default) or more, finite
-    pub z_loss: f64,
-}
-
-/// Options of a plan, the same on all ranks. Fill with dsc_moe_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_moe_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// on all ranks together, 1 to 2^24; may be less than the number of ranks
-    pub experts: usize,
-    /// slots of each token, 1 (default) to 64
-    pub top_k: usize,
-    /// most rows of each pair of expert and source rank; 0 (default): all are kept
-    pub capacity: usize,
-    /// which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
-    pub drop: dsc_moe_drop_t,
-    /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
-    pub padded: i32,
-}
-
-/// What a plan knows of this rank.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_moe_plan_info_t {
-    /// to be set before the call
-    pub struct_size: usize,
-    /// of this rank
-    pub tokens: usize,
-    /// slots of each token
-    pub top_k: usize,
-    /// on all ranks together
-    pub experts: usize,
-    /// number of this rank's first expert
-    pub first_expert: usize,
-    /// experts of this rank
-    pub local_experts: usize,
-    /// rows for this rank's experts, with padding
-    pub rows: usize,
-    /// slots of this rank that are sent, to itself or to others
-    pub sent: usize,
-    /// slots of this rank that were dropped for lack of capacity
-    pub dropped: usize,
-}
-
-/// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
-/// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents
-/// until the work of its last step is done.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_bucket_t {
-    /// size of this struct as the library compiled it
-    pub struct_size: usize,
-    /// the reducer's group: the hook's operations go here, in the order of its calls; valid until
-    /// the hook is removed
-    pub comm: *mut dsc_comm_t,
-    /// count elements: the gradients one after another, undivided. The hook leaves the mean here
-    pub buffer: *mut c_void,
-    /// of a device: the gradients are there behind it, and what is put on it comes before the end
-    /// of the iteration; NULL in host memory
-    pub stream: *mut c_void,
-    /// n_params indices of parameters
-    pub params: *const usize,
-    /// element of buffer at which each of them starts
-    pub offsets: *const usize,
-    /// elements of each of them
-    pub counts: *const usize,
-    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
-    pub error: *mut c_char,
-    /// parameters in the bucket
-    pub n_params: usize,
-    /// number of the bucket, from 0 in launch order
-    pub index: usize,
-    /// elements of buffer, on a device also those between parameters
-    pub count: usize,
-    /// bytes at error
-    pub error_capacity: usize,
-    /// element type
-    pub dtype: dsc_dtype_t,
-    /// 1: the last bucket of the iteration
-    pub is_last: i32,
-    /// ranks that take part: the mean is the sum over it
-    pub divisor: i32,
-    /// 0: the bucket has just become complete; s + 1: the work of step s is done
-    pub step: i32,
 }
 
 /// Options of dsc_store_open(). Fill with dsc_store_options_init(), then change what is needed.
@@ -967,7 +754,7 @@ pub struct dsc_init_options_t {
     /// 30,000
     pub stall_timeout_ms: i32,
     /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
-    /// and the program calls dsc_progress(); may differ between ranks
+    /// and the program calls dsc_comm_progress(); may differ between ranks
     pub progress_thread: i32,
     /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
     /// a user-defined operation (op.h) cannot be given up then
@@ -977,35 +764,6 @@ pub struct dsc_init_options_t {
     pub require_existing: i32,
     /// must be 0
     pub reserved: i32,
-}
-
-/// Options of dsc_join_create(). Fill with dsc_join_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_join_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// 1 (default): means are over all ranks, of which those without batches give zeros; 0: over
-    /// the ranks that still have batches
-    pub divide_by_initial: i32,
-    /// 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
-    pub throw_on_early_end: i32,
-}
-
-/// A log record, and the rank that made it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_log_record_t {
-    /// size of this struct as the library compiled it
-    pub struct_size: usize,
-    /// one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
-    pub message: *const c_char,
-    /// when it was made: nanoseconds of CLOCK_REALTIME
-    pub time_ns: i64,
-    /// how urgent it is
-    pub level: dsc_log_level_t,
-    /// rank in the world of the thread that made the record, or -1: not known yet, or none
-    pub rank: i32,
 }
 
 /// Options of dsc_mesh_create(). Fill with dsc_mesh_options_init().
@@ -1048,326 +806,176 @@ pub struct dsc_mesh_plan_options_t {
     pub rank: i32,
 }
 
-/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
+/// all to the same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_pipe_partition_options_t {
-    /// size of this struct as the caller compiled it
+pub struct dsc_tensor_t {
+    /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// see dsc_pipe_partition(); NULL (default): "bottleneck"
-    pub method: *const c_char,
-    /// memory that each layer takes, in bytes; NULL (default): no limits
-    pub layer_bytes: *const u64,
-    /// memory of each part, in bytes; NULL (default): no limits
-    pub part_limits: *const u64,
-    /// entries of part_limits: 1 for all parts, or one for each; default 0
-    pub n_part_limits: usize,
-}
-
-/// One instruction. Fields that have no meaning for its op are -1.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_instruction_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// 0 to steps - 1, never falling
-    pub step: i64,
-    /// what is asked for
-    pub op: dsc_pipe_op_t,
-    /// 0 to micro_batches - 1
-    pub micro_batch: i32,
-    /// part of the model on this stage, 0 to chunks - 1
-    pub chunk: i32,
-    /// place that holds the micro-batch here, 0 to buffers - 1
-    pub buffer: i32,
-    /// stage at the other end of a send or receive
-    pub peer: i32,
-    /// 0
-    pub reserved: i32,
-}
-
-/// What a schedule is for. Fill with dsc_pipe_schedule_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_schedule_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// see dsc_pipe_schedule_create()
+    /// first element; the elements are contiguous. May be NULL where only the description is used
+    pub data: *mut c_void,
+    /// ndim sizes, whose product is count; NULL: only count is known
+    pub shape: *const i64,
+    /// shown in error messages; NULL: "parameter INDEX"
     pub name: *const c_char,
-    /// devices of the pipeline, 1 or more
-    pub stages: i32,
-    /// whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but
-    /// can be simulated, drawn, written down and taken apart
-    pub stage: i32,
-    /// of a batch, 1 or more; may be fewer than stages
-    pub micro_batches: i32,
-    /// parts of the model on every stage; default 0: what the schedule is made for
-    pub chunks: i32,
-    /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
-    /// as many as stages, or what divides the batch evenly
-    pub micro_batch_group: i32,
-    /// 1: without backward passes; default 0
-    pub forward_only: i32,
-    /// 1: halves of a backward pass that follow each other become one; default 0
-    pub merge_backward: i32,
-    /// default DSC_PIPE_WHEN_NEEDED
-    pub messages: dsc_pipe_messages_t,
-    /// for dsc_pipe_schedule_create_custom() only; default 0
-    pub placement: dsc_pipe_placement_t,
+    /// number of elements
+    pub count: usize,
+    /// element type
+    pub dtype: dsc_dtype_t,
+    /// entries of shape, 0 or more
+    pub ndim: i32,
+    /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
+    /// to
+    pub device: i32,
+    /// 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its
+    /// shape must be given. Else 0
+    pub expect_sparse: i32,
+}
+
+/// Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_bucket_plan_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// device of each tensor, any numbers; NULL (default): all the same
+    pub devices: *const i32,
+    /// 0 or 1, by tensor index (not by position); NULL (default): none
+    pub expect_sparse: *const u8,
+    /// the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
+    pub order: *const usize,
+    /// bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
+    pub limits: *const usize,
+    /// entries of limits; default 0
+    pub n_limits: usize,
+}
+
+/// Options of dsc_bucket_reducer_clip() and dsc_sharded_clip(). Fill with dsc_clip_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_clip_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the
+    /// norm is over all of them; NULL (default): this rank holds the whole model
+    pub shards: *mut dsc_comm_t,
+    /// by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for
+    /// tied parameters; it is scaled all the same. NULL (default): all count
+    pub counted: *const u8,
+    /// gradients are scaled down so that their norm is at most this; infinity (default): not
+    /// limited
+    pub max_norm: f64,
+    /// factor for all gradients, applied first, such as 1 / loss scale; default 1
+    pub scale: f64,
+    /// default DSC_NORM_TWO
+    pub norm: dsc_norm_t,
     /// 0
     pub reserved: i32,
 }
 
-/// What a schedule is.
+/// Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_pipe_schedule_info_t {
+pub struct dsc_bucket_reducer_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// devices of the pipeline
-    pub stages: i32,
-    /// whose instructions; -1: the whole pipeline
-    pub stage: i32,
-    /// of a batch
-    pub micro_batches: i32,
-    /// parts of the model on every stage
-    pub chunks: i32,
-    /// as it was made; 0 where it has no meaning
-    pub micro_batch_group: i32,
-    /// 1: without backward passes
-    pub forward_only: i32,
-    /// where lowering put messages
-    pub messages: dsc_pipe_messages_t,
-    /// where the parts of the model are
-    pub placement: dsc_pipe_placement_t,
+    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    pub bucket_indices: *const usize,
+    /// n_buckets + 1 entries; NULL: planned
+    pub bucket_starts: *const usize,
+    /// number of explicit buckets; 0: planned
+    pub n_buckets: usize,
+    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    pub bucket_bytes: usize,
+    /// the same for the bucket of the parameters that are declared first, which is launched last;
+    /// default 1,048,576 (1 MiB)
+    pub first_bucket_bytes: usize,
+    /// default DSC_AVERAGE_PRE
+    pub average: dsc_average_t,
+    /// 1 (default): copy rank 0's parameters to all ranks at creation
+    pub sync: i32,
+    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    pub single_first_bucket: i32,
+    /// 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on
+    /// this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    pub find_unused: i32,
+    /// 1: every iteration uses the same parameters equally often: the first one counts the marks
+    /// and is reduced at its end, later ones take a parameter as ready after as many marks; default
+    /// 0
+    pub static_graph: i32,
+    /// when the buckets are rebuilt in the order in which gradients become ready; default
+    /// DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked
+    /// for a gradient view
+    pub rebuild: dsc_rebuild_t,
+    /// 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first,
+    /// as in PyTorch; 0 (default): of the one that is launched last
+    pub small_bucket_first: i32,
+    /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
+    /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
+    /// parameters' type
+    pub grad_dtype: dsc_dtype_t,
+    /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
+    /// coalesced, each index once in ascending order with the sum of its rows
+    pub keep_sparse_rows: i32,
+    /// 0
+    pub reserved: i32,
 }
 
-/// One operation of a stage.
+/// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
+/// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
+/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents
+/// until the work of its last step is done.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_pipe_compute_t {
-    /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
-    pub op: dsc_pipe_op_t,
-    /// 0 to chunks - 1; -1 when idle
-    pub chunk: i32,
-    /// 0 to micro_batches - 1; -1 when idle
-    pub micro_batch: i32,
-    /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
-    pub overlaps: i32,
-}
-
-/// What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
-/// options.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_call_t {
+pub struct dsc_bucket_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// what is asked for
-    pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous part of the model; NULL for the first part and outside of
-    /// passes
-    pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part; NULL for the last part and outside of passes
-    pub outputs: *const *mut c_void,
-    /// gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a
-    /// tensor of an integer type, which has no gradient
-    pub output_grads: *const *mut c_void,
-    /// backward writes gradients of inputs; NULL where inputs is, entries as above
-    pub input_grads: *const *mut c_void,
-    /// forward of the last part writes the micro-batch's loss; else NULL
-    pub loss: *mut f64,
-    /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
-    /// has as well; NULL where inputs is
-    pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
-    /// with the shapes of the options; NULL where outputs is
-    pub output_tensors: *const dsc_tensor_t,
-    /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
-    /// returns, as many as the options' shape has; unwritten they are those. Else NULL
-    pub output_shapes: *const *mut i64,
-    /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
-    /// every rank
-    pub problem: *mut c_char,
-    /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
-    pub n_inputs: usize,
-    /// entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
-    pub n_outputs: usize,
-    /// size of problem in bytes, the final zero included
-    pub problem_bytes: usize,
-}
-
-/// What a run calls. The passes that its schedule has must be there; of the others NULL means that
-/// there is nothing to do. Fill with dsc_pipe_callbacks_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_callbacks_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// handed to every callback
-    pub context: *mut c_void,
-    /// inputs on the first stage, labels on the last
-    pub load_micro_batch: dsc_pipe_fn,
-    /// from inputs to outputs or loss
-    pub forward: dsc_pipe_fn,
-    /// from output_grads to input_grads; adds up gradients of weights
-    pub backward: dsc_pipe_fn,
-    /// the first half of a split backward pass
-    pub backward_input: dsc_pipe_fn,
-    /// its second half
-    pub backward_weight: dsc_pipe_fn,
-    /// for example a sum over the stages that share weights
-    pub reduce_tied_grads: dsc_pipe_fn,
-    /// for example dsc_bucket_reducer_finish()
-    pub reduce_grads: dsc_pipe_fn,
-    /// updates the weights
-    pub optimizer_step: dsc_pipe_fn,
-}
-
-/// Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_run_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// what the previous stage sends, data unused; NULL on the first stage
-    pub inputs: *const dsc_tensor_t,
-    /// what the next stage receives, data unused; NULL on the last stage
-    pub outputs: *const dsc_tensor_t,
-    /// with tensors on a device: the stream on which callbacks put their work; NULL: the default
-    /// stream
+    /// the reducer's group: the hook's operations go here, in the order of its calls; valid until
+    /// the hook is removed
+    pub comm: *mut dsc_comm_t,
+    /// count elements: the gradients one after another, undivided. The hook leaves the mean here
+    pub buffer: *mut c_void,
+    /// of a device: the gradients are there behind it, and what is put on it comes before the end
+    /// of the iteration; NULL in host memory
     pub stream: *mut c_void,
-    /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
-    /// library allocates it and keeps it with the schedule
-    pub memory: *mut c_void,
-    /// entries of inputs; 0 on the first stage, else 1 or more
-    pub n_inputs: usize,
-    /// entries of outputs; 0 on the last stage, else 1 or more
-    pub n_outputs: usize,
-    /// size of memory in bytes: dsc_pipe_run_bytes() or more
-    pub memory_bytes: usize,
-    /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
-    /// have; 0 (default): all micro-batches have these
-    pub variable_shapes: i32,
-    /// 1: memory of earlier runs that this one replaces, because shapes have grown on any rank,
-    /// stays readable until the schedule is destroyed; 0 (default): it is freed
-    pub keep_replaced: i32,
+    /// n_params indices of parameters
+    pub params: *const usize,
+    /// element of buffer at which each of them starts
+    pub offsets: *const usize,
+    /// elements of each of them
+    pub counts: *const usize,
+    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    pub error: *mut c_char,
+    /// parameters in the bucket
+    pub n_params: usize,
+    /// number of the bucket, from 0 in launch order
+    pub index: usize,
+    /// elements of buffer, on a device also those between parameters
+    pub count: usize,
+    /// bytes at error
+    pub error_capacity: usize,
+    /// element type
+    pub dtype: dsc_dtype_t,
+    /// 1: the last bucket of the iteration
+    pub is_last: i32,
+    /// ranks that take part: the mean is the sum over it
+    pub divisor: i32,
+    /// 0: the bucket has just become complete; s + 1: the work of step s is done
+    pub step: i32,
 }
 
-/// What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
+/// Options of dsc_join_create(). Fill with dsc_join_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_pipe_costs_t {
+pub struct dsc_join_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// time of a forward pass; NULL: 1
-    pub forward: *const f64,
-    /// time of the first half of a backward pass; NULL: 1
-    pub backward_input: *const f64,
-    /// time of the second half; a whole backward pass takes both; NULL: 1
-    pub backward_weight: *const f64,
-    /// what a part gives to the next one, and gets back as gradients; NULL: 0
-    pub message_bytes: *const f64,
-    /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
-    pub activation_bytes: *const f64,
-    /// weights, their gradients and the optimizer's state; NULL: 0
-    pub static_bytes: *const f64,
-    /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
-    pub gradient_bytes: *const f64,
-    /// entries of every list that is not NULL: 1, or stages x chunks; default 1
-    pub n: usize,
-    /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
-    /// default 1
-    pub overlap: f64,
-    /// of a message between stages; default 0
-    pub latency: f64,
-    /// of a link between two stages, in each direction; default 0: unlimited
-    pub bytes_per_time: f64,
-    /// gradients that are reduced at once; default 0: all of a part
-    pub bucket_bytes: f64,
-    /// of an all-reduce; default 0
-    pub reduce_latency: f64,
-    /// of gradients in an all-reduce; default 0: unlimited
-    pub reduce_bytes_per_time: f64,
-}
-
-/// What a stage does in a simulation.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_stage_report_t {
-    /// in the first element: size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// time in which it computes
-    pub busy: f64,
-    /// when its first operation starts
-    pub start: f64,
-    /// when its last one ends
-    pub end: f64,
-    /// of the whole makespan: makespan - busy
-    pub idle: f64,
-    /// of its own window: end - start - busy
-    pub own_window_idle: f64,
-    /// when its last all-reduce ends; 0: there is none
-    pub reduced: f64,
-    /// static bytes and the most bytes of activations held at once
-    pub peak_bytes: f64,
-    /// largest number of activations, one per micro-batch and chunk, held at once
-    pub peak_activations: i64,
-}
-
-/// An operation in a simulation.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_span_t {
-    /// in the first element: size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// when it starts
-    pub start: f64,
-    /// when it ends; two that run at once have the same times
-    pub end: f64,
-    /// where
-    pub stage: i32,
-    /// what it does
-    pub op: dsc_pipe_op_t,
-    /// 0 to chunks - 1
-    pub chunk: i32,
-    /// 0 to micro_batches - 1
-    pub micro_batch: i32,
-}
-
-/// Limits of a search for a schedule. Fill with dsc_pipe_search_options_init().
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_search_options_t {
-    /// size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// largest number of activations, one per micro-batch and chunk, that a stage may hold; 0
-    /// (default): any
-    pub activations: i64,
-    /// most bytes of a stage, static ones included; 0 (default): any
-    pub bytes: f64,
-}
-
-/// How good a schedule is that a search found.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct dsc_pipe_search_result_t {
-    /// in: size of this struct as the caller compiled it
-    pub struct_size: usize,
-    /// of the schedule that was found
-    pub makespan: f64,
-    /// no order has a smaller makespan
-    pub bound: f64,
-    /// of the best schedule with a name; 0: none keeps to the limits
-    pub best_named_makespan: f64,
-    /// 1: no order is better; 0: not known
-    pub is_optimal: i32,
-    /// 0
-    pub reserved: i32,
-    /// the name of that one; "" if there is none
-    pub best_named: [c_char; 32],
-    /// a schedule's name, "greedy", "repaired" or "exact"
-    pub origin: [c_char; 32],
+    /// 1 (default): means are over all ranks, of which those without batches give zeros; 0: over
+    /// the ranks that still have batches
+    pub divide_by_initial: i32,
+    /// 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
+    pub throw_on_early_end: i32,
 }
 
 /// How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init().
@@ -1377,21 +985,21 @@ pub struct dsc_shard_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
     /// n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned.
-    /// Not for DSC_SHARD_MEGATRON
+    /// Not for DSC_SHARD_LAYOUT_MEGATRON
     pub unit_starts: *const usize,
     /// one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is
     /// shared between stages; NULL: none
     pub alone: *const u8,
     /// entries of unit_starts; 0: planned
     pub n_units: usize,
-    /// a planned unit, or bucket of DSC_SHARD_MEGATRON, is closed by the parameter with which it
-    /// has so many elements; 0: never; default 40,000,000
+    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with
+    /// which it has so many elements; 0: never; default 40,000,000
     pub bucket_elements: usize,
-    /// DSC_SHARD_UNIT: shards have a multiple of so many elements; default 16
+    /// DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
     pub alignment: usize,
-    /// default DSC_SHARD_UNIT
+    /// default DSC_SHARD_LAYOUT_UNIT
     pub layout: dsc_shard_layout_t,
-    /// DSC_SHARD_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    /// DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
     pub wide_padding: i32,
 }
 
@@ -1513,7 +1121,7 @@ pub struct dsc_sharded_range_t {
 /// which are given back, and is counted from the first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct dsc_sharded_memory_t {
+pub struct dsc_sharded_memory_info_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
     /// parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
@@ -1528,6 +1136,463 @@ pub struct dsc_sharded_memory_t {
     pub peak_param_bytes: usize,
     /// most for full gradients at a time since creation
     pub peak_grad_bytes: usize,
+}
+
+/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sequence_causal_range_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// first of this rank's queries that see something
+    pub query_begin: usize,
+    /// number of these queries; 0: none sees any of the keys
+    pub query_count: usize,
+    /// first of the block's keys that they see
+    pub key_begin: usize,
+    /// number of these keys
+    pub key_count: usize,
+    /// 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    pub is_diagonal: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// The shape of what dsc_sequence_to_heads() exchanges. Fill with
+/// dsc_sequence_heads_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_sequence_heads_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
+    pub sequence_parts: *const usize,
+    /// one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than
+    /// ranks. NULL (default): equal parts
+    pub head_parts: *const usize,
+    /// number of sequences; default 1
+    pub batch: usize,
+    /// tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
+    pub sequence: usize,
+    /// all heads; without head_parts a multiple of the number of ranks
+    pub heads: usize,
+    /// elements of a head
+    pub head_dim: usize,
+}
+
+/// Options of cross entropy, the same on all ranks. Fill with
+/// dsc_vocab_cross_entropy_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_vocab_cross_entropy_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any
+    /// value, -100 in PyTorch; INT64_MIN (default): none
+    pub ignore_index: i64,
+    /// probability given to the other words, from 0 (default) to below 1
+    pub label_smoothing: f64,
+    /// factor of the z-loss, 0 (default) or more, finite
+    pub z_loss: f64,
+}
+
+/// Options of a plan, the same on all ranks. Fill with dsc_moe_plan_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_moe_plan_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// on all ranks together, 1 to 2^24; may be less than the number of ranks
+    pub experts: usize,
+    /// slots of each token, 1 (default) to 64
+    pub top_k: usize,
+    /// most rows of each pair of expert and source rank; 0 (default): all are kept
+    pub capacity: usize,
+    /// which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    pub drop: dsc_moe_drop_t,
+    /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
+    pub padded: i32,
+}
+
+/// What a plan knows of this rank.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_moe_plan_info_t {
+    /// to be set before the call
+    pub struct_size: usize,
+    /// of this rank
+    pub tokens: usize,
+    /// slots of each token
+    pub top_k: usize,
+    /// on all ranks together
+    pub experts: usize,
+    /// number of this rank's first expert
+    pub first_expert: usize,
+    /// experts of this rank
+    pub local_experts: usize,
+    /// rows for this rank's experts, with padding
+    pub rows: usize,
+    /// slots of this rank that are sent, to itself or to others
+    pub sent: usize,
+    /// slots of this rank that were dropped for lack of capacity
+    pub dropped: usize,
+}
+
+/// A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_tensor_map_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL:
+    /// what this rank sends to each rank in the forward direction. NULL (default): equal parts
+    pub parts: *const usize,
+    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the
+    /// first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from
+    /// each rank in the forward direction. NULL (default) for all others
+    pub other_parts: *const usize,
+    /// product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
+    /// HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the
+    /// number of ranks; with parts: the product of the sizes between the two
+    pub outer: usize,
+    /// size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE).
+    /// With parts: their sum, or 0 (default)
+    pub dim: usize,
+    /// product of the sizes after the divided dimension; default 1
+    pub inner: usize,
+    /// which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the
+    /// same order, each once
+    pub chunk: usize,
+    /// into how many chunks the step is divided; default 1. It may exceed the elements: then some
+    /// chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+    /// HIDDEN_TO_SEQUENCE
+    pub chunks: usize,
+    /// must be set
+    pub mapping: dsc_tensor_mapping_t,
+    /// 0
+    pub reserved: i32,
+}
+
+/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_partition_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// see dsc_pipe_partition(); NULL (default): "bottleneck"
+    pub method: *const c_char,
+    /// memory that each layer takes, in bytes; NULL (default): no limits
+    pub layer_bytes: *const u64,
+    /// memory of each part, in bytes; NULL (default): no limits
+    pub part_limits: *const u64,
+    /// entries of part_limits: 1 for all parts, or one for each; default 0
+    pub n_part_limits: usize,
+}
+
+/// One instruction. Fields that have no meaning for its op are -1.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_instruction_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// 0 to steps - 1, never falling
+    pub step: i64,
+    /// what is asked for
+    pub op: dsc_pipe_op_t,
+    /// 0 to micro_batches - 1
+    pub micro_batch: i32,
+    /// part of the model on this stage, 0 to chunks - 1
+    pub chunk: i32,
+    /// place that holds the micro-batch here, 0 to buffers - 1
+    pub buffer: i32,
+    /// stage at the other end of a send or receive
+    pub peer: i32,
+    /// 0
+    pub reserved: i32,
+}
+
+/// What a schedule is for. Fill with dsc_pipe_schedule_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_schedule_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// see dsc_pipe_schedule_create()
+    pub name: *const c_char,
+    /// devices of the pipeline, 1 or more
+    pub stages: i32,
+    /// whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but
+    /// can be simulated, drawn, written down and taken apart
+    pub stage: i32,
+    /// of a batch, 1 or more; may be fewer than stages
+    pub micro_batches: i32,
+    /// parts of the model on every stage; default 0: what the schedule is made for
+    pub chunks: i32,
+    /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
+    /// as many as stages, or what divides the batch evenly
+    pub micro_batch_group: i32,
+    /// 1: without backward passes; default 0
+    pub forward_only: i32,
+    /// 1: halves of a backward pass that follow each other become one; default 0
+    pub merge_backward: i32,
+    /// default DSC_PIPE_MESSAGES_WHEN_NEEDED
+    pub messages: dsc_pipe_messages_t,
+    /// for dsc_pipe_schedule_create_custom() only; default 0
+    pub placement: dsc_pipe_placement_t,
+    /// 0
+    pub reserved: i32,
+}
+
+/// What a schedule is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_schedule_info_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// devices of the pipeline
+    pub stages: i32,
+    /// whose instructions; -1: the whole pipeline
+    pub stage: i32,
+    /// of a batch
+    pub micro_batches: i32,
+    /// parts of the model on every stage
+    pub chunks: i32,
+    /// as it was made; 0 where it has no meaning
+    pub micro_batch_group: i32,
+    /// 1: without backward passes
+    pub forward_only: i32,
+    /// where lowering put messages
+    pub messages: dsc_pipe_messages_t,
+    /// where the parts of the model are
+    pub placement: dsc_pipe_placement_t,
+}
+
+/// One operation of a stage.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_compute_t {
+    /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    pub op: dsc_pipe_op_t,
+    /// 0 to chunks - 1; -1 when idle
+    pub chunk: i32,
+    /// 0 to micro_batches - 1; -1 when idle
+    pub micro_batch: i32,
+    /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    pub overlaps: i32,
+}
+
+/// What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
+/// options.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_call_t {
+    /// size of this struct as the library compiled it
+    pub struct_size: usize,
+    /// what is asked for
+    pub instruction: *const dsc_pipe_instruction_t,
+    /// activations from the previous part of the model; NULL for the first part and outside of
+    /// passes
+    pub inputs: *const *mut c_void,
+    /// forward writes activations for the next part; NULL for the last part and outside of passes
+    pub outputs: *const *mut c_void,
+    /// gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a
+    /// tensor of an integer type, which has no gradient
+    pub output_grads: *const *mut c_void,
+    /// backward writes gradients of inputs; NULL where inputs is, entries as above
+    pub input_grads: *const *mut c_void,
+    /// forward of the last part writes the micro-batch's loss; else NULL
+    pub loss: *mut f64,
+    /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
+    /// has as well; NULL where inputs is
+    pub input_tensors: *const dsc_tensor_t,
+    /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
+    /// with the shapes of the options; NULL where outputs is
+    pub output_tensors: *const dsc_tensor_t,
+    /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
+    /// returns, as many as the options' shape has; unwritten they are those. Else NULL
+    pub output_shapes: *const *mut i64,
+    /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
+    /// every rank
+    pub error: *mut c_char,
+    /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
+    pub n_inputs: usize,
+    /// entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
+    pub n_outputs: usize,
+    /// bytes at error, the final zero included
+    pub error_capacity: usize,
+}
+
+/// What a run calls. The passes that its schedule has must be there; of the others NULL means that
+/// there is nothing to do. Fill with dsc_pipe_callbacks_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_callbacks_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// handed to every callback
+    pub context: *mut c_void,
+    /// inputs on the first stage, labels on the last
+    pub load_micro_batch: dsc_pipe_fn,
+    /// from inputs to outputs or loss
+    pub forward: dsc_pipe_fn,
+    /// from output_grads to input_grads; adds up gradients of weights
+    pub backward: dsc_pipe_fn,
+    /// the first half of a split backward pass
+    pub backward_input: dsc_pipe_fn,
+    /// its second half
+    pub backward_weight: dsc_pipe_fn,
+    /// for example a sum over the stages that share weights
+    pub reduce_tied_grads: dsc_pipe_fn,
+    /// for example dsc_bucket_reducer_finish()
+    pub reduce_grads: dsc_pipe_fn,
+    /// updates the weights
+    pub optimizer_step: dsc_pipe_fn,
+}
+
+/// Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_run_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// what the previous stage sends, data unused; NULL on the first stage
+    pub inputs: *const dsc_tensor_t,
+    /// what the next stage receives, data unused; NULL on the last stage
+    pub outputs: *const dsc_tensor_t,
+    /// with tensors on a device: the stream on which callbacks put their work; NULL: the default
+    /// stream
+    pub stream: *mut c_void,
+    /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
+    /// library allocates it and keeps it with the schedule
+    pub memory: *mut c_void,
+    /// entries of inputs; 0 on the first stage, else 1 or more
+    pub n_inputs: usize,
+    /// entries of outputs; 0 on the last stage, else 1 or more
+    pub n_outputs: usize,
+    /// size of memory in bytes: dsc_pipe_run_bytes() or more
+    pub memory_bytes: usize,
+    /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
+    /// have; 0 (default): all micro-batches have these
+    pub variable_shapes: i32,
+    /// 1: memory of earlier runs that this one replaces, because shapes have grown on any rank,
+    /// stays readable until the schedule is destroyed; 0 (default): it is freed
+    pub keep_replaced: i32,
+}
+
+/// What operations, messages and memory cost. Fill with dsc_pipe_costs_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_costs_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// time of a forward pass; NULL: 1
+    pub forward: *const f64,
+    /// time of the first half of a backward pass; NULL: 1
+    pub backward_input: *const f64,
+    /// time of the second half; a whole backward pass takes both; NULL: 1
+    pub backward_weight: *const f64,
+    /// what a part gives to the next one, and gets back as gradients; NULL: 0
+    pub message_bytes: *const f64,
+    /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
+    pub activation_bytes: *const f64,
+    /// weights, their gradients and the optimizer's state; NULL: 0
+    pub static_bytes: *const f64,
+    /// reduced over data-parallel ranks at the end; NULL: 0, no reduction
+    pub gradient_bytes: *const f64,
+    /// entries of every list that is not NULL: 1, or stages x chunks; default 1
+    pub n: usize,
+    /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
+    /// default 1
+    pub overlap: f64,
+    /// of a message between stages; default 0
+    pub latency: f64,
+    /// of a link between two stages, in each direction; default 0: unlimited
+    pub bytes_per_time: f64,
+    /// gradients that are reduced at once; default 0: all of a part
+    pub bucket_bytes: f64,
+    /// of an all-reduce; default 0
+    pub reduce_latency: f64,
+    /// of gradients in an all-reduce; default 0: unlimited
+    pub reduce_bytes_per_time: f64,
+}
+
+/// What a stage does in a simulation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_stage_stats_t {
+    /// in the first element: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// time in which it computes
+    pub busy: f64,
+    /// when its first operation starts
+    pub start: f64,
+    /// when its last one ends
+    pub end: f64,
+    /// of the whole makespan: makespan - busy
+    pub idle: f64,
+    /// of its own window: end - start - busy
+    pub own_window_idle: f64,
+    /// when its last all-reduce ends; 0: there is none
+    pub reduced: f64,
+    /// static bytes and the most bytes of activations held at once
+    pub peak_bytes: f64,
+    /// largest number of activations, one per micro-batch and chunk, held at once
+    pub peak_activations: i64,
+}
+
+/// An operation in a simulation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_span_t {
+    /// in the first element: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// when it starts
+    pub start: f64,
+    /// when it ends; two that run at once have the same times
+    pub end: f64,
+    /// where
+    pub stage: i32,
+    /// what it does
+    pub op: dsc_pipe_op_t,
+    /// 0 to chunks - 1
+    pub chunk: i32,
+    /// 0 to micro_batches - 1
+    pub micro_batch: i32,
+}
+
+/// Limits of a search for a schedule. Fill with dsc_pipe_search_options_init().
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_search_options_t {
+    /// size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// largest number of activations, one per micro-batch and chunk, that a stage may hold; 0
+    /// (default): any
+    pub activations: i64,
+    /// most bytes of a stage, static ones included; 0 (default): any
+    pub bytes: f64,
+}
+
+/// How good a schedule is that a search found.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct dsc_pipe_search_result_t {
+    /// in: size of this struct as the caller compiled it
+    pub struct_size: usize,
+    /// of the schedule that was found
+    pub makespan: f64,
+    /// no order has a smaller makespan
+    pub bound: f64,
+    /// of the best schedule with a name; 0: none keeps to the limits
+    pub best_named_makespan: f64,
+    /// 1: no order is better; 0: not known
+    pub is_optimal: i32,
+    /// 0
+    pub reserved: i32,
+    /// the name of that one; "" if there is none
+    pub best_named: [c_char; 32],
+    /// a schedule's name, "greedy", "repaired" or "exact"
+    pub origin: [c_char; 32],
 }
 
 /// Layers that share their weights. Every element of a list must have its struct_size set, all to
@@ -1560,9 +1625,9 @@ pub struct dsc_tied_layers_options_t {
     /// (default): one pipeline, and rank s is stage s
     pub ranks: *const i32,
     /// stages of a pipeline; 0 without ranks
-    pub n_stages: i32,
+    pub n_stages: usize,
     /// pipelines, which share nothing here; 0 without ranks
-    pub n_pipelines: i32,
+    pub n_pipelines: usize,
     /// 1 (default): copy each key's weights from its first stage to the others
     pub sync: i32,
     /// 0
@@ -1627,6 +1692,138 @@ extern "C" {
     /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
     /// that is no operation. Since 0.1.
     pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
+
+    /// Sends log records to a callback, in place of the one before and of the standard error
+    /// stream.
+    ///
+    /// - `callback` (in): the function; NULL removes it
+    /// - `context` (in): passed on to it; must live until the callback is removed
+    /// - `level` (in): the least urgent level that it receives; records that it does not receive go
+    ///   where they went before
+    ///
+    /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
+    /// has received the records that were made before, or for 5 s none was delivered, and until a
+    /// call of it that is running has returned (except from inside that callback). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_log_set_callback(
+        callback: dsc_log_fn,
+        context: *mut c_void,
+        level: dsc_log_level_t,
+    ) -> dsc_result_t;
+
+    /// Takes the oldest record from the queue, for languages whose functions cannot be called from
+    /// foreign threads.
+    ///
+    /// - `level` (in): the least urgent level to record
+    /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
+    /// - `capacity` (in): bytes of text, at least 2: a record leaves the queue when it is read, so
+    ///   its size cannot be asked for before. 1,024 are always enough
+    /// - `needed` (out): how many the record needs, the final zero included; 1 when there is none
+    /// - `text_level` (out): the level of the record
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_log_read(
+        level: dsc_log_level_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+        text_level: *mut dsc_log_level_t,
+    ) -> dsc_result_t;
+
+    /// Writes this rank's trace of all groups of the communicator's world to a file.
+    ///
+    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
+    /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
+    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
+    ///
+    /// Collective: no. Blocking: for the file system only. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
+    /// world was made, when path is empty, or when it is a link, a device, a FIFO or a folder,
+    /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_trace_dump(
+        comm: *const dsc_comm_t,
+        path: *const c_char,
+    ) -> dsc_result_t;
+
+    /// Gives this rank's trace of all groups of the communicator's world as text.
+    ///
+    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
+    /// - `text` (out): the trace; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs; the next trace may be longer
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_trace_json(
+        comm: *const dsc_comm_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
+    /// handlers.
+    ///
+    /// Collective: no. Blocking: no. Threads: any, and signal handlers.
+    ///
+    /// Returns DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made
+    /// with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may
+    /// not be written in a signal handler. Since 0.1.
+    pub fn dsc_trace_dump_request() -> dsc_result_t;
+
+    /// Gives the version of the library that is loaded (not of the header).
+    ///
+    /// - `major` (out): may be NULL
+    /// - `minor` (out): may be NULL
+    /// - `patch` (out): may be NULL
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK. Since 0.1.
+    pub fn dsc_version(
+        major: *mut i32,
+        minor: *mut i32,
+        patch: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Says whether the loaded library offers a feature.
+    ///
+    /// - `name` (in): one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
+    /// - `available` (out): 1 or 0
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns DSC_OK, or DSC_ERR_INVALID_ARG if an argument is NULL or the name is unknown (the
+    /// message lists the names). Since 0.1.
+    pub fn dsc_feature(
+        name: *const c_char,
+        available: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Says which engines and optional libraries there are, where, and why one cannot be used.
+    ///
+    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+    /// DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_engines_json(
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
 
     /// Gives the calling rank's number in a communicator.
     ///
@@ -1738,7 +1935,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text; 32 are always enough
-    /// - `bytes` (out): how many it needs
+    /// - `needed` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1748,7 +1945,7 @@ extern "C" {
         comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
@@ -1757,7 +1954,7 @@ extern "C" {
     /// - `text` (out): the name or address, or 127.0.0.1 for a job of one host; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
+    /// - `needed` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1767,7 +1964,7 @@ extern "C" {
         comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
@@ -1788,7 +1985,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
+    /// - `needed` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1798,7 +1995,7 @@ extern "C" {
         comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives a report in words of what start-up found and what was missing, for a person to read.
@@ -1806,17 +2003,17 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
+    /// - `needed` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
     /// Since 0.1.
-    pub fn dsc_comm_start_report(
+    pub fn dsc_comm_start_summary(
         comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
@@ -1825,7 +2022,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
+    /// - `needed` (out): how many it needs
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1835,13 +2032,13 @@ extern "C" {
         comm: *const dsc_comm_t,
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Says whether the library has a thread that drives the operations of a communicator.
     ///
     /// - `comm` (in): communicator
-    /// - `has_progress_thread` (out): 1, or 0: the program calls dsc_progress()
+    /// - `has_progress_thread` (out): 1, or 0: the program calls dsc_comm_progress()
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1884,13 +2081,13 @@ extern "C" {
     /// Fills group options with their defaults.
     ///
     /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_group_options_t) as the caller compiled it
+    /// - `struct_size` (in): sizeof(dsc_comm_options_t) as the caller compiled it
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_group_options_init(
-        options: *mut dsc_group_options_t,
+    pub fn dsc_comm_options_init(
+        options: *mut dsc_comm_options_t,
         struct_size: usize,
     ) -> dsc_result_t;
 
@@ -1913,7 +2110,7 @@ extern "C" {
         comm: *mut dsc_comm_t,
         color: i32,
         key: i32,
-        options: *const dsc_group_options_t,
+        options: *const dsc_comm_options_t,
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
@@ -1933,8 +2130,8 @@ extern "C" {
     pub fn dsc_comm_create_group(
         comm: *mut dsc_comm_t,
         ranks: *const i32,
-        n_ranks: i32,
-        options: *const dsc_group_options_t,
+        n_ranks: usize,
+        options: *const dsc_comm_options_t,
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
@@ -1958,7 +2155,7 @@ extern "C" {
         comm: *mut dsc_comm_t,
         library: *const c_char,
         communicator: *mut c_void,
-        options: *const dsc_group_options_t,
+        options: *const dsc_comm_options_t,
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
@@ -1979,7 +2176,7 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `timeout_ms` (out): milliseconds: the world's or its parent's, its own from
-    ///   dsc_group_options_t, or what dsc_comm_set_timeout() has set
+    ///   dsc_comm_options_t, or what dsc_comm_set_timeout() has set
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2032,7 +2229,7 @@ extern "C" {
     ///
     /// Returns DSC_OK (info->code is DSC_OK when nothing failed); DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_error(
+    pub fn dsc_comm_error_info(
         comm: *const dsc_comm_t,
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
@@ -2040,7 +2237,7 @@ extern "C" {
     /// Says what happens when an input of a reduction is a NaN or infinite.
     ///
     /// - `comm` (in): communicator
-    /// - `check` (in): DSC_NONFINITE_OFF at first
+    /// - `check` (in): DSC_NONFINITE_CHECK_OFF at first
     ///
     /// Collective: no, but see above. Blocking: no. Threads: any.
     ///
@@ -2053,17 +2250,17 @@ extern "C" {
     /// Tells which inputs were NaN or infinite since counting started; the same on all ranks.
     ///
     /// - `comm` (in): communicator; reducers made from it count here too
+    /// - `clear` (in): 1: counting starts again from 0; 0: it goes on
     /// - `info` (inout): struct_size must be set; filled up to that size
-    /// - `clear` (in): 1: counting starts anew; 0: it goes on
     ///
     /// Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted
     /// before or after.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_comm_nonfinite(
+    pub fn dsc_comm_nonfinite_info(
         comm: *mut dsc_comm_t,
-        info: *mut dsc_nonfinite_info_t,
         clear: i32,
+        info: *mut dsc_nonfinite_info_t,
     ) -> dsc_result_t;
 
     /// Gives running totals per operation and size class.
@@ -2071,7 +2268,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `count` (out): number of totals there are
+    /// - `needed` (out): number of totals there are
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2081,7 +2278,832 @@ extern "C" {
         comm: *const dsc_comm_t,
         stats: *mut dsc_op_stats_t,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_store_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
+    /// first release's. Since 0.1.
+    pub fn dsc_store_options_init(
+        options: *mut dsc_store_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Opens a store.
+    ///
+    /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
+    ///   share a file system with locks: what a job that died left in the file is never seen;
+    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
+    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
+    ///   one)
+    /// - `options` (in): NULL: all defaults
+    /// - `store` (out): the store; stays NULL on failure
+    ///
+    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
+    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
+    /// server has a thread of its own.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
+    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
+    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
+    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
+    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
+    /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_open(
+        uri: *const c_char,
+        options: *const dsc_store_options_t,
+        store: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
+    /// DSC_ERR_UNSUPPORTED.
+    ///
+    /// - `callbacks` (in): copied; put and get are needed
+    /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
+    ///
+    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
+    /// 0.1.
+    pub fn dsc_store_from_callbacks(
+        callbacks: *const dsc_store_callbacks_t,
+        store: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
+    ///
+    /// - `store` (in): the whole; the part keeps it alive
+    /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
+    /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to
+    /// dsc_store_destroy(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
+    /// DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_prefix(
+        store: *const dsc_store_t,
+        prefix: *const c_char,
+        part: *mut *mut dsc_store_t,
+    ) -> dsc_result_t;
+
+    /// Gives the port at which this process serves the store.
+    ///
+    /// - `store` (in): a store that was opened with serve set
+    /// - `port` (out): 1 to 65535
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_port(
+        store: *const dsc_store_t,
+        port: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Sets a key, whether it is there or not.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `value` (in): bytes of the value; may be NULL when bytes is 0
+    /// - `bytes` (in): length of the value, up to 1,048,576
+    ///
+    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
+    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
+    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
+    /// again. Since 0.1.
+    pub fn dsc_store_set(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        value: *const c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Waits until a key is there and gives its value.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
+    /// - `value` (out): the value; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of value
+    /// - `needed` (out): length of the value, which has no final zero: when it is more than
+    ///   capacity, call again with a larger buffer
+    ///
+    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
+    /// Since 0.1.
+    pub fn dsc_store_get(
+        store: *const dsc_store_t,
+        key: *const c_char,
+        timeout_ms: i32,
+        value: *mut c_void,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
+    /// text.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `amount` (in): what to add; may be negative or 0
+    /// - `sum` (out): the counter afterwards; may be NULL
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_add(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        amount: i64,
+        sum: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Sets a key if its value is the expected one, in one step.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `expected` (in): the value that it should have; may be NULL when expected_bytes is 0
+    /// - `expected_bytes` (in): length of expected
+    /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
+    /// - `desired_bytes` (in): length of desired, up to 1,048,576
+    /// - `value` (out): the value afterwards; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of value
+    /// - `needed` (out): length of the value afterwards
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of
+    /// dsc_store_set(). Since 0.1.
+    pub fn dsc_store_compare_set(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        expected: *const c_void,
+        expected_bytes: usize,
+        desired: *const c_void,
+        desired_bytes: usize,
+        value: *mut c_void,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Appends to a value; a key that is not there counts as empty.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `value` (in): bytes to append; may be NULL when bytes is 0
+    /// - `bytes` (in): their number; the whole value has at most 1,048,576
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_append(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        value: *const c_void,
+        bytes: usize,
+    ) -> dsc_result_t;
+
+    /// Says whether all of some keys are there.
+    ///
+    /// - `store` (in): the store
+    /// - `keys` (in): the keys
+    /// - `n` (in): number of keys
+    /// - `present` (out): 1 or 0
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_check(
+        store: *const dsc_store_t,
+        keys: *const *const c_char,
+        n: usize,
+        present: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Waits until all of some keys are there.
+    ///
+    /// - `store` (in): the store
+    /// - `keys` (in): the keys
+    /// - `n` (in): number of keys
+    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
+    ///
+    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
+    /// Since 0.1.
+    pub fn dsc_store_wait(
+        store: *const dsc_store_t,
+        keys: *const *const c_char,
+        n: usize,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Removes a key.
+    ///
+    /// - `store` (in): the store
+    /// - `key` (in): the key
+    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_delete(
+        store: *mut dsc_store_t,
+        key: *const c_char,
+        deleted: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Counts the keys. In a part, those of the whole store are counted.
+    ///
+    /// - `store` (in): the store
+    /// - `count` (out): number of keys
+    ///
+    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
+    pub fn dsc_store_count(
+        store: *const dsc_store_t,
+        count: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
+    ///
+    /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
+    ///
+    /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
+    /// Threads: any; a call that another thread is inside of goes on.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_init_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
+    /// first release's. Since 0.1.
+    pub fn dsc_init_options_init(
+        options: *mut dsc_init_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Joins all ranks of the job into one world.
+    ///
+    /// - `options` (in): NULL: all defaults
+    /// - `world` (out): the world; stays NULL on failure
+    ///
+    /// Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms
+    /// passed. Ownership: options are read during the call only; the world lives until
+    /// dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on the
+    /// same process (without rank_per_thread) waits for it.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
+    /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
+    /// DSC_ERR_ADDR_IN_USE (another job holds the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND;
+    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no token, or another one);
+    /// DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_init_distributed(
+        options: *const dsc_init_options_t,
+        world: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
+    /// Says what dsc_init_distributed() would do here, without joining anybody.
+    ///
+    /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
+    /// - `text` (out): the JSON; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
+    /// asked. Threads: any.
+    ///
+    /// Returns DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
+    pub fn dsc_launch_json(
+        options: *const dsc_init_options_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the world of this process, or of this thread if it made one with rank_per_thread.
+    ///
+    /// - `world` (out): the world; set to NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE before dsc_init_distributed() and after dsc_finalize();
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_world(world: *mut *mut dsc_comm_t) -> dsc_result_t;
+
+    /// Says whether dsc_world() has a world to give.
+    ///
+    /// - `initialized` (out): 1 or 0
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK or DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_is_initialized(initialized: *mut i32) -> dsc_result_t;
+
+    /// Ends the world that dsc_world() gives: waits for all ranks, then releases it.
+    ///
+    /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and
+    /// DSC_ERR_BUSY if another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT,
+    /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_finalize() -> dsc_result_t;
+
+    /// Fills mesh options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_mesh_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_mesh_options_init(
+        options: *mut dsc_mesh_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a mesh.
+    ///
+    /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
+    /// - `sizes` (in): 1 or more each; -1, at most once, stands for what the world size leaves
+    /// - `n_axes` (in): 1 to 32
+    /// - `options` (in): NULL: defaults
+    /// - `mesh` (out): the new mesh; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW for more than 2^31 - 1 ranks;
+    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_create(
+        names: *const *const c_char,
+        sizes: *const i32,
+        n_axes: usize,
+        options: *const dsc_mesh_options_t,
+        mesh: *mut *mut dsc_mesh_t,
+    ) -> dsc_result_t;
+
+    /// Makes the mesh of the experts beside that of the dense layers: the same ranks and the same
+    /// order, with cp 1, a tp of its own, ep, and as dp what is left.
+    ///
+    /// - `mesh` (in): of the dense layers: with an order, with axes above size 1 only among tp, cp,
+    ///   dp and pp, and with an axis "ep" if ep is above 1
+    /// - `ep` (in): expert parallel size, 1 or more
+    /// - `expert_tp` (in): tensor parallel size of experts, 1 or more; 0: that of the dense layers
+    /// - `experts` (out): the new mesh; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_create_experts(
+        mesh: *const dsc_mesh_t,
+        ep: i32,
+        expert_tp: i32,
+        experts: *mut *mut dsc_mesh_t,
+    ) -> dsc_result_t;
+
+    /// Releases a mesh. Communicators that were made by it stay.
+    ///
+    /// - `mesh` (in): mesh; NULL is allowed
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_destroy(mesh: *mut dsc_mesh_t) -> dsc_result_t;
+
+    /// Gives the number of ranks.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `size` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_size(
+        mesh: *const dsc_mesh_t,
+        size: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    ///
+    /// - `mesh` (in): mesh
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_order(
+        mesh: *const dsc_mesh_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the size of an axis.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axis` (in): its name
+    /// - `size` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
+    /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_axis_size(
+        mesh: *const dsc_mesh_t,
+        axis: *const c_char,
+        size: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the coordinates of a rank.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `coords` (out): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `n_coords` (in): number of axes
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_coord(
+        mesh: *const dsc_mesh_t,
+        rank: i32,
+        coords: *mut i32,
+        n_coords: usize,
+    ) -> dsc_result_t;
+
+    /// Gives the rank with these coordinates.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `n_coords` (in): number of axes
+    /// - `rank` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_rank(
+        mesh: *const dsc_mesh_t,
+        coords: *const i32,
+        n_coords: usize,
+        rank: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives all ranks with these coordinates, ascending.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them; -1: any
+    /// - `n_coords` (in): number of axes
+    /// - `ranks` (out): the ranks; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `needed` (out): their number, 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_filter(
+        mesh: *const dsc_mesh_t,
+        coords: *const i32,
+        n_coords: usize,
+        ranks: *mut i32,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the rank that differs from another one only along one axis, a number of steps on. The
+    /// axis is a ring: behind the last comes the first.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axis` (in): name of the axis
+    /// - `steps` (in): any number; 1: the next one, -1: the one before
+    /// - `peer` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_neighbor(
+        mesh: *const dsc_mesh_t,
+        rank: i32,
+        axis: *const c_char,
+        steps: i32,
+        peer: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the rank that differs from another one only along one axis, at a place of it:
+    /// DeepSpeed's stage_to_global().
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axis` (in): name of the axis
+    /// - `coord` (in): -size to size - 1; negative ones count from the end: 0 is the first, -1 the
+    ///   last
+    /// - `peer` (out): rank of the mesh
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_peer(
+        mesh: *const dsc_mesh_t,
+        rank: i32,
+        axis: *const c_char,
+        coord: i32,
+        peer: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `omit` (in): axes to leave out, such as "data-pipe"; those that the mesh lacks are passed
+    ///   over; NULL: none
+    /// - `inner` (in): between an axis and its number, any text; NULL: "_"
+    /// - `outer` (in): between axes, any text; NULL: "-"
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_rank_name(
+        mesh: *const dsc_mesh_t,
+        rank: i32,
+        omit: *const c_char,
+        inner: *const c_char,
+        outer: *const c_char,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists all groups along some axes.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "tp-dp"
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_groups(
+        mesh: *const dsc_mesh_t,
+        axes: *const c_char,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the one group along some axes that holds a rank, without listing the others.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `rank` (in): rank of the mesh
+    /// - `axes` (in): such as "tp-dp"
+    /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `needed` (out): ranks of the group
+    /// - `group` (out): its number among those of dsc_mesh_groups(); may be NULL
+    /// - `member` (out): the rank's place in it, from 0; may be NULL
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_group(
+        mesh: *const dsc_mesh_t,
+        rank: i32,
+        axes: *const c_char,
+        ranks: *mut i32,
+        capacity: usize,
+        needed: *mut usize,
+        group: *mut usize,
+        member: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists one level of the groups along some axes, each seen as a box of several levels, the
+    /// first one fastest.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "cp"
+    /// - `sizes` (in): of the levels, 1 or more each; their product is the size of a group
+    /// - `n_levels` (in): 1 or more
+    /// - `level` (in): which one, 0 to n_levels - 1
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_levels(
+        mesh: *const dsc_mesh_t,
+        axes: *const c_char,
+        sizes: *const i32,
+        n_levels: usize,
+        level: usize,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists groups made of some members of each group along some axes.
+    ///
+    /// - `mesh` (in): mesh
+    /// - `axes` (in): such as "pp"
+    /// - `positions` (in): in each group, from 0, or from the end below 0; one that comes again is
+    ///   left out
+    /// - `n_positions` (in): 1 or more
+    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
+    /// - `n_groups` (out): number of groups
+    /// - `group_size` (out): ranks of each
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_members(
+        mesh: *const dsc_mesh_t,
+        axes: *const c_char,
+        positions: *const i32,
+        n_positions: usize,
+        ranks: *mut i32,
+        capacity: usize,
+        n_groups: *mut usize,
+        group_size: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills plan options with their defaults: all groups of Megatron-LM, no experts.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_mesh_plan_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_mesh_plan_options_init(
+        options: *mut dsc_mesh_plan_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's
+    /// PipelineParallelGrid makes, in the order in which all ranks make them.
+    ///
+    /// - `mesh` (in): mesh of the dense layers
+    /// - `options` (in): NULL: defaults
+    /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
+    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
+    ///   1 entries; may be NULL with group_capacity 0
+    /// - `group_capacity` (in): entries of names; starts has one more
+    /// - `ranks` (out): may be NULL with rank_capacity 0
+    /// - `rank_capacity` (in): entries of ranks
+    /// - `n_groups` (out): number of groups
+    /// - `n_ranks` (out): ranks of all of them
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mesh_plan(
+        mesh: *const dsc_mesh_t,
+        options: *const dsc_mesh_plan_options_t,
+        names: *mut *const c_char,
+        starts: *mut usize,
+        group_capacity: usize,
+        ranks: *mut i32,
+        rank_capacity: usize,
+        n_groups: *mut usize,
+        n_ranks: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Makes the communicators of all groups along some axes at once; each rank gets its own.
+    ///
+    /// - `mesh` (in): the same on all ranks, as large as comm
+    /// - `comm` (in): the parent
+    /// - `axes` (in): such as "tp-dp", the same on all ranks
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `group` (out): the new communicator; NULL on failure
+    ///
+    /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
+    /// until all came. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
+    /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
+    /// that it lacks. Since 0.1.
+    pub fn dsc_mesh_comm(
+        mesh: *const dsc_mesh_t,
+        comm: *mut dsc_comm_t,
+        axes: *const c_char,
+        options: *const dsc_comm_options_t,
+        group: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
+    /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.
+    ///
+    /// - `comm` (in): communicator
+    /// - `flags` (in): any bits
+    /// - `agreed` (out): the same value on all ranks that get DSC_OK; unchanged otherwise
+    ///
+    /// Collective: yes, every rank that lives, in the same order as its other calls of this header.
+    /// Blocking: until all of them came. dsc_comm_abort() of this rank ends it, with
+    /// DSC_ERR_REVOKED on all. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_STATE
+    /// (finalized); DSC_ERR_TIMEOUT; DSC_ERR_MISMATCH (others called dsc_comm_shrink());
+    /// DSC_ERR_REVOKED (a rank that was inside aborted); DSC_ERR_PEER_STALLED (the others have gone
+    /// on without this rank, which did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_agree(
+        comm: *mut dsc_comm_t,
+        flags: i32,
+        agreed: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Makes a working communicator of the ranks that live, in their old order.
+    ///
+    /// - `comm` (in): communicator, revoked or not, also one that this function made
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `shrunk` (out): the new communicator; NULL on failure
+    ///
+    /// Collective: yes, every rank that lives; a rank that is still inside an operation on comm has
+    /// to come out of it first, for which a death is enough and dsc_comm_abort() serves otherwise.
+    /// Blocking: as dsc_comm_agree(). Ownership: the new communicator is the caller's, to be given
+    /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
+    /// a time per communicator.
+    ///
+    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank
+    /// that could not make its part of the new communicator, on all. Since 0.1.
+    pub fn dsc_comm_shrink(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_comm_options_t,
+        shrunk: *mut *mut dsc_comm_t,
+    ) -> dsc_result_t;
+
+    /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
+    ///
+    /// - `comm` (in): the communicator that was given to that call
+    /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
+    /// - `capacity` (in): entries of ranks
+    /// - `needed` (out): how many there are; 0 before the first such call
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_comm_missing(
+        comm: *const dsc_comm_t,
+        ranks: *mut i32,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills the description of a tensor: in host memory, all else 0 or NULL.
+    ///
+    /// - `tensor` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_tensor_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_tensor_init(
+        tensor: *mut dsc_tensor_t,
+        struct_size: usize,
     ) -> dsc_result_t;
 
     /// Checks that all ranks have the same parameters: number, types, counts and shapes.
@@ -2151,546 +3173,6 @@ extern "C" {
         buffer_bytes: usize,
     ) -> dsc_result_t;
 
-    /// Fills reducer options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_bucket_reducer_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_bucket_reducer_options_init(
-        options: *mut dsc_bucket_reducer_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
-    /// 0's parameters.
-    ///
-    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
-    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
-    ///   than 0), else unused
-    /// - `n_params` (in): 1 or more
-    /// - `options` (in): NULL: defaults; the same on all ranks
-    /// - `reducer` (out): the new reducer; NULL on failure
-    ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
-    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
-    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
-    /// operation. Since 0.1.
-    pub fn dsc_bucket_reducer_create(
-        comm: *mut dsc_comm_t,
-        params: *const dsc_tensor_t,
-        n_params: usize,
-        options: *const dsc_bucket_reducer_options_t,
-        reducer: *mut *mut dsc_bucket_reducer_t,
-    ) -> dsc_result_t;
-
-    /// Says whether the following iterations are reduced.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `sync` (in): 1 or 0; a new reducer has 1. The same on all ranks
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_set_sync(
-        reducer: *mut dsc_bucket_reducer_t,
-        sync: i32,
-    ) -> dsc_result_t;
-
-    /// Gives the parameters for which no rank had a gradient.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
-    /// - `capacity` (in): entries of indices
-    /// - `count` (out): number of such parameters
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_bucket_reducer_unused(
-        reducer: *const dsc_bucket_reducer_t,
-        indices: *mut usize,
-        capacity: usize,
-        count: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives how often the buckets were rebuilt.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `count` (out): rebuilds, 0 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_rebuilds(
-        reducer: *const dsc_bucket_reducer_t,
-        count: *mut u64,
-    ) -> dsc_result_t;
-
-    /// Names the tensors of a model that are no parameters, such as the running means of a
-    /// normalisation.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `buffers` (in): tensors in host memory, on the communicator's device, or some of both; the
-    ///   same counts and types on all ranks
-    /// - `n_buffers` (in): number of buffers, 0 or more
-    ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data
-    /// must stay valid as long as buffers are synchronised. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
-    pub fn dsc_bucket_reducer_set_buffers(
-        reducer: *mut dsc_bucket_reducer_t,
-        buffers: *const dsc_tensor_t,
-        n_buffers: usize,
-    ) -> dsc_result_t;
-
-    /// Makes the buffers equal on all ranks, to be called before a forward pass.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
-    ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches; other types, such as counters, as with
-    ///   DSC_BUFFER_SYNC_BROADCAST
-    ///
-    /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
-    pub fn dsc_bucket_reducer_sync_buffers(
-        reducer: *mut dsc_bucket_reducer_t,
-        how: dsc_buffer_sync_t,
-    ) -> dsc_result_t;
-
-    /// Fills options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_clip_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_clip_options_init(
-        options: *mut dsc_clip_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Scales the gradients of the latest iteration, and limits their norm.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
-    /// - `norm` (out): the norm after scale and before the limit
-    ///
-    /// Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that
-    /// leaves gradients different, each rank does it alone and nothing is compared. Blocking: until
-    /// all ranks came. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
-    /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
-    /// sparse gradients; DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
-    pub fn dsc_bucket_reducer_clip(
-        reducer: *mut dsc_bucket_reducer_t,
-        options: *const dsc_clip_options_t,
-        norm: *mut f64,
-    ) -> dsc_result_t;
-
-    /// Starts an iteration.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join
-    /// until all ranks came. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), in the capture of a graph while non-finite gradients are
-    /// looked for, or under a join with throw_on_early_end when a rank has no more batches;
-    /// DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_UNSUPPORTED (a
-    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
-    /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_begin(
-        reducer: *mut dsc_bucket_reducer_t,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
-    ///   own view
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
-    /// device when its stream gets there. Threads: any, different parameters at once.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_accumulate(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        gradient: *const c_void,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
-    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
-    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with
-    /// a hook of several steps for an earlier bucket of slower ranks; on a device NCCL may wait for
-    /// the other ranks the first time, at most the communicator's time-out. Ownership: gradient
-    /// must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads:
-    /// any, several at once.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
-    /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
-    /// iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_mark_ready(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        gradient: *mut c_void,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    ///
-    /// Collective: no. Blocking: no. Threads: any, several at once.
-    ///
-    /// Returns as dsc_bucket_reducer_mark_ready(). Since 0.1.
-    pub fn dsc_bucket_reducer_mark_unused(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-    ) -> dsc_result_t;
-
-    /// Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
-    ///
-    /// - `reducer` (in): reducer, between begin and finish
-    /// - `index` (in): parameter
-    /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
-    ///   repeat
-    /// - `values` (in): n_rows rows of the parameter's type, one after another; a row has as many
-    ///   elements as the other sizes of the shape say
-    /// - `n_rows` (in): 0 or more
-    ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
-    /// dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at
-    /// once.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of
-    /// this call is kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_mark_sparse(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        indices: *const i64,
-        values: *const c_void,
-        n_rows: usize,
-    ) -> dsc_result_t;
-
-    /// Gives the result for a sparse gradient.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `index` (in): parameter with expect_sparse 1
-    /// - `indices` (out): n_rows row numbers
-    /// - `values` (out): n_rows rows
-    /// - `n_rows` (out): rows of the result
-    ///
-    /// Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next
-    /// iteration is finished or the reducer destroyed. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_sparse(
-        reducer: *const dsc_bucket_reducer_t,
-        index: usize,
-        indices: *mut *const i64,
-        values: *mut *const c_void,
-        n_rows: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the place of a parameter's gradient in its bucket.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `index` (in): parameter
-    /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
-    ///   was given. The address stays the same unless the buckets are rebuilt
-    ///   (dsc_bucket_reducer_rebuilds()). Once a rank has asked for a view they are not rebuilt any
-    ///   more, except by the next dsc_bucket_reducer_begin() where the iteration that was finished
-    ///   before has decided it: mark_ready without memory is an error then, until the view was
-    ///   asked for again
-    ///
-    /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_grad_view(
-        reducer: *mut dsc_bucket_reducer_t,
-        index: usize,
-        view: *mut *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Copies a parameter's gradient out of its bucket, for callers that keep no view.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `index` (in): parameter
-    /// - `gradient` (out): as many elements as the parameter has, of the view's type
-    ///
-    /// Collective: no. Blocking: no. Ownership: gradient is written during the call. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_UNSUPPORTED
-    /// on a device; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_read_grad(
-        reducer: *const dsc_bucket_reducer_t,
-        index: usize,
-        gradient: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Waits for all buckets and writes the results into the gradients that were marked ready.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
-    ///
-    /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
-    /// time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
-    /// that was passed in is written, the message says which buckets' views hold results already,
-    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; where all ranks miss the same ones the
-    /// reducer goes on, and a hook that remembers errors keeps what it has not sent of the buckets
-    /// that had started; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which
-    /// changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
-    pub fn dsc_bucket_reducer_finish(
-        reducer: *mut dsc_bucket_reducer_t,
-        stream: *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Waits until all iterations that were finished are over on the device, and says whether one
-    /// has failed.
-    ///
-    /// - `reducer` (in): reducer
-    /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
-    ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
-    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_synchronize(
-        reducer: *mut dsc_bucket_reducer_t,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
-    ///
-    /// - `reducer` (in): reducer
-    /// - `indices` (out): n_params entries
-    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
-    /// - `n_buckets` (out): number of buckets
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_buckets(
-        reducer: *const dsc_bucket_reducer_t,
-        indices: *mut usize,
-        starts: *mut usize,
-        n_buckets: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Tells about the reducer and its latest iterations, as a JSON object.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the object, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `bytes` (out): needed size with the zero
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_stats(
-        reducer: *const dsc_bucket_reducer_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was
-    /// reduced, and how much of that no computation hid.
-    ///
-    /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `bytes` (out): needed size with the zero
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_draw(
-        reducer: *const dsc_bucket_reducer_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
-    ///
-    /// - `reducer` (in): reducer
-    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
-    /// - `capacity` (in): entries of stats
-    /// - `count` (out): number of totals there are
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_bucket_reducer_op_stats(
-        reducer: *const dsc_bucket_reducer_t,
-        stats: *mut dsc_op_stats_t,
-        capacity: usize,
-        count: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
-    /// until dsc_bucket_reducer_destroy().
-    ///
-    /// - `reducer` (in): reducer
-    ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
-    /// until iterations that were finished are over there, at most the communicator's time-out.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
-
-    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
-    ///
-    /// - `reducer` (in): reducer; NULL does nothing
-    ///
-    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
-
-    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
-    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
-    /// broadcast_data (core/tensor_parallel/data.py).
-    ///
-    /// - `comm` (in): communicator
-    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
-    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
-    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
-    /// - `n_tensors` (in): number of tensors, 0 or more
-    /// - `dtype` (in): element type that all of them must have, the same on all ranks
-    /// - `root` (in): rank that has the tensors
-    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
-    ///   than the root are; not looked at on the root, where it may be NULL
-    ///
-    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
-    /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
-    /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
-    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
-    /// without data, too large, or on another device; in these cases the communicator keeps
-    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
-    /// and the failures of an operation. Since 0.1.
-    pub fn dsc_broadcast_shapes(
-        comm: *mut dsc_comm_t,
-        tensors: *mut dsc_tensor_t,
-        n_tensors: usize,
-        dtype: dsc_dtype_t,
-        root: i32,
-        shapes: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Groups tensors into buckets of about equal bytes; no memory is touched.
-    ///
-    /// - `counts` (in): elements of each tensor
-    /// - `dtypes` (in): dsc_dtype of each tensor
-    /// - `devices` (in): device of each tensor, any numbers; NULL: all the same
-    /// - `expect_sparse` (in): 0 or 1, by tensor index (not by position); NULL: none
-    /// - `order` (in): the tensor index at each position; each of 0 to n - 1 once; NULL: 0, 1, 2,
-    ///   ...
-    /// - `n` (in): number of tensors, 1 or more
-    /// - `limits` (in): bytes, 0 or more each
-    /// - `n_limits` (in): 1 or more
-    /// - `indices` (out): n tensor indices, bucket after bucket
-    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
-    ///   indices[starts[b]] to indices[starts[b + 1] - 1]
-    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
-    ///   bucket was filled by; may be NULL
-    /// - `n_buckets` (out): number of buckets
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
-    pub fn dsc_bucket_plan(
-        counts: *const usize,
-        dtypes: *const dsc_dtype_t,
-        devices: *const i32,
-        expect_sparse: *const u8,
-        order: *const usize,
-        n: usize,
-        limits: *const usize,
-        n_limits: usize,
-        indices: *mut usize,
-        starts: *mut usize,
-        bucket_limits: *mut usize,
-        n_buckets: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
-    /// modulo shards.
-    ///
-    /// - `count` (in): samples, 1 or more
-    /// - `shards` (in): number of shards, 1 or more
-    /// - `shard` (in): 0 to shards - 1
-    /// - `shuffle` (in): 1: shuffled by seed; 0: in order
-    /// - `seed` (in): for example run seed plus epoch
-    /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
-    ///   filled from the start
-    /// - `indices` (out): the samples; may be NULL with capacity 0
-    /// - `capacity` (in): entries of indices
-    /// - `n_indices` (out): number of samples of the shard
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
-    /// 0.1.
-    pub fn dsc_shard_indices(
-        count: usize,
-        shards: usize,
-        shard: usize,
-        shuffle: i32,
-        seed: u64,
-        drop_last: i32,
-        indices: *mut usize,
-        capacity: usize,
-        n_indices: *mut usize,
-    ) -> dsc_result_t;
-
     /// Combines count elements of all ranks; every rank gets the result.
     ///
     /// - `comm` (in): communicator
@@ -2749,12 +3231,12 @@ extern "C" {
     /// receive its elements by dsc_broadcast().
     ///
     /// - `comm` (in): communicator
-    /// - `root` (in): rank whose type and shape are copied
     /// - `dtype` (inout): element type; read on the root, written elsewhere
     /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
     ///   on the root, written elsewhere. May be NULL with capacity 0
     /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
+    /// - `root` (in): rank whose type and shape are copied
     ///
     /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
     /// Ownership: see the head of this file. Threads: one thread at a time per communicator
@@ -2764,11 +3246,11 @@ extern "C" {
     /// operation is over for all ranks and the communicator goes on. Since 0.1.
     pub fn dsc_broadcast_shape(
         comm: *mut dsc_comm_t,
-        root: i32,
         dtype: *mut dsc_dtype_t,
         shape: *mut i64,
         capacity: usize,
         ndim: *mut usize,
+        root: i32,
     ) -> dsc_result_t;
 
     /// Gathers count elements of every rank, in rank order, on all ranks.
@@ -3136,306 +3618,103 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens
-    /// with all heads become all tokens with each rank's heads.
+    /// Allocates memory that operations on comm, and on all groups made from it, move without
+    /// copying.
     ///
-    /// - `comm` (in): the ranks that divide the sequence
-    /// - `direction` (in): a dsc_map_direction
-    /// - `send` (in): what goes in, row-major
-    /// - `recv` (out): what comes out, row-major; must not overlap send, except that a group of one
-    ///   rank takes recv == send
-    /// - `batch` (in): number of sequences
-    /// - `sequence` (in): tokens of each whole sequence; without sequence_parts a multiple of the
-    ///   number of ranks
-    /// - `heads` (in): all heads; without head_parts a multiple of the number of ranks
-    /// - `head_dim` (in): elements of a head
-    /// - `sequence_parts` (in): one size per rank, whose sum is sequence; a size may be 0. NULL:
-    ///   equal parts
-    /// - `head_parts` (in): one size per rank, whose sum is heads; a size may be 0, as with fewer
-    ///   heads of keys than ranks. NULL: equal parts
-    /// - `dtype` (in): a dsc_dtype
-    /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object; see collectives.h
-    ///
-    /// Collective: yes, all ranks give the same direction, sizes and parts (DSC_ERR_MISMATCH naming
-    /// them, before anything is written). Blocking: see the head of collectives.h. Ownership: see
-    /// the head of collectives.h. Threads: one at a time per communicator.
-    ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
-    /// divide and for parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if
-    /// libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded
-    /// during a stream capture. Since 0.1.
-    pub fn dsc_sequence_to_heads(
-        comm: *mut dsc_comm_t,
-        direction: dsc_map_direction_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        batch: usize,
-        sequence: usize,
-        heads: usize,
-        head_dim: usize,
-        sequence_parts: *const usize,
-        head_parts: *const usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Makes a ring, for any number of passes one after another.
-    ///
-    /// - `comm` (in): the ranks that divide the sequence; rank r sends to rank r + 1, the last one
-    ///   to rank 0
-    /// - `block_bytes` (in): size of the longest block, 1 or more; equal on all ranks
-    /// - `grad_bytes` (in): size of the longest block's gradients; 0: the ring has no passes with
-    ///   gradients. Equal on all ranks
-    /// - `ring` (out): the new ring; NULL on failure
+    /// - `comm` (in): communicator
+    /// - `bytes` (in): 1 or more; equal on all ranks
+    /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE: of the GPU that comm is
+    ///   bound to, from NCCL and registered with comm where NCCL can
+    /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
     ///
     /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
-    /// dsc_ring_destroy(). Threads: one at a time per communicator.
+    /// dsc_mem_free(). Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
-    /// when they differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
-    pub fn dsc_ring_create(
+    /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
+    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
+    /// DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of
+    /// an operation. Since 0.1.
+    pub fn dsc_mem_alloc(
         comm: *mut dsc_comm_t,
-        block_bytes: usize,
-        grad_bytes: usize,
-        ring: *mut *mut dsc_ring_t,
+        bytes: usize,
+        kind: dsc_memory_kind_t,
+        memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Begins a pass, in which each rank gets the block of every rank.
+    /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
+    /// view, beyond the object that it belongs to.
     ///
-    /// - `ring` (in): ring
-    /// - `block` (in): this rank's block, for example its keys and then its values; not written
-    /// - `count` (in): elements of this rank's block; 0 is valid
-    /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
-    ///   counts[rank] is count. NULL: every block has count elements
-    /// - `dtype` (in): element type of the blocks
-    /// - `grad` (out): where the sum of the gradients of this rank's block is written, count
-    ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
-    ///   grad_dtype is 0
-    /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
-    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients. A floating type on
-    ///   a device
-    /// - `stream` (in): the stream of a pass on a device, which block and grad are on then; NULL:
-    ///   the default stream. With CUDA's per-thread default stream all calls of a pass come from
-    ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
-    ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
+    /// - `address` (in): in memory that was allocated for a communicator: that of dsc_mem_alloc(),
+    ///   the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+    /// - `memory` (out): start of that memory, for dsc_mem_free(); NULL on failure
     ///
-    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership:
-    /// block and grad are none of the ring's own memory, and must stay valid and untouched until
-    /// dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed, on a
-    /// device in the order of the stream; so must the stream. Threads: one at a time per ring.
+    /// Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
+    /// belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
-    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
-    /// device, and for gradients on a device that are no floats or that libdsc was built without
-    /// kernels for; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
-    /// counts, types and places of ranks that differ, or the steps at which they left the pass
-    /// before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
-    /// ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
-    pub fn dsc_ring_begin(
-        ring: *mut dsc_ring_t,
-        block: *const c_void,
-        count: usize,
-        counts: *const usize,
-        dtype: dsc_dtype_t,
-        grad: *mut c_void,
-        grad_dtype: dsc_dtype_t,
-        stream: *mut c_void,
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mem_retain(
+        address: *const c_void,
+        memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits for the next block of the pass and gives it.
+    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
     ///
-    /// - `ring` (in): ring
-    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
-    ///   has the time-out besides that the communicator had when the ring was made. On a device the
-    ///   host waits only in the first pass, until the messages are connected
-    /// - `source` (out): rank whose block it is; -1: none is left
-    /// - `block` (out): first element of the block, to read only; NULL if source is -1
-    /// - `count` (out): elements of the block; 0 if source is -1
-    /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
-    ///   gradients and if source is -1. The argument may be NULL in such a pass
-    ///
-    /// Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until
-    /// it will be, in the order of the stream. Ownership: block and grad are the ring's, and stay
-    /// until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one at a
-    /// time per ring.
-    ///
-    /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
-    /// can be made again; DSC_ERR_STATE if no pass is open or its stream is being captured;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of
-    /// an operation, after which the ring takes no further pass. Since 0.1.
-    pub fn dsc_ring_next(
-        ring: *mut dsc_ring_t,
-        timeout_ms: i32,
-        source: *mut i32,
-        block: *mut *const c_void,
-        count: *mut usize,
-        grad: *mut *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Waits until the device is done with what the calls before have put on the stream, and says
-    /// whether a pass has failed.
-    ///
-    /// - `ring` (in): ring
-    /// - `timeout_ms` (in): milliseconds to wait; -1: the time-out that the communicator had when
-    ///   the ring was made
-    ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one
-    /// at a time per ring.
-    ///
-    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring;
-    /// DSC_ERR_STATE if the stream of an open pass is being captured; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_ring_synchronize(
-        ring: *mut dsc_ring_t,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Releases a ring.
-    ///
-    /// - `ring` (in): ring; NULL does nothing
-    ///
-    /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
-    /// the streams of the passes are done with the ring, for at most twice the time-out: then its
-    /// memory there is never freed, and the log says so. Threads: any; with a call inside the ring
-    /// it is released when that call returns.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;
-
-    /// Tells which tokens of a sequence a rank holds.
-    ///
-    /// - `order` (in): a dsc_sequence_order
-    /// - `count` (in): tokens of the sequence
-    /// - `ranks` (in): number of ranks, 1 or more
-    /// - `rank` (in): rank, 0 to ranks - 1
-    /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
-    ///   it holds them; the second one is empty with DSC_ORDER_CONTIGUOUS
-    /// - `lengths` (out): two entries: numbers of tokens of the two ranges
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_sequence_ranges(
-        order: dsc_sequence_order_t,
-        count: usize,
-        ranks: i32,
-        rank: i32,
-        begins: *mut usize,
-        lengths: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Tells what a rank computes of a causal attention with the block of one rank.
-    ///
-    /// - `order` (in): a dsc_sequence_order
-    /// - `count` (in): tokens of the sequence
-    /// - `ranks` (in): number of ranks, 1 or more
-    /// - `rank` (in): rank whose queries these are, 0 to ranks - 1
-    /// - `source` (in): rank whose keys these are, 0 to ranks - 1
-    /// - `work` (out): the result; its struct_size must be set
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_causal_work(
-        order: dsc_sequence_order_t,
-        count: usize,
-        ranks: i32,
-        rank: i32,
-        source: i32,
-        work: *mut dsc_causal_work_t,
-    ) -> dsc_result_t;
-
-    /// Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_vocab_cross_entropy_options_t) as the caller compiled it
+    /// - `memory` (in): start of the memory; NULL does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_vocab_cross_entropy_options_init(
-        options: *mut dsc_vocab_cross_entropy_options_t,
-        struct_size: usize,
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
+
+    /// Makes an operation that multiplies every input by a number as it is read, and sums.
+    ///
+    /// - `scale` (in): finite; all ranks use the same
+    /// - `op` (out): its number; 0 on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW after 2^31 operations; DSC_ERR_NOMEM;
+    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_create_premul(scale: f64, op: *mut dsc_op_t) -> dsc_result_t;
+
+    /// Makes an operation of a function of the caller's, for any element type.
+    ///
+    /// - `function` (in): combines elements; in the order of the ranks
+    /// - `context` (in): passed to the function; must live until the operation is destroyed and
+    ///   unused
+    /// - `id` (in): the caller's name for what the function does: ranks whose ids differ get
+    ///   DSC_ERR_MISMATCH
+    /// - `commutative` (in): 1 if the order of inputs does not matter; it is kept all the same
+    /// - `op` (out): its number; 0 on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_create_user(
+        function: dsc_op_fn,
+        context: *mut c_void,
+        id: u64,
+        commutative: i32,
+        op: *mut dsc_op_t,
     ) -> dsc_result_t;
 
-    /// Computes the loss of each token.
+    /// Forgets an operation; its number is never used again. What runs with it goes on.
     ///
-    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in the order of the
-    ///   ranks
-    /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
-    /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
-    ///   ranks
-    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
-    /// - `vocab` (in): columns on all ranks together, 1 or more, 2 or more with label smoothing;
-    ///   may be less than the number of ranks
-    /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
-    /// - `options` (in): NULL: defaults
-    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; on all ranks
-    ///   the same bits, if their C libraries compute the same logarithms
-    /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
-    ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
-    ///   vocabulary; NULL if not needed
+    /// - `op` (in): the operation; 0 does nothing
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs
-    /// overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
-    /// a device; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if
-    /// ranks differ in targets, tokens, vocab, dtype or options; and the failures of an operation.
-    /// On failure the outputs are as before.. Since 0.1.
-    pub fn dsc_vocab_cross_entropy_forward(
-        comm: *mut dsc_comm_t,
-        logits: *const c_void,
-        targets: *const i64,
-        tokens: usize,
-        vocab: usize,
-        dtype: dsc_dtype_t,
-        options: *const dsc_vocab_cross_entropy_options_t,
-        loss: *mut c_void,
-        state: *mut f64,
-    ) -> dsc_result_t;
-
-    /// Computes the gradients of this rank's logits from the logits themselves; no rank is asked.
-    ///
-    /// - `comm` (in): communicator of the forward call, also after it has failed
-    /// - `logits` (in): as given to dsc_vocab_cross_entropy_forward(), unchanged
-    /// - `targets` (in): likewise
-    /// - `tokens` (in): likewise
-    /// - `vocab` (in): likewise
-    /// - `dtype` (in): likewise
-    /// - `options` (in): likewise
-    /// - `state` (in): 2 * tokens entries, as dsc_vocab_cross_entropy_forward() wrote them
-    /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
-    ///   loss; NULL: 1 for all
-    /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
-    ///   otherwise it overlaps no input
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for memory of a
-    /// device; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_vocab_cross_entropy_backward(
-        comm: *const dsc_comm_t,
-        logits: *const c_void,
-        targets: *const i64,
-        tokens: usize,
-        vocab: usize,
-        dtype: dsc_dtype_t,
-        options: *const dsc_vocab_cross_entropy_options_t,
-        state: *const f64,
-        loss_gradient: *const c_void,
-        gradient: *mut c_void,
-    ) -> dsc_result_t;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
 
     /// Asks whether an operation has completed, without waiting.
     ///
     /// - `work` (in): operation
-    /// - `completed` (out): 1: completed, with success or not (see dsc_work_error()); 0: still
+    /// - `completed` (out): 1: completed, with success or not (see dsc_work_error_info()); 0: still
     ///   running
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -3449,11 +3728,11 @@ extern "C" {
     /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
     ///
     /// - `work` (in): operation
+    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
+    ///   which its own deadline ensures
     /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
     ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
     ///   host memory
-    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
-    ///   which its own deadline ensures
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
@@ -3461,8 +3740,8 @@ extern "C" {
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_work_wait(
         work: *mut dsc_work_t,
-        stream: *mut c_void,
         timeout_ms: i32,
+        stream: *mut c_void,
     ) -> dsc_result_t;
 
     /// Waits on the host until an operation is complete and nobody touches its buffers any more.
@@ -3488,7 +3767,7 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_work_error(
+    pub fn dsc_work_error_info(
         work: *const dsc_work_t,
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
@@ -3532,255 +3811,492 @@ extern "C" {
     ///
     /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_progress(
+    pub fn dsc_comm_progress(
         comm: *mut dsc_comm_t,
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Fills options with their defaults: no experts yet (to be set), one slot per token, no
-    /// capacity.
+    /// Fills options with their defaults.
     ///
     /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_moe_options_t) as the caller compiled it
+    /// - `struct_size` (in): sizeof(dsc_bucket_plan_options_t) as the caller compiled it
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_moe_options_init(
-        options: *mut dsc_moe_options_t,
+    pub fn dsc_bucket_plan_options_init(
+        options: *mut dsc_bucket_plan_options_t,
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a plan from the experts that the router chose for this rank's tokens.
+    /// Groups tensors into buckets of about equal bytes; no memory is touched.
     ///
-    /// - `comm` (in): communicator over whose ranks the experts are divided
-    /// - `options` (in): options, not NULL: the number of experts has no default
-    /// - `expert_ids` (in): tokens x top_k numbers of experts in memory of the host, -1 for a slot
-    ///   that goes nowhere; may name an expert twice for a token
-    /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights in memory of the host, for
-    ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
-    /// - `plan` (out): the new plan; NULL after a failure
+    /// - `counts` (in): elements of each tensor
+    /// - `dtypes` (in): dsc_dtype of each tensor
+    /// - `n` (in): number of tensors, 1 or more
+    /// - `options` (in): NULL: defaults
+    /// - `indices` (out): n tensor indices, bucket after bucket
+    /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
+    ///   indices[starts[b]] to indices[starts[b + 1] - 1]
+    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
+    ///   bucket was filled by; may be NULL
+    /// - `n_buckets` (out): number of buckets
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
-    /// dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks
-    /// differ in options; and the failures of an operation. Since 0.1.
-    pub fn dsc_moe_plan_create(
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_bucket_plan(
+        counts: *const usize,
+        dtypes: *const dsc_dtype_t,
+        n: usize,
+        options: *const dsc_bucket_plan_options_t,
+        indices: *mut usize,
+        starts: *mut usize,
+        bucket_limits: *mut usize,
+        n_buckets: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_clip_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_clip_options_init(
+        options: *mut dsc_clip_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Fills reducer options with their defaults.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_bucket_reducer_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_bucket_reducer_options_init(
+        options: *mut dsc_bucket_reducer_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
+    /// 0's parameters.
+    ///
+    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
+    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
+    ///   than 0), else unused
+    /// - `n_params` (in): 1 or more
+    /// - `options` (in): NULL: defaults; the same on all ranks
+    /// - `reducer` (out): the new reducer; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
+    /// used during the call only. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
+    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
+    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
+    /// operation. Since 0.1.
+    pub fn dsc_bucket_reducer_create(
         comm: *mut dsc_comm_t,
-        options: *const dsc_moe_options_t,
-        expert_ids: *const i32,
-        tokens: usize,
-        weights: *const f32,
-        plan: *mut *mut dsc_moe_plan_t,
+        params: *const dsc_tensor_t,
+        n_params: usize,
+        options: *const dsc_bucket_reducer_options_t,
+        reducer: *mut *mut dsc_bucket_reducer_t,
     ) -> dsc_result_t;
 
-    /// Tells the sizes of a plan.
+    /// Says whether the following iterations are reduced.
     ///
-    /// - `plan` (in): plan
-    /// - `info` (inout): struct_size must be set
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `sync` (in): 1 or 0; a new reducer has 1. The same on all ranks
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_set_sync(
+        reducer: *mut dsc_bucket_reducer_t,
+        sync: i32,
+    ) -> dsc_result_t;
+
+    /// Gives the parameters for which no rank had a gradient.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
+    /// - `capacity` (in): entries of indices
+    /// - `needed` (out): number of such parameters
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_moe_plan_info(
-        plan: *const dsc_moe_plan_t,
-        info: *mut dsc_moe_plan_info_t,
-    ) -> dsc_result_t;
-
-    /// Lists how many rows each expert of this rank receives, without padding.
-    ///
-    /// - `plan` (in): plan
-    /// - `rows` (out): one number per local expert
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `count` (out): the needed size
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED if not all entries fit; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_moe_plan_expert_rows(
-        plan: *const dsc_moe_plan_t,
-        rows: *mut usize,
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_bucket_reducer_unused(
+        reducer: *const dsc_bucket_reducer_t,
+        indices: *mut usize,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists how many rows each expert of this rank receives from each rank, without padding.
+    /// Gives how often the buckets were rebuilt.
     ///
-    /// - `plan` (in): plan
-    /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
-    ///   e * n + s
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `count` (out): the needed size
+    /// - `reducer` (in): reducer
+    /// - `count` (out): rebuilds, 0 or more
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
-    pub fn dsc_moe_plan_source_rows(
-        plan: *const dsc_moe_plan_t,
-        rows: *mut usize,
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_rebuilds(
+        reducer: *const dsc_bucket_reducer_t,
+        count: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Names the tensors of a model that are no parameters, such as the running means of a
+    /// normalisation.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `buffers` (in): tensors in host memory, on the communicator's device, or some of both; the
+    ///   same counts and types on all ranks
+    /// - `n_buffers` (in): number of buffers, 0 or more
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data
+    /// must stay valid as long as buffers are synchronised. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_set_buffers(
+        reducer: *mut dsc_bucket_reducer_t,
+        buffers: *const dsc_tensor_t,
+        n_buffers: usize,
+    ) -> dsc_result_t;
+
+    /// Makes the buffers equal on all ranks, to be called before a forward pass.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
+    ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
+    ///   over those that have batches; other types, such as counters, as with
+    ///   DSC_BUFFER_SYNC_BROADCAST
+    ///
+    /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration or without buffers;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_sync_buffers(
+        reducer: *mut dsc_bucket_reducer_t,
+        how: dsc_buffer_sync_t,
+    ) -> dsc_result_t;
+
+    /// Scales the gradients of the latest iteration, and limits their norm.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
+    /// - `norm` (out): the norm after scale and before the limit
+    ///
+    /// Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that
+    /// leaves gradients different, each rank does it alone and nothing is compared. Blocking: until
+    /// all ranks came. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
+    /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
+    /// sparse gradients; DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_clip(
+        reducer: *mut dsc_bucket_reducer_t,
+        options: *const dsc_clip_options_t,
+        norm: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Starts an iteration.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join
+    /// until all ranks came. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
+    /// that miss a gradient are named), in the capture of a graph while non-finite gradients are
+    /// looked for, or under a join with throw_on_early_end when a rank has no more batches;
+    /// DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_UNSUPPORTED (a
+    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
+    /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_begin(
+        reducer: *mut dsc_bucket_reducer_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (in): as many elements as the parameter has, of its type; not the parameter's
+    ///   own view
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
+    /// device when its stream gets there. Threads: any, different parameters at once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_accumulate(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *const c_void,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
+    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
+    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with
+    /// a hook of several steps for an earlier bucket of slower ranks; on a device NCCL may wait for
+    /// the other ranks the first time, at most the communicator's time-out. Ownership: gradient
+    /// must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads:
+    /// any, several at once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
+    /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
+    /// iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_mark_ready(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *mut c_void,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    ///
+    /// Collective: no. Blocking: no. Threads: any, several at once.
+    ///
+    /// Returns as dsc_bucket_reducer_mark_ready(). Since 0.1.
+    pub fn dsc_bucket_reducer_mark_unused(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+    ) -> dsc_result_t;
+
+    /// Marks a sparse gradient: some rows of the parameter, which has expect_sparse 1.
+    ///
+    /// - `reducer` (in): reducer, between begin and finish
+    /// - `index` (in): parameter
+    /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
+    ///   repeat
+    /// - `values` (in): n_rows rows of the parameter's type, one after another; a row has as many
+    ///   elements as the other sizes of the shape say
+    /// - `n_rows` (in): 0 or more
+    ///
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
+    /// dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at
+    /// once.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of
+    /// this call is kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_mark_sparse(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        indices: *const i64,
+        values: *const c_void,
+        n_rows: usize,
+    ) -> dsc_result_t;
+
+    /// Gives the result for a sparse gradient.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `index` (in): parameter with expect_sparse 1
+    /// - `indices` (out): n_rows row numbers
+    /// - `values` (out): n_rows rows
+    /// - `n_rows` (out): rows of the result
+    ///
+    /// Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next
+    /// iteration is finished or the reducer destroyed. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_sparse(
+        reducer: *const dsc_bucket_reducer_t,
+        index: usize,
+        indices: *mut *const i64,
+        values: *mut *const c_void,
+        n_rows: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the place of a parameter's gradient in its bucket.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `index` (in): parameter
+    /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
+    ///   was given. The address stays the same unless the buckets are rebuilt
+    ///   (dsc_bucket_reducer_rebuilds()). Once a rank has asked for a view they are not rebuilt any
+    ///   more, except by the next dsc_bucket_reducer_begin() where the iteration that was finished
+    ///   before has decided it: mark_ready without memory is an error then, until the view was
+    ///   asked for again
+    ///
+    /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_grad_view(
+        reducer: *mut dsc_bucket_reducer_t,
+        index: usize,
+        view: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Copies a parameter's gradient out of its bucket, for callers that keep no view.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `index` (in): parameter
+    /// - `gradient` (out): as many elements as the parameter has, of the view's type
+    ///
+    /// Collective: no. Blocking: no. Ownership: gradient is written during the call. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE inside an iteration; DSC_ERR_UNSUPPORTED
+    /// on a device; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_read_grad(
+        reducer: *const dsc_bucket_reducer_t,
+        index: usize,
+        gradient: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits for all buckets and writes the results into the gradients that were marked ready.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
+    ///
+    /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
+    /// time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
+    /// that was passed in is written, the message says which buckets' views hold results already,
+    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
+    /// rank and parameter, and then the reducer is revoked; where all ranks miss the same ones the
+    /// reducer goes on, and a hook that remembers errors keeps what it has not sent of the buckets
+    /// that had started; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which
+    /// changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    pub fn dsc_bucket_reducer_finish(
+        reducer: *mut dsc_bucket_reducer_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits until all iterations that were finished are over on the device, and says whether one
+    /// has failed.
+    ///
+    /// - `reducer` (in): reducer
+    /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
+    ///
+    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
+    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_synchronize(
+        reducer: *mut dsc_bucket_reducer_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
+    ///
+    /// - `reducer` (in): reducer
+    /// - `indices` (out): n_params entries
+    /// - `starts` (out): n_params + 1 entries, of which n_buckets + 1 are written
+    /// - `n_buckets` (out): number of buckets
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_buckets(
+        reducer: *const dsc_bucket_reducer_t,
+        indices: *mut usize,
+        starts: *mut usize,
+        n_buckets: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Tells about the reducer and its latest iterations, as a JSON object.
+    ///
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `text` (out): the object, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at text
+    /// - `needed` (out): needed size with the zero
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_stats_json(
+        reducer: *const dsc_bucket_reducer_t,
+        text: *mut c_char,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists the permutation: where the row of each slot stands among the rows that this rank
-    /// sends.
+    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was
+    /// reduced, and how much of that no computation hid.
     ///
-    /// - `plan` (in): plan
-    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
-    /// - `capacity` (in): entries that fit in positions; 0: only the needed size is given,
-    ///   positions may be NULL
-    /// - `count` (out): the needed size
+    /// - `reducer` (in): reducer, between finish and begin
+    /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
+    /// - `capacity` (in): bytes at text
+    /// - `needed` (out): needed size with the zero
     ///
-    /// Collective: no. Blocking: no. Threads: any.
+    /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
-    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
-    pub fn dsc_moe_plan_positions(
-        plan: *const dsc_moe_plan_t,
-        positions: *mut i64,
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_draw(
+        reducer: *const dsc_bucket_reducer_t,
+        text: *mut c_char,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Sends each token to its experts.
+    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
-    /// - `plan` (in): plan
-    /// - `tokens` (in): the plan's tokens x hidden elements; in memory of the host read before the
-    ///   call returns
-    /// - `hidden` (in): elements of a row; the same on all ranks
-    /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
-    /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
-    /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
-    ///   describes
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
-    /// - `work` (out): NULL to block, else the new work object; see the head of this file
-    ///
-    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
-    /// memory until they are on the stream. Ownership: rows, and in memory of a device tokens, must
-    /// stay valid until completion. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
-    /// destroyed. Since 0.1.
-    pub fn dsc_moe_dispatch(
-        plan: *mut dsc_moe_plan_t,
-        tokens: *const c_void,
-        hidden: usize,
-        dtype: dsc_dtype_t,
-        payload: dsc_moe_payload_t,
-        rows: *mut c_void,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Computes the gradients of dsc_moe_dispatch(): each token gets the sum of the gradients of
-    /// its rows.
-    ///
-    /// - `plan` (in): plan of the forward call
-    /// - `row_gradients` (in): the plan's rows x hidden elements; those of padding are not read as
-    ///   numbers. Must stay untouched until completion
-    /// - `hidden` (in): elements of a row; the same on all ranks
-    /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
-    /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
-    ///
-    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid
-    /// until completion. Threads: one at a time per communicator.
-    ///
-    /// Returns as dsc_moe_dispatch(). Since 0.1.
-    pub fn dsc_moe_dispatch_backward(
-        plan: *mut dsc_moe_plan_t,
-        row_gradients: *const c_void,
-        hidden: usize,
-        dtype: dsc_dtype_t,
-        token_gradients: *mut c_void,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Sends the rows of the experts back, and sums those of each token with their weights.
-    ///
-    /// - `plan` (in): plan
-    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); those
-    ///   of padding are not read as numbers. Must stay untouched until completion
-    /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
-    ///   stay untouched until completion. NULL: all are 1
-    /// - `hidden` (in): elements of a row; the same on all ranks
-    /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
-    /// - `returned` (out): tokens x top_k x hidden elements: the rows as they came back, without
-    ///   their weights, 0 for slots without a row; for the gradient of the weights. NULL if not
-    ///   needed
-    /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
-    ///
-    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid
-    /// until completion. Threads: one at a time per communicator.
-    ///
-    /// Returns as dsc_moe_dispatch(). Since 0.1.
-    pub fn dsc_moe_combine(
-        plan: *mut dsc_moe_plan_t,
-        rows: *const c_void,
-        weights: *const c_void,
-        hidden: usize,
-        dtype: dsc_dtype_t,
-        out: *mut c_void,
-        returned: *mut c_void,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and
-    /// those of the weights, where the tokens are.
-    ///
-    /// - `plan` (in): plan of the forward call
-    /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
-    /// - `weights` (in): as in dsc_moe_combine(); in memory of the host read before the call
-    ///   returns
-    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
-    ///   looked at, may be NULL, if weight_gradients is NULL
-    /// - `hidden` (in): elements of a row; the same on all ranks
-    /// - `dtype` (in): as in dsc_moe_dispatch()
-    /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
-    ///   rounded once
-    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: products of
-    ///   the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
-    ///   without a row. NULL if not needed
-    /// - `stream` (in): as in dsc_moe_dispatch()
-    /// - `work` (out): as in dsc_moe_dispatch()
-    ///
-    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid
-    /// until completion. Threads: one at a time per communicator.
-    ///
-    /// Returns as dsc_moe_dispatch(). Since 0.1.
-    pub fn dsc_moe_combine_backward(
-        plan: *mut dsc_moe_plan_t,
-        out_gradients: *const c_void,
-        weights: *const c_void,
-        returned: *const c_void,
-        hidden: usize,
-        dtype: dsc_dtype_t,
-        row_gradients: *mut c_void,
-        weight_gradients: *mut c_void,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// Frees a plan. A call that it has in progress goes on; memory of a device is freed behind
-    /// what the plan has put on streams.
-    ///
-    /// - `plan` (in): plan; NULL: nothing happens
+    /// - `reducer` (in): reducer
+    /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
+    /// - `capacity` (in): entries of stats
+    /// - `needed` (out): number of totals there are
     ///
     /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_bucket_reducer_stats(
+        reducer: *const dsc_bucket_reducer_t,
+        stats: *mut dsc_op_stats_t,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
+    /// until dsc_bucket_reducer_destroy().
+    ///
+    /// - `reducer` (in): reducer
+    ///
+    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
+    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
+
+    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    ///
+    /// - `reducer` (in): reducer; NULL does nothing
+    ///
+    /// Collective: no. Blocking: as dsc_bucket_reducer_close(). Views are invalid afterwards.
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_moe_plan_destroy(plan: *mut dsc_moe_plan_t) -> dsc_result_t;
+    pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
     /// Sets a function of the caller's as the hook of a reducer.
     ///
@@ -3825,7 +4341,7 @@ extern "C" {
     /// - `reducer` (in): reducer, between finish and begin
     /// - `state` (out): the bytes; may be NULL with capacity 0
     /// - `capacity` (in): bytes at state
-    /// - `bytes` (out): how many there are; 0: the hook remembers nothing
+    /// - `needed` (out): how many there are; 0: the hook remembers nothing
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -3835,7 +4351,7 @@ extern "C" {
         reducer: *mut dsc_bucket_reducer_t,
         state: *mut c_void,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Makes the built-in hook of a reducer go on from a saved state.
@@ -3860,7 +4376,7 @@ extern "C" {
     ///
     /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes at text
-    /// - `bytes` (out): needed size with the zero
+    /// - `needed` (out): needed size with the zero
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3868,358 +4384,8 @@ extern "C" {
     pub fn dsc_bucket_hooks(
         text: *mut c_char,
         capacity: usize,
-        bytes: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
-
-    /// Fills options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_store_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
-    pub fn dsc_store_options_init(
-        options: *mut dsc_store_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Opens a store.
-    ///
-    /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
-    ///   share a file system with locks: what a job that died left in the file is never seen;
-    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
-    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
-    ///   one)
-    /// - `options` (in): NULL: all defaults
-    /// - `store` (out): the store; stays NULL on failure
-    ///
-    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
-    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
-    /// server has a thread of its own.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
-    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
-    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
-    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
-    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
-    /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_open(
-        uri: *const c_char,
-        options: *const dsc_store_options_t,
-        store: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
-    /// DSC_ERR_UNSUPPORTED.
-    ///
-    /// - `callbacks` (in): copied; put and get are needed
-    /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
-    ///
-    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
-    /// 0.1.
-    pub fn dsc_store_from_callbacks(
-        callbacks: *const dsc_store_callbacks_t,
-        store: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
-    ///
-    /// - `store` (in): the whole; the part keeps it alive
-    /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
-    /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to
-    /// dsc_store_destroy(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
-    /// DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_prefix(
-        store: *const dsc_store_t,
-        prefix: *const c_char,
-        part: *mut *mut dsc_store_t,
-    ) -> dsc_result_t;
-
-    /// Gives the port at which this process serves the store.
-    ///
-    /// - `store` (in): a store that was opened with serve set
-    /// - `port` (out): 1 to 65535
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_port(
-        store: *const dsc_store_t,
-        port: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Sets a key, whether it is there or not.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `value` (in): bytes of the value; may be NULL when bytes is 0
-    /// - `bytes` (in): length of the value, up to 1,048,576
-    ///
-    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
-    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
-    /// again. Since 0.1.
-    pub fn dsc_store_set(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        value: *const c_void,
-        bytes: usize,
-    ) -> dsc_result_t;
-
-    /// Waits until a key is there and gives its value.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    /// - `value` (out): the value; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of value
-    /// - `bytes` (out): length of the value, which has no final zero: when it is more than
-    ///   capacity, call again with a larger buffer
-    ///
-    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
-    /// Since 0.1.
-    pub fn dsc_store_get(
-        store: *const dsc_store_t,
-        key: *const c_char,
-        timeout_ms: i32,
-        value: *mut c_void,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
-    /// text.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `amount` (in): what to add; may be negative or 0
-    /// - `sum` (out): the counter afterwards; may be NULL
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_add(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        amount: i64,
-        sum: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Sets a key if its value is the expected one, in one step.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `expected` (in): the value that it should have; may be NULL when expected_bytes is 0
-    /// - `expected_bytes` (in): length of expected
-    /// - `desired` (in): the new value; may be NULL when desired_bytes is 0
-    /// - `desired_bytes` (in): length of desired, up to 1,048,576
-    /// - `value` (out): the value afterwards; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of value
-    /// - `bytes` (out): length of the value afterwards
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of
-    /// dsc_store_set(). Since 0.1.
-    pub fn dsc_store_compare_set(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        expected: *const c_void,
-        expected_bytes: usize,
-        desired: *const c_void,
-        desired_bytes: usize,
-        value: *mut c_void,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Appends to a value; a key that is not there counts as empty.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `value` (in): bytes to append; may be NULL when bytes is 0
-    /// - `bytes` (in): their number; the whole value has at most 1,048,576
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_append(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        value: *const c_void,
-        bytes: usize,
-    ) -> dsc_result_t;
-
-    /// Says whether all of some keys are there.
-    ///
-    /// - `store` (in): the store
-    /// - `keys` (in): the keys
-    /// - `n` (in): number of keys
-    /// - `present` (out): 1 or 0
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_check(
-        store: *const dsc_store_t,
-        keys: *const *const c_char,
-        n: usize,
-        present: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Waits until all of some keys are there.
-    ///
-    /// - `store` (in): the store
-    /// - `keys` (in): the keys
-    /// - `n` (in): number of keys
-    /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
-    ///
-    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
-    /// Since 0.1.
-    pub fn dsc_store_wait(
-        store: *const dsc_store_t,
-        keys: *const *const c_char,
-        n: usize,
-        timeout_ms: i32,
-    ) -> dsc_result_t;
-
-    /// Removes a key.
-    ///
-    /// - `store` (in): the store
-    /// - `key` (in): the key
-    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_delete(
-        store: *mut dsc_store_t,
-        key: *const c_char,
-        deleted: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Counts the keys. In a part, those of the whole store are counted.
-    ///
-    /// - `store` (in): the store
-    /// - `count` (out): number of keys
-    ///
-    /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
-    pub fn dsc_store_count(
-        store: *const dsc_store_t,
-        count: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
-    ///
-    /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
-    ///
-    /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
-    /// Threads: any; a call that another thread is inside of goes on.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
-
-    /// Fills options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_init_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
-    pub fn dsc_init_options_init(
-        options: *mut dsc_init_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Joins all ranks of the job into one world.
-    ///
-    /// - `options` (in): NULL: all defaults
-    /// - `world` (out): the world; stays NULL on failure
-    ///
-    /// Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms
-    /// passed. Ownership: options are read during the call only; the world lives until
-    /// dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on the
-    /// same process (without rank_per_thread) waits for it.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
-    /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
-    /// DSC_ERR_ADDR_IN_USE (another job holds the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND;
-    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no token, or another one);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_init_distributed(
-        options: *const dsc_init_options_t,
-        world: *mut *mut dsc_comm_t,
-    ) -> dsc_result_t;
-
-    /// Says what dsc_init_distributed() would do here, without joining anybody.
-    ///
-    /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
-    /// - `text` (out): the JSON; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
-    /// asked. Threads: any.
-    ///
-    /// Returns DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_launch_report(
-        options: *const dsc_init_options_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the world of this process, or of this thread if it made one with rank_per_thread.
-    ///
-    /// - `world` (out): the world; set to NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE before dsc_init_distributed() and after dsc_finalize();
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_world(world: *mut *mut dsc_comm_t) -> dsc_result_t;
-
-    /// Says whether dsc_world() has a world to give.
-    ///
-    /// - `initialized` (out): 1 or 0
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK or DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_is_initialized(initialized: *mut i32) -> dsc_result_t;
-
-    /// Ends the world that dsc_world() gives: waits for all ranks, then releases it.
-    ///
-    /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and
-    /// DSC_ERR_BUSY if another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT,
-    /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_finalize() -> dsc_result_t;
 
     /// Fills options with their defaults.
     ///
@@ -4290,1250 +4456,34 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_join_destroy(join: *mut dsc_join_t) -> dsc_result_t;
 
-    /// Sends log records to a callback, in place of the one before and of the standard error
-    /// stream.
+    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
+    /// modulo shards.
     ///
-    /// - `callback` (in): the function; NULL removes it
-    /// - `context` (in): passed on to it; must live until the callback is removed
-    /// - `level` (in): the least urgent level that it receives; records that it does not receive go
-    ///   where they went before
-    ///
-    /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
-    /// has received the records that were made before, or for 5 s none was delivered, and until a
-    /// call of it that is running has returned (except from inside that callback). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_log_set_callback(
-        callback: dsc_log_fn,
-        context: *mut c_void,
-        level: dsc_log_level_t,
-    ) -> dsc_result_t;
-
-    /// Takes the oldest record from the queue, for languages whose functions cannot be called from
-    /// foreign threads.
-    ///
-    /// - `level` (in): the least urgent level to record
-    /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
-    /// - `capacity` (in): bytes of text, at least 2: a record leaves the queue when it is read, so
-    ///   its size cannot be asked for before. 1,024 are always enough
-    /// - `bytes` (out): how many the record needs, the final zero included; 1 when there is none
-    /// - `text_level` (out): the level of the record
+    /// - `count` (in): samples, 1 or more
+    /// - `shards` (in): number of shards, 1 or more
+    /// - `shard` (in): 0 to shards - 1
+    /// - `shuffle` (in): 1: shuffled by seed; 0: in order
+    /// - `seed` (in): for example run seed plus epoch
+    /// - `drop_last` (in): 1: every shard gets count / shards samples, rounded down; 0: rounded up,
+    ///   filled from the start
+    /// - `indices` (out): the samples; may be NULL with capacity 0
+    /// - `capacity` (in): entries of indices
+    /// - `needed` (out): number of samples of the shard
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_log_read(
-        level: dsc_log_level_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-        text_level: *mut dsc_log_level_t,
-    ) -> dsc_result_t;
-
-    /// Allocates memory that operations on comm, and on all groups made from it, move without
-    /// copying.
-    ///
-    /// - `comm` (in): communicator
-    /// - `bytes` (in): 1 or more; equal on all ranks
-    /// - `kind` (in): DSC_MEMORY_HOST, or DSC_MEMORY_DEVICE: of the GPU that comm is bound to, from
-    ///   NCCL and registered with comm where NCCL can
-    /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
-    ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
-    /// dsc_mem_free(). Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
-    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation.
-    /// Since 0.1.
-    pub fn dsc_mem_alloc(
-        comm: *mut dsc_comm_t,
-        bytes: usize,
-        kind: dsc_memory_kind_t,
-        memory: *mut *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
-    /// view, beyond the object that it belongs to.
-    ///
-    /// - `address` (in): in memory that was allocated for a communicator: that of dsc_mem_alloc(),
-    ///   the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
-    /// - `memory` (out): start of that memory, for dsc_mem_free(); NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
-    /// belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mem_retain(
-        address: *const c_void,
-        memory: *mut *mut c_void,
-    ) -> dsc_result_t;
-
-    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
-    ///
-    /// - `memory` (in): start of the memory; NULL does nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
-
-    /// Fills mesh options with their defaults.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_mesh_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_mesh_options_init(
-        options: *mut dsc_mesh_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Makes a mesh.
-    ///
-    /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
-    /// - `sizes` (in): 1 or more each; -1, at most once, stands for what the world size leaves
-    /// - `n_axes` (in): 1 to 32
-    /// - `options` (in): NULL: defaults
-    /// - `mesh` (out): the new mesh; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW for more than 2^31 - 1 ranks;
-    /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_create(
-        names: *const *const c_char,
-        sizes: *const i32,
-        n_axes: i32,
-        options: *const dsc_mesh_options_t,
-        mesh: *mut *mut dsc_mesh_t,
-    ) -> dsc_result_t;
-
-    /// Makes the mesh of the experts beside that of the dense layers: the same ranks and the same
-    /// order, with cp 1, a tp of its own, ep, and as dp what is left.
-    ///
-    /// - `mesh` (in): of the dense layers: with an order, with axes above size 1 only among tp, cp,
-    ///   dp and pp, and with an axis "ep" if ep is above 1
-    /// - `ep` (in): expert parallel size, 1 or more
-    /// - `expert_tp` (in): tensor parallel size of experts, 1 or more; 0: that of the dense layers
-    /// - `experts` (out): the new mesh; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_create_experts(
-        mesh: *const dsc_mesh_t,
-        ep: i32,
-        expert_tp: i32,
-        experts: *mut *mut dsc_mesh_t,
-    ) -> dsc_result_t;
-
-    /// Releases a mesh. Communicators that were made by it stay.
-    ///
-    /// - `mesh` (in): mesh; NULL is allowed
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_destroy(mesh: *mut dsc_mesh_t) -> dsc_result_t;
-
-    /// Gives the number of ranks.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `size` (out): 1 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_size(
-        mesh: *const dsc_mesh_t,
-        size: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
-    ///
-    /// - `mesh` (in): mesh
-    /// - `text` (out): may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_order(
-        mesh: *const dsc_mesh_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the size of an axis.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `axis` (in): its name
-    /// - `size` (out): 1 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
-    /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_axis_size(
-        mesh: *const dsc_mesh_t,
-        axis: *const c_char,
-        size: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives the coordinates of a rank.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `rank` (in): rank of the mesh
-    /// - `coords` (out): one per axis, in the order in which dsc_mesh_create() got them
-    /// - `n_coords` (in): number of axes
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_coord(
-        mesh: *const dsc_mesh_t,
-        rank: i32,
-        coords: *mut i32,
-        n_coords: i32,
-    ) -> dsc_result_t;
-
-    /// Gives the rank with these coordinates.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them
-    /// - `n_coords` (in): number of axes
-    /// - `rank` (out): rank of the mesh
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_rank(
-        mesh: *const dsc_mesh_t,
-        coords: *const i32,
-        n_coords: i32,
-        rank: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives all ranks with these coordinates, ascending.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them; -1: any
-    /// - `n_coords` (in): number of axes
-    /// - `ranks` (out): the ranks; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks
-    /// - `n_ranks` (out): their number, 1 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_filter(
-        mesh: *const dsc_mesh_t,
-        coords: *const i32,
-        n_coords: i32,
-        ranks: *mut i32,
-        capacity: usize,
-        n_ranks: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the rank that differs from another one only along one axis, a number of steps on. The
-    /// axis is a ring: behind the last comes the first.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `rank` (in): rank of the mesh
-    /// - `axis` (in): name of the axis
-    /// - `steps` (in): any number; 1: the next one, -1: the one before
-    /// - `peer` (out): rank of the mesh
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_neighbor(
-        mesh: *const dsc_mesh_t,
-        rank: i32,
-        axis: *const c_char,
-        steps: i32,
-        peer: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives the rank that differs from another one only along one axis, at a place of it:
-    /// DeepSpeed's stage_to_global().
-    ///
-    /// - `mesh` (in): mesh
-    /// - `rank` (in): rank of the mesh
-    /// - `axis` (in): name of the axis
-    /// - `coord` (in): -size to size - 1; negative ones count from the end: 0 is the first, -1 the
-    ///   last
-    /// - `peer` (out): rank of the mesh
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_peer(
-        mesh: *const dsc_mesh_t,
-        rank: i32,
-        axis: *const c_char,
-        coord: i32,
-        peer: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
-    ///
-    /// - `mesh` (in): mesh
-    /// - `rank` (in): rank of the mesh
-    /// - `omit` (in): axes to leave out, such as "data-pipe"; those that the mesh lacks are passed
-    ///   over; NULL: none
-    /// - `inner` (in): between an axis and its number, any text; NULL: "_"
-    /// - `outer` (in): between axes, any text; NULL: "-"
-    /// - `text` (out): may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_rank_name(
-        mesh: *const dsc_mesh_t,
-        rank: i32,
-        omit: *const c_char,
-        inner: *const c_char,
-        outer: *const c_char,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Lists all groups along some axes.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `axes` (in): such as "tp-dp"
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
-    /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_groups(
-        mesh: *const dsc_mesh_t,
-        axes: *const c_char,
-        ranks: *mut i32,
-        capacity: usize,
-        n_groups: *mut usize,
-        group_size: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the one group along some axes that holds a rank, without listing the others.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `rank` (in): rank of the mesh
-    /// - `axes` (in): such as "tp-dp"
-    /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks
-    /// - `group_size` (out): ranks of the group
-    /// - `group` (out): its number among those of dsc_mesh_groups(); may be NULL
-    /// - `member` (out): the rank's place in it, from 0; may be NULL
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_group(
-        mesh: *const dsc_mesh_t,
-        rank: i32,
-        axes: *const c_char,
-        ranks: *mut i32,
-        capacity: usize,
-        group_size: *mut usize,
-        group: *mut usize,
-        member: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Lists one level of the groups along some axes, each seen as a box of several levels, the
-    /// first one fastest.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `axes` (in): such as "cp"
-    /// - `sizes` (in): of the levels, 1 or more each; their product is the size of a group
-    /// - `n_levels` (in): 1 or more
-    /// - `level` (in): which one, 0 to n_levels - 1
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
-    /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_levels(
-        mesh: *const dsc_mesh_t,
-        axes: *const c_char,
-        sizes: *const i32,
-        n_levels: usize,
-        level: usize,
-        ranks: *mut i32,
-        capacity: usize,
-        n_groups: *mut usize,
-        group_size: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Lists groups made of some members of each group along some axes.
-    ///
-    /// - `mesh` (in): mesh
-    /// - `axes` (in): such as "pp"
-    /// - `positions` (in): in each group, from 0, or from the end below 0; one that comes again is
-    ///   left out
-    /// - `n_positions` (in): 1 or more
-    /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks; the size of the mesh is enough
-    /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_members(
-        mesh: *const dsc_mesh_t,
-        axes: *const c_char,
-        positions: *const i32,
-        n_positions: usize,
-        ranks: *mut i32,
-        capacity: usize,
-        n_groups: *mut usize,
-        group_size: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Fills plan options with their defaults: all groups of Megatron-LM, no experts.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_mesh_plan_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_mesh_plan_options_init(
-        options: *mut dsc_mesh_plan_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's
-    /// PipelineParallelGrid makes, in the order in which all ranks make them.
-    ///
-    /// - `mesh` (in): mesh of the dense layers
-    /// - `options` (in): NULL: defaults
-    /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
-    /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
-    ///   1 entries; may be NULL with group_capacity 0
-    /// - `group_capacity` (in): entries of names; starts has one more
-    /// - `ranks` (out): may be NULL with rank_capacity 0
-    /// - `rank_capacity` (in): entries of ranks
-    /// - `n_groups` (out): number of groups
-    /// - `n_ranks` (out): ranks of all of them
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_UNSUPPORTED;
-    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_mesh_plan(
-        mesh: *const dsc_mesh_t,
-        options: *const dsc_mesh_plan_options_t,
-        names: *mut *const c_char,
-        starts: *mut usize,
-        group_capacity: usize,
-        ranks: *mut i32,
-        rank_capacity: usize,
-        n_groups: *mut usize,
-        n_ranks: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Makes the communicators of all groups along some axes at once; each rank gets its own.
-    ///
-    /// - `mesh` (in): the same on all ranks, as large as comm
-    /// - `comm` (in): the parent
-    /// - `axes` (in): such as "tp-dp", the same on all ranks
-    /// - `options` (in): NULL: defaults; the same on all ranks
-    /// - `group` (out): the new communicator; NULL on failure
-    ///
-    /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all came. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
-    ///
-    /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
-    /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
-    /// that it lacks. Since 0.1.
-    pub fn dsc_mesh_comm(
-        mesh: *const dsc_mesh_t,
-        comm: *mut dsc_comm_t,
-        axes: *const c_char,
-        options: *const dsc_group_options_t,
-        group: *mut *mut dsc_comm_t,
-    ) -> dsc_result_t;
-
-    /// Makes an operation that multiplies every input by a number as it is read, and sums.
-    ///
-    /// - `scale` (in): finite; all ranks use the same
-    /// - `op` (out): its number; 0 on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW after 2^31 operations; DSC_ERR_NOMEM;
-    /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_op_create_premul(scale: f64, op: *mut dsc_op_t) -> dsc_result_t;
-
-    /// Makes an operation of a function of the caller's, for any element type.
-    ///
-    /// - `function` (in): combines elements; in the order of the ranks
-    /// - `context` (in): passed to the function; must live until the operation is destroyed and
-    ///   unused
-    /// - `id` (in): the caller's name for what the function does: ranks whose ids differ get
-    ///   DSC_ERR_MISMATCH
-    /// - `commutative` (in): 1 if the order of inputs does not matter; it is kept all the same
-    /// - `op` (out): its number; 0 on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_REENTRANT;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_op_create_user(
-        function: dsc_op_fn,
-        context: *mut c_void,
-        id: u64,
-        commutative: i32,
-        op: *mut dsc_op_t,
-    ) -> dsc_result_t;
-
-    /// Forgets an operation; its number is never used again. What runs with it goes on.
-    ///
-    /// - `op` (in): the operation; 0 does nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
-
-    /// Fills partition options with their defaults: "bottleneck" without limits.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_partition_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_partition_options_init(
-        options: *mut dsc_pipe_partition_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Cuts a list of layers into consecutive parts, one per stage.
-    ///
-    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
-    ///   uniform methods
-    /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
-    ///   for the others
-    /// - `n_parts` (in): 1 to 2^31 - 1
-    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
-    /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
-    ///   boundaries[p + 1] - 1
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
-    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
-    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
-    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
-    /// and when no partition keeps the limits (the first layer or part that cannot is named);
-    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
-    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
-    pub fn dsc_pipe_partition(
-        weights: *const f64,
-        n_layers: usize,
-        n_parts: usize,
-        options: *const dsc_pipe_partition_options_t,
-        boundaries: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
-    ///
-    /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
-    /// - `layer` (in): index of the layer in the whole model
-    /// - `method` (in): in small letters; NULL: "split_mix"
-    /// - `layer_seed` (out): the seed of the layer
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the
-    /// sum does not fit 64 bits. Since 0.1.
-    pub fn dsc_seed_layer(
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM. Since
+    /// 0.1.
+    pub fn dsc_sampler_indices(
+        count: usize,
+        shards: usize,
+        shard: usize,
+        shuffle: i32,
         seed: u64,
-        layer: u64,
-        method: *const c_char,
-        layer_seed: *mut u64,
-    ) -> dsc_result_t;
-
-    /// Gives the seed of a region on one rank, with Megatron's numbers
-    /// (megatron/core/tensor_parallel).
-    ///
-    /// - `seed` (in): of the run, or of the stage
-    /// - `region` (in): which one
-    /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
-    /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
-    /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
-    /// - `region_seed` (out): the seed
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits.
-    /// Since 0.1.
-    pub fn dsc_seed_region(
-        seed: u64,
-        region: dsc_rng_region_t,
-        tensor_rank: i32,
-        expert_rank: i32,
-        expert_tensor_rank: i32,
-        region_seed: *mut u64,
-    ) -> dsc_result_t;
-
-    /// Gives the name of an instruction's op, such as "forward" or "send_activation".
-    ///
-    /// - `op` (in): any value
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
-    pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
-
-    /// Fills schedule options with their defaults. name, stages and micro_batches have none and
-    /// must be set; stage is 0.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_schedule_options_init(
-        options: *mut dsc_pipe_schedule_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Makes the schedule of one stage, or of the whole pipeline.
-    ///
-    /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
-    ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
-    /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's,
-    /// to be given to dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three.
-    /// For the others time grows with stages x chunks x micro-batches (about 0.1 microseconds each,
-    /// so up to seconds) if there is a stage, and memory with the instructions of this stage.
-    /// v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
-    /// DSC_PIPE_AT_ONCE time grows with stages x (stages + micro-batches).
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
-    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
-    /// order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_create(
-        options: *const dsc_pipe_schedule_options_t,
-        schedule: *mut *mut dsc_pipe_schedule_t,
-    ) -> dsc_result_t;
-
-    /// Makes a schedule from the order in which each stage computes.
-    ///
-    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
-    ///   merge_backward, messages; name is what it will be called, NULL for "custom"
-    /// - `operations` (in): those of stage 0, then those of stage 1, and so on
-    /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
-    ///   operations[starts[s + 1] - 1]
-    /// - `schedule` (out): the new schedule; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong,
-    /// missing, or can never run, with the stages that wait for each other in a circle;
-    /// DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_create_custom(
-        options: *const dsc_pipe_schedule_options_t,
-        operations: *const dsc_pipe_compute_t,
-        starts: *const usize,
-        schedule: *mut *mut dsc_pipe_schedule_t,
-    ) -> dsc_result_t;
-
-    /// Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
-    ///
-    /// - `schedule` (in): any schedule
-    /// - `stage` (in): 0 to stages - 1; -1: the whole pipeline
-    /// - `other` (out): the new schedule, at its first instruction; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order
-    /// is shared.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_at_stage(
-        schedule: *const dsc_pipe_schedule_t,
-        stage: i32,
-        other: *mut *mut dsc_pipe_schedule_t,
-    ) -> dsc_result_t;
-
-    /// Says what a schedule is.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `info` (inout): struct_size must be set
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_describe(
-        schedule: *const dsc_pipe_schedule_t,
-        info: *mut dsc_pipe_schedule_info_t,
-    ) -> dsc_result_t;
-
-    /// Gives a schedule's name.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `text` (out): the name; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_pipe_schedule_name(
-        schedule: *const dsc_pipe_schedule_t,
-        text: *mut c_char,
+        drop_last: i32,
+        indices: *mut usize,
         capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the order in which a stage computes, without loads, messages and buffers.
-    ///
-    /// - `schedule` (in): any schedule of the pipeline
-    /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
-    /// - `first` (in): number of the first operation wanted, 0 or more
-    /// - `operations` (out): those from first on; may be NULL with capacity 0
-    /// - `capacity` (in): entries of operations
-    /// - `total` (out): how many operations the stage has in all
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
-    /// a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_order(
-        schedule: *const dsc_pipe_schedule_t,
-        stage: i32,
-        first: usize,
-        operations: *mut dsc_pipe_compute_t,
-        capacity: usize,
-        total: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives the next instruction.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `instruction` (inout): struct_size must be set; written unless the schedule is at its end
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
-    ///
-    /// Returns DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a
-    /// schedule of the whole pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_next(
-        schedule: *mut dsc_pipe_schedule_t,
-        instruction: *mut dsc_pipe_instruction_t,
-    ) -> dsc_result_t;
-
-    /// Goes back to the first instruction.
-    ///
-    /// - `schedule` (in): schedule
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
-    ///
-    /// Returns DSC_OK; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
-
-    /// Gives the number of steps.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `steps` (out): 1 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_steps(
-        schedule: *const dsc_pipe_schedule_t,
-        steps: *mut i64,
-    ) -> dsc_result_t;
-
-    /// Says what a step computes.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `step` (in): 0 to steps - 1
-    /// - `micro_batch` (out): the micro-batch; -1 when this stage computes nothing in this step
-    /// - `is_forward` (out): 1: a forward pass (and "data_parallel", whose steps do both); 0: a
-    ///   backward pass. Also told for a step that computes nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_step(
-        schedule: *const dsc_pipe_schedule_t,
-        step: i64,
-        micro_batch: *mut i32,
-        is_forward: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Gives the number of micro-batches that this stage must be able to hold at once.
-    ///
-    /// - `schedule` (in): schedule
-    /// - `buffers` (out): 1 or more
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_buffers(
-        schedule: *const dsc_pipe_schedule_t,
-        buffers: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Releases a schedule, with the memory and channels that dsc_pipe_run() made for it.
-    ///
-    /// - `schedule` (in): schedule; NULL does nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_destroy(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
-
-    /// Fills a table of callbacks with NULL.
-    ///
-    /// - `callbacks` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_callbacks_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_callbacks_init(
-        callbacks: *mut dsc_pipe_callbacks_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage
-    /// has.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_run_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_run_options_init(
-        options: *mut dsc_pipe_run_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Tells how much memory a run takes on this rank, for options->memory.
-    ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the start
-    /// - `options` (in): shapes of the run; NULL for a pipeline of one stage
-    /// - `bytes` (out): size of options->memory at any address; 0 where nothing is exchanged
-    ///
-    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for options that do not fit the stage; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE for a schedule of the whole pipeline;
-    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_run_bytes(
-        schedule: *mut dsc_pipe_schedule_t,
-        options: *const dsc_pipe_run_options_t,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Runs a schedule from its first to its last instruction: calls the callbacks, and sends and
-    /// receives activations and gradients between them.
-    ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the end
-    /// - `comm` (in): communicator of the pipeline's stages
-    /// - `callbacks` (in): what to call; used during the call only
-    /// - `options` (in): shapes; NULL for a pipeline of one stage
-    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, the same on all
-    ///   ranks that ask for it; may be NULL, also on some ranks only
-    ///
-    /// Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for
-    /// mean_loss; on devices until all is on their streams. Each message has the communicator's
-    /// time-out. Ownership: everything that is passed in must live until it returns,
-    /// options->memory on a device until the run has ended there (after a run that failed: until
-    /// the schedule is destroyed). Threads: one at a time per communicator and schedule;
-    /// dsc_comm_abort() from any thread ends it.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
-    /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages
-    /// disagree about the schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also
-    /// for an output larger than the options say; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM
-    /// when channels or memory cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank
-    /// alone; and the failures of an operation. Since 0.1.
-    pub fn dsc_pipe_run(
-        schedule: *mut dsc_pipe_schedule_t,
-        comm: *mut dsc_comm_t,
-        callbacks: *const dsc_pipe_callbacks_t,
-        options: *const dsc_pipe_run_options_t,
-        mean_loss: *mut f64,
-    ) -> dsc_result_t;
-
-    /// Fills costs with their defaults: every operation takes 1, messages and memory cost nothing.
-    ///
-    /// - `costs` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_costs_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_costs_init(
-        costs: *mut dsc_pipe_costs_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Computes when every operation of a pipeline runs, and what memory that takes.
-    ///
-    /// - `schedule` (in): any schedule of the pipeline
-    /// - `costs` (in): NULL: defaults
-    /// - `report` (out): what was found; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
-    /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
-    /// operation of all stages.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
-    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_simulate(
-        schedule: *const dsc_pipe_schedule_t,
-        costs: *const dsc_pipe_costs_t,
-        report: *mut *mut dsc_pipe_report_t,
-    ) -> dsc_result_t;
-
-    /// Gives the time at which all stages have computed and reduced.
-    ///
-    /// - `report` (in): report
-    /// - `makespan` (out): in the unit of the costs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_report_makespan(
-        report: *const dsc_pipe_report_t,
-        makespan: *mut f64,
-    ) -> dsc_result_t;
-
-    /// Gives what each stage does.
-    ///
-    /// - `report` (in): report
-    /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
-    ///   capacity 0
-    /// - `capacity` (in): entries of stages
-    /// - `n_stages` (out): number of stages
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_pipe_report_stages(
-        report: *const dsc_pipe_report_t,
-        stages: *mut dsc_pipe_stage_report_t,
-        capacity: usize,
-        n_stages: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives all operations, stage after stage, in the order of time.
-    ///
-    /// - `report` (in): report
-    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
-    ///   0
-    /// - `capacity` (in): entries of spans
-    /// - `n_spans` (out): number of operations
-    ///
-    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
-    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_report_timeline(
-        report: *const dsc_pipe_report_t,
-        spans: *mut dsc_pipe_span_t,
-        capacity: usize,
-        n_spans: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Gives a chain of operations from the start to the end of which none could be later without
-    /// making the makespan longer.
-    ///
-    /// - `report` (in): report
-    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
-    ///   0
-    /// - `capacity` (in): entries of spans
-    /// - `n_spans` (out): number of operations
-    ///
-    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
-    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_report_critical_path(
-        report: *const dsc_pipe_report_t,
-        spans: *mut dsc_pipe_span_t,
-        capacity: usize,
-        n_spans: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Releases a report.
-    ///
-    /// - `report` (in): report; NULL does nothing
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_report_destroy(report: *mut dsc_pipe_report_t) -> dsc_result_t;
-
-    /// Fills search options with their defaults: no limits.
-    ///
-    /// - `options` (out): the struct to fill
-    /// - `struct_size` (in): sizeof(dsc_pipe_search_options_t) as the caller compiled it
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_pipe_search_options_init(
-        options: *mut dsc_pipe_search_options_t,
-        struct_size: usize,
-    ) -> dsc_result_t;
-
-    /// Finds the best schedule for given costs and limits of memory.
-    ///
-    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
-    ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
-    /// - `costs` (in): NULL: defaults
-    /// - `search` (in): limits; NULL: none
-    /// - `result` (inout): how good the schedule is; struct_size must be set; may be NULL
-    /// - `schedule` (out): the new schedule; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
-    /// hundred simulations, so milliseconds to some seconds.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits;
-    /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_find(
-        options: *const dsc_pipe_schedule_options_t,
-        costs: *const dsc_pipe_costs_t,
-        search: *const dsc_pipe_search_options_t,
-        result: *mut dsc_pipe_search_result_t,
-        schedule: *mut *mut dsc_pipe_schedule_t,
-    ) -> dsc_result_t;
-
-    /// Draws when every operation of a pipeline runs.
-    ///
-    /// - `schedule` (in): any schedule of the pipeline
-    /// - `costs` (in): NULL: defaults
-    /// - `picture` (in): which form
-    /// - `text` (out): the picture; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
-    /// more than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_draw(
-        schedule: *const dsc_pipe_schedule_t,
-        costs: *const dsc_pipe_costs_t,
-        picture: dsc_pipe_picture_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Writes the schedule of a whole pipeline down.
-    ///
-    /// - `schedule` (in): any schedule of the pipeline
-    /// - `format` (in): which one
-    /// - `text` (out): may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot
-    /// express, with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_export(
-        schedule: *const dsc_pipe_schedule_t,
-        format: dsc_pipe_format_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Makes a schedule from text.
-    ///
-    /// - `text` (in): need not end with a zero byte
-    /// - `bytes` (in): of text
-    /// - `format` (in): which one
-    /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
-    ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
-    /// - `schedule` (out): the new schedule; NULL on failure
-    ///
-    /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG with line and column for text that is not in this
-    /// format, and as dsc_pipe_validate() for a schedule that cannot be run; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_schedule_import(
-        text: *const c_char,
-        bytes: usize,
-        format: dsc_pipe_format_t,
-        options: *const dsc_pipe_schedule_options_t,
-        schedule: *mut *mut dsc_pipe_schedule_t,
-    ) -> dsc_result_t;
-
-    /// Checks instructions of all stages that another program made, by following them as blocking
-    /// sends and receives would.
-    ///
-    /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
-    ///   the rest are unused
-    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; struct_size is
-    ///   that of the first for all of them
-    /// - `starts` (in): stages + 1 entries: stage s has instructions[starts[s]] to
-    ///   instructions[starts[s + 1] - 1]
-    ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an
-    /// operation that comes twice, too early or not at all, of a message without another end or
-    /// with a wrong peer, of a buffer that is in use; or the circle in which stages wait for each
-    /// other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_pipe_validate(
-        options: *const dsc_pipe_schedule_options_t,
-        instructions: *const dsc_pipe_instruction_t,
-        starts: *const usize,
-    ) -> dsc_result_t;
-
-    /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.
-    ///
-    /// - `comm` (in): communicator
-    /// - `flags` (in): any bits
-    /// - `agreed` (out): the same value on all ranks that get DSC_OK; unchanged otherwise
-    ///
-    /// Collective: yes, every rank that lives, in the same order as its other calls of this header.
-    /// Blocking: until all of them came. dsc_comm_abort() of this rank ends it, with
-    /// DSC_ERR_REVOKED on all. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_STATE
-    /// (finalized); DSC_ERR_TIMEOUT; DSC_ERR_MISMATCH (others called dsc_comm_shrink());
-    /// DSC_ERR_REVOKED (a rank that was inside aborted); DSC_ERR_PEER_STALLED (the others have gone
-    /// on without this rank, which did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_comm_agree(
-        comm: *mut dsc_comm_t,
-        flags: i32,
-        agreed: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Makes a working communicator of the ranks that live, in their old order.
-    ///
-    /// - `comm` (in): communicator, revoked or not, also one that this function made
-    /// - `options` (in): NULL: defaults; the same on all ranks
-    /// - `shrunk` (out): the new communicator; NULL on failure
-    ///
-    /// Collective: yes, every rank that lives; a rank that is still inside an operation on comm has
-    /// to come out of it first, for which a death is enough and dsc_comm_abort() serves otherwise.
-    /// Blocking: as dsc_comm_agree(). Ownership: the new communicator is the caller's, to be given
-    /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
-    /// a time per communicator.
-    ///
-    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank
-    /// that could not make its part of the new communicator, on all. Since 0.1.
-    pub fn dsc_comm_shrink(
-        comm: *mut dsc_comm_t,
-        options: *const dsc_group_options_t,
-        shrunk: *mut *mut dsc_comm_t,
-    ) -> dsc_result_t;
-
-    /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
-    ///
-    /// - `comm` (in): the communicator that was given to that call
-    /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
-    /// - `capacity` (in): entries of ranks
-    /// - `n_ranks` (out): how many there are; 0 before the first such call
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED.
-    /// Since 0.1.
-    pub fn dsc_comm_missing(
-        comm: *const dsc_comm_t,
-        ranks: *mut i32,
-        capacity: usize,
-        n_ranks: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Adds up the inputs of all ranks and a residual, and normalizes each row.
-    ///
-    /// - `comm` (in): communicator
-    /// - `input` (in): tokens x hidden elements, rows one after the other, in host memory as all
-    ///   others
-    /// - `residual` (in): tokens x hidden elements, expected to be the same on all ranks, which is
-    ///   not compared; NULL: none
-    /// - `weight` (in): hidden elements, likewise; NULL: all are 1
-    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
-    /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
-    /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
-    /// - `epsilon` (in): added to the mean of the squares, without a unit of its own; a normal
-    ///   positive number of the type of the computation: 1.17549e-38 to 3.40282e+38, for
-    ///   DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So a row of zeros gives zeros. The same on all
-    ///   ranks
-    /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
-    ///   in place: residual_out == residual or residual_out == input; NULL if not needed
-    /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
-    ///   input
-    ///
-    /// Collective: yes. Blocking: until all rows are there; each block waits for the other ranks at
-    /// most as long as an operation of the communicator may take, and statistics and traces show it
-    /// as an all_reduce. Ownership: nothing is kept. Threads: one at a time per communicator.
-    ///
-    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in
-    /// tokens, hidden, dtype, epsilon, or in whether they have a residual or a weight; and the
-    /// failures of an operation, after which the outputs are unspecified, but for
-    /// DSC_ERR_NONFINITE: all rows are there then. Since 0.1.
-    pub fn dsc_all_reduce_rms_norm(
-        comm: *mut dsc_comm_t,
-        input: *const c_void,
-        residual: *const c_void,
-        weight: *const c_void,
-        tokens: usize,
-        hidden: usize,
-        dtype: dsc_dtype_t,
-        epsilon: f64,
-        residual_out: *mut c_void,
-        output: *mut c_void,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Fills options of a layout with their defaults.
@@ -5561,7 +4511,7 @@ extern "C" {
     /// - `buckets` (out): the buckets, at most n; buckets[0].struct_size must be set; may be NULL
     ///   with capacity 0
     /// - `capacity` (in): entries of buckets
-    /// - `n_buckets` (out): number of buckets
+    /// - `needed` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -5577,7 +4527,7 @@ extern "C" {
         param_starts: *mut usize,
         buckets: *mut dsc_shard_bucket_t,
         capacity: usize,
-        n_buckets: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Lists what one shard of a layout takes from the shards of another layout of the same
@@ -5594,7 +4544,7 @@ extern "C" {
     /// - `copies` (out): in the order of the new shard; copies[0].struct_size must be set; may be
     ///   NULL with capacity 0
     /// - `capacity` (in): entries of copies
-    /// - `n_copies` (out): number of copies
+    /// - `needed` (out): number of copies
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
@@ -5611,7 +4561,7 @@ extern "C" {
         shard: usize,
         copies: *mut dsc_shard_copy_t,
         capacity: usize,
-        n_copies: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Fills options with their defaults.
@@ -5903,7 +4853,7 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_sharded_places(
+    pub fn dsc_sharded_locations(
         sharded: *const dsc_sharded_t,
         units: *mut usize,
         buckets: *mut usize,
@@ -5919,7 +4869,7 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `list` (out): the shards; list[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of list
-    /// - `count` (out): number of shards
+    /// - `needed` (out): number of shards
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
@@ -5929,7 +4879,7 @@ extern "C" {
         sharded: *mut dsc_sharded_t,
         list: *mut dsc_sharded_shard_t,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives which parts of which parameters this rank's shards hold, in the order of the shards.
@@ -5937,7 +4887,7 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of list
-    /// - `count` (out): number of parts
+    /// - `needed` (out): number of parts
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5947,7 +4897,7 @@ extern "C" {
         sharded: *const dsc_sharded_t,
         list: *mut dsc_sharded_range_t,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Gives the bytes that this rank holds.
@@ -5958,9 +4908,9 @@ extern "C" {
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
-    pub fn dsc_sharded_memory(
+    pub fn dsc_sharded_memory_info(
         sharded: *const dsc_sharded_t,
-        memory: *mut dsc_sharded_memory_t,
+        memory: *mut dsc_sharded_memory_info_t,
     ) -> dsc_result_t;
 
     /// Gives running totals of the operations of all groups that the object uses, in the form of
@@ -5969,7 +4919,7 @@ extern "C" {
     /// - `sharded` (in): sharded parameters
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `count` (out): number of totals there are
+    /// - `needed` (out): number of totals there are
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5979,7 +4929,7 @@ extern "C" {
         sharded: *const dsc_sharded_t,
         stats: *mut dsc_op_stats_t,
         capacity: usize,
-        count: *mut usize,
+        needed: *mut usize,
     ) -> dsc_result_t;
 
     /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
@@ -6003,121 +4953,750 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
-    /// One step of a mapping, with equal parts.
+    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
+    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
+    /// broadcast_data (core/tensor_parallel/data.py).
+    ///
+    /// - `comm` (in): communicator
+    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
+    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
+    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
+    /// - `n_tensors` (in): number of tensors, 0 or more
+    /// - `dtype` (in): element type that all of them must have, the same on all ranks
+    /// - `root` (in): rank that has the tensors
+    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
+    ///   than the root are; not looked at on the root, where it may be NULL
+    ///
+    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
+    /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
+    /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
+    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
+    /// without data, too large, or on another device; in these cases the communicator keeps
+    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
+    /// and the failures of an operation. Since 0.1.
+    pub fn dsc_broadcast_shapes(
+        comm: *mut dsc_comm_t,
+        tensors: *mut dsc_tensor_t,
+        n_tensors: usize,
+        dtype: dsc_dtype_t,
+        root: i32,
+        shapes: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: equal parts, a batch of 1; the other sizes must be set.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_sequence_heads_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_sequence_heads_options_init(
+        options: *mut dsc_sequence_heads_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Exchanges the divided dimension of [batch, sequence, heads, head_dim]: each rank's tokens
+    /// with all heads become all tokens with each rank's heads.
+    ///
+    /// - `comm` (in): the ranks that divide the sequence
+    /// - `options` (in): the sizes of the whole tensor
+    /// - `send` (in): what goes in, row-major
+    /// - `recv` (out): what comes out, row-major; must not overlap send, except that a group of one
+    ///   rank takes recv == send
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    ///
+    /// Collective: yes, all ranks call the same one with the same sizes and parts (DSC_ERR_MISMATCH
+    /// naming them, before anything is written). Blocking: see the head of collectives.h.
+    /// Ownership: see the head of collectives.h. Threads: one at a time per communicator.
+    ///
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
+    /// divide and for parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if
+    /// libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded
+    /// during a stream capture. Since 0.1.
+    pub fn dsc_sequence_to_heads(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_sequence_heads_options_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// The reverse of dsc_sequence_to_heads(), and its gradient: all tokens with each rank's heads
+    /// become each rank's tokens with all heads.
+    ///
+    /// - `comm` (in): the ranks that divide the sequence
+    /// - `options` (in): the sizes of the whole tensor, as for dsc_sequence_to_heads()
+    /// - `send` (in): what goes in, row-major
+    /// - `recv` (out): what comes out, row-major
+    /// - `dtype` (in): a dsc_dtype
+    /// - `stream` (in): see collectives.h
+    /// - `work` (out): NULL to block, else the new work object; see collectives.h
+    ///
+    /// Collective: yes. Blocking: as dsc_sequence_to_heads(). Ownership: as
+    /// dsc_sequence_to_heads(). Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_sequence_to_heads(). Since 0.1.
+    pub fn dsc_heads_to_sequence(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_sequence_heads_options_t,
+        send: *const c_void,
+        recv: *mut c_void,
+        dtype: dsc_dtype_t,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Makes a ring, for any number of passes one after another.
+    ///
+    /// - `comm` (in): the ranks that divide the sequence; rank r sends to rank r + 1, the last one
+    ///   to rank 0
+    /// - `block_bytes` (in): size of the longest block, 1 or more; equal on all ranks
+    /// - `grad_bytes` (in): size of the longest block's gradients; 0: the ring has no passes with
+    ///   gradients. Equal on all ranks
+    /// - `ring` (out): the new ring; NULL on failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
+    /// dsc_ring_destroy(). Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
+    /// when they differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_ring_create(
+        comm: *mut dsc_comm_t,
+        block_bytes: usize,
+        grad_bytes: usize,
+        ring: *mut *mut dsc_ring_t,
+    ) -> dsc_result_t;
+
+    /// Begins a pass, in which each rank gets the block of every rank.
+    ///
+    /// - `ring` (in): ring
+    /// - `block` (in): this rank's block, for example its keys and then its values; not written
+    /// - `count` (in): elements of this rank's block; 0 is valid
+    /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
+    ///   counts[rank] is count. NULL: every block has count elements
+    /// - `dtype` (in): element type of the blocks
+    /// - `grad` (out): where the sum of the gradients of this rank's block is written, count
+    ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
+    ///   grad_dtype is 0
+    /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
+    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients. A floating type on
+    ///   a device
+    /// - `stream` (in): the stream of a pass on a device, which block and grad are on then; NULL:
+    ///   the default stream. With CUDA's per-thread default stream all calls of a pass come from
+    ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
+    ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
+    ///
+    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership:
+    /// block and grad are none of the ring's own memory, and must stay valid and untouched until
+    /// dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed, on a
+    /// device in the order of the stream; so must the stream. Threads: one at a time per ring.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
+    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
+    /// device, and for gradients on a device that are no floats or that libdsc was built without
+    /// kernels for; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
+    /// counts, types and places of ranks that differ, or the steps at which they left the pass
+    /// before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
+    /// ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    pub fn dsc_ring_begin(
+        ring: *mut dsc_ring_t,
+        block: *const c_void,
+        count: usize,
+        counts: *const usize,
+        dtype: dsc_dtype_t,
+        grad: *mut c_void,
+        grad_dtype: dsc_dtype_t,
+        stream: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits for the next block of the pass and gives it.
+    ///
+    /// - `ring` (in): ring
+    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
+    ///   has the time-out besides that the communicator had when the ring was made. On a device the
+    ///   host waits only in the first pass, until the messages are connected
+    /// - `source` (out): rank whose block it is; -1: none is left
+    /// - `block` (out): first element of the block, to read only; NULL if source is -1
+    /// - `count` (out): elements of the block; 0 if source is -1
+    /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
+    ///   gradients and if source is -1. The argument may be NULL in such a pass
+    ///
+    /// Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until
+    /// it will be, in the order of the stream. Ownership: block and grad are the ring's, and stay
+    /// until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one at a
+    /// time per ring.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
+    /// can be made again; DSC_ERR_STATE if no pass is open or its stream is being captured;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of
+    /// an operation, after which the ring takes no further pass. Since 0.1.
+    pub fn dsc_ring_next(
+        ring: *mut dsc_ring_t,
+        timeout_ms: i32,
+        source: *mut i32,
+        block: *mut *const c_void,
+        count: *mut usize,
+        grad: *mut *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Waits until the device is done with what the calls before have put on the stream, and says
+    /// whether a pass has failed.
+    ///
+    /// - `ring` (in): ring
+    /// - `timeout_ms` (in): milliseconds to wait; -1: the time-out that the communicator had when
+    ///   the ring was made
+    ///
+    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one
+    /// at a time per ring.
+    ///
+    /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring;
+    /// DSC_ERR_STATE if the stream of an open pass is being captured; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_ring_synchronize(
+        ring: *mut dsc_ring_t,
+        timeout_ms: i32,
+    ) -> dsc_result_t;
+
+    /// Releases a ring.
+    ///
+    /// - `ring` (in): ring; NULL does nothing
+    ///
+    /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
+    /// the streams of the passes are done with the ring, for at most twice the time-out: then its
+    /// memory there is never freed, and the log says so. Threads: any; with a call inside the ring
+    /// it is released when that call returns.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;
+
+    /// Tells which tokens of a sequence a rank holds.
+    ///
+    /// - `order` (in): a dsc_sequence_order
+    /// - `count` (in): tokens of the sequence
+    /// - `ranks` (in): number of ranks, 1 or more
+    /// - `rank` (in): rank, 0 to ranks - 1
+    /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
+    ///   it holds them; the second one is empty with DSC_SEQUENCE_ORDER_CONTIGUOUS
+    /// - `lengths` (out): two entries: numbers of tokens of the two ranges
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_sequence_ranges(
+        order: dsc_sequence_order_t,
+        count: usize,
+        ranks: i32,
+        rank: i32,
+        begins: *mut usize,
+        lengths: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Tells what a rank computes of a causal attention with the block of one rank.
+    ///
+    /// - `order` (in): a dsc_sequence_order
+    /// - `count` (in): tokens of the sequence
+    /// - `ranks` (in): number of ranks, 1 or more
+    /// - `rank` (in): rank whose queries these are, 0 to ranks - 1
+    /// - `source` (in): rank whose keys these are, 0 to ranks - 1
+    /// - `work` (out): the result; its struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_sequence_causal_range(
+        order: dsc_sequence_order_t,
+        count: usize,
+        ranks: i32,
+        rank: i32,
+        source: i32,
+        work: *mut dsc_sequence_causal_range_t,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: no target is ignored, no smoothing, no z-loss.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_vocab_cross_entropy_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_options_init(
+        options: *mut dsc_vocab_cross_entropy_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Computes the loss of each token.
+    ///
+    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in the order of the
+    ///   ranks
+    /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
+    /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
+    ///   ranks
+    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
+    /// - `vocab` (in): columns on all ranks together, 1 or more, 2 or more with label smoothing;
+    ///   may be less than the number of ranks
+    /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
+    /// - `options` (in): NULL: defaults
+    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; on all ranks
+    ///   the same bits, if their C libraries compute the same logarithms
+    /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
+    ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
+    ///   vocabulary; NULL if not needed
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs
+    /// overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
+    /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
+    /// a device; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if
+    /// ranks differ in targets, tokens, vocab, dtype or options; and the failures of an operation.
+    /// On failure the outputs are as before.. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_forward(
+        comm: *mut dsc_comm_t,
+        logits: *const c_void,
+        targets: *const i64,
+        tokens: usize,
+        vocab: usize,
+        dtype: dsc_dtype_t,
+        options: *const dsc_vocab_cross_entropy_options_t,
+        loss: *mut c_void,
+        state: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of this rank's logits from the logits themselves; no rank is asked.
+    ///
+    /// - `comm` (in): communicator of the forward call, also after it has failed
+    /// - `logits` (in): as given to dsc_vocab_cross_entropy_forward(), unchanged
+    /// - `targets` (in): likewise
+    /// - `tokens` (in): likewise
+    /// - `vocab` (in): likewise
+    /// - `dtype` (in): likewise
+    /// - `options` (in): likewise
+    /// - `state` (in): 2 * tokens entries, as dsc_vocab_cross_entropy_forward() wrote them
+    /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
+    ///   loss; NULL: 1 for all
+    /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
+    ///   otherwise it overlaps no input
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for memory of a
+    /// device; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_vocab_cross_entropy_backward(
+        comm: *const dsc_comm_t,
+        logits: *const c_void,
+        targets: *const i64,
+        tokens: usize,
+        vocab: usize,
+        dtype: dsc_dtype_t,
+        options: *const dsc_vocab_cross_entropy_options_t,
+        state: *const f64,
+        loss_gradient: *const c_void,
+        gradient: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: no experts yet (to be set), one slot per token, no
+    /// capacity.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_moe_plan_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_moe_plan_options_init(
+        options: *mut dsc_moe_plan_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes a plan from the experts that the router chose for this rank's tokens.
+    ///
+    /// - `comm` (in): communicator over whose ranks the experts are divided
+    /// - `options` (in): options, not NULL: the number of experts has no default
+    /// - `expert_ids` (in): tokens x top_k numbers of experts in memory of the host, -1 for a slot
+    ///   that goes nowhere; may name an expert twice for a token
+    /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
+    /// - `weights` (in): tokens x top_k router weights in memory of the host, for
+    ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
+    /// - `plan` (out): the new plan; NULL after a failure
+    ///
+    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
+    /// dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
+    /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks
+    /// differ in options; and the failures of an operation. Since 0.1.
+    pub fn dsc_moe_plan_create(
+        comm: *mut dsc_comm_t,
+        options: *const dsc_moe_plan_options_t,
+        expert_ids: *const i32,
+        tokens: usize,
+        weights: *const f32,
+        plan: *mut *mut dsc_moe_plan_t,
+    ) -> dsc_result_t;
+
+    /// Tells the sizes of a plan.
+    ///
+    /// - `plan` (in): plan
+    /// - `info` (inout): struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_info(
+        plan: *const dsc_moe_plan_t,
+        info: *mut dsc_moe_plan_info_t,
+    ) -> dsc_result_t;
+
+    /// Lists how many rows each expert of this rank receives, without padding.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (out): one number per local expert
+    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
+    ///   NULL
+    /// - `needed` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED if not all entries fit; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_expert_rows(
+        plan: *const dsc_moe_plan_t,
+        rows: *mut usize,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists how many rows each expert of this rank receives from each rank, without padding.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
+    ///   e * n + s
+    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
+    ///   NULL
+    /// - `needed` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
+    pub fn dsc_moe_plan_source_rows(
+        plan: *const dsc_moe_plan_t,
+        rows: *mut usize,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Lists the permutation: where the row of each slot stands among the rows that this rank
+    /// sends.
+    ///
+    /// - `plan` (in): plan
+    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
+    /// - `capacity` (in): entries that fit in positions; 0: only the needed size is given,
+    ///   positions may be NULL
+    /// - `needed` (out): the needed size
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns as dsc_moe_plan_expert_rows(). Since 0.1.
+    pub fn dsc_moe_plan_positions(
+        plan: *const dsc_moe_plan_t,
+        positions: *mut i64,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Sends each token to its experts.
+    ///
+    /// - `plan` (in): plan
+    /// - `tokens` (in): the plan's tokens x hidden elements; in memory of the host read before the
+    ///   call returns
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
+    /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
+    /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
+    ///   describes
+    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `work` (out): NULL to block, else the new work object; see the head of this file
+    ///
+    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
+    /// memory until they are on the stream. Ownership: rows, and in memory of a device tokens, must
+    /// stay valid until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
+    /// destroyed. Since 0.1.
+    pub fn dsc_moe_dispatch(
+        plan: *mut dsc_moe_plan_t,
+        tokens: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        payload: dsc_moe_payload_t,
+        rows: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of dsc_moe_dispatch(): each token gets the sum of the gradients of
+    /// its rows.
+    ///
+    /// - `plan` (in): plan of the forward call
+    /// - `row_gradients` (in): the plan's rows x hidden elements; those of padding are not read as
+    ///   numbers. Must stay untouched until completion
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: both buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_dispatch_backward(
+        plan: *mut dsc_moe_plan_t,
+        row_gradients: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        token_gradients: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Sends the rows of the experts back, and sums those of each token with their weights.
+    ///
+    /// - `plan` (in): plan
+    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); those
+    ///   of padding are not read as numbers. Must stay untouched until completion
+    /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
+    ///   stay untouched until completion. NULL: all are 1
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
+    /// - `returned` (out): tokens x top_k x hidden elements: the rows as they came back, without
+    ///   their weights, 0 for slots without a row; for the gradient of the weights. NULL if not
+    ///   needed
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: all buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_combine(
+        plan: *mut dsc_moe_plan_t,
+        rows: *const c_void,
+        weights: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        out: *mut c_void,
+        returned: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and
+    /// those of the weights, where the tokens are.
+    ///
+    /// - `plan` (in): plan of the forward call
+    /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
+    /// - `weights` (in): as in dsc_moe_combine(); in memory of the host read before the call
+    ///   returns
+    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
+    ///   looked at, may be NULL, if weight_gradients is NULL
+    /// - `hidden` (in): elements of a row; the same on all ranks
+    /// - `dtype` (in): as in dsc_moe_dispatch()
+    /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
+    ///   rounded once
+    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: products of
+    ///   the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
+    ///   without a row. NULL if not needed
+    /// - `stream` (in): as in dsc_moe_dispatch()
+    /// - `work` (out): as in dsc_moe_dispatch()
+    ///
+    /// Collective: yes. Blocking: as dsc_moe_dispatch(). Ownership: the buffers must stay valid
+    /// until completion. Threads: one at a time per communicator.
+    ///
+    /// Returns as dsc_moe_dispatch(). Since 0.1.
+    pub fn dsc_moe_combine_backward(
+        plan: *mut dsc_moe_plan_t,
+        out_gradients: *const c_void,
+        weights: *const c_void,
+        returned: *const c_void,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        row_gradients: *mut c_void,
+        weight_gradients: *mut c_void,
+        stream: *mut c_void,
+        work: *mut *mut dsc_work_t,
+    ) -> dsc_result_t;
+
+    /// Frees a plan. A call that it has in progress goes on; memory of a device is freed behind
+    /// what the plan has put on streams.
+    ///
+    /// - `plan` (in): plan; NULL: nothing happens
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_moe_plan_destroy(plan: *mut dsc_moe_plan_t) -> dsc_result_t;
+
+    /// Adds up the inputs of all ranks and a residual, and normalizes each row.
+    ///
+    /// - `comm` (in): communicator
+    /// - `input` (in): tokens x hidden elements, rows one after the other, in host memory as all
+    ///   others
+    /// - `residual` (in): tokens x hidden elements, expected to be the same on all ranks, which is
+    ///   not compared; NULL: none
+    /// - `weight` (in): hidden elements, likewise; NULL: all are 1
+    /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
+    /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
+    /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
+    /// - `epsilon` (in): added to the mean of the squares, without a unit of its own; a normal
+    ///   positive number of the type of the computation: 1.17549e-38 to 3.40282e+38, for
+    ///   DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So a row of zeros gives zeros. The same on all
+    ///   ranks
+    /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
+    ///   in place: residual_out == residual or residual_out == input; NULL if not needed
+    /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
+    ///   input
+    ///
+    /// Collective: yes. Blocking: until all rows are there; each block waits for the other ranks at
+    /// most as long as an operation of the communicator may take, and statistics and traces show it
+    /// as an all_reduce. Ownership: nothing is kept. Threads: one at a time per communicator.
+    ///
+    /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in
+    /// tokens, hidden, dtype, epsilon, or in whether they have a residual or a weight; and the
+    /// failures of an operation, after which the outputs are unspecified, but for
+    /// DSC_ERR_NONFINITE: all rows are there then. Since 0.1.
+    pub fn dsc_all_reduce_rms_norm(
+        comm: *mut dsc_comm_t,
+        input: *const c_void,
+        residual: *const c_void,
+        weight: *const c_void,
+        tokens: usize,
+        hidden: usize,
+        dtype: dsc_dtype_t,
+        epsilon: f64,
+        residual_out: *mut c_void,
+        output: *mut c_void,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
+    ///
+    /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
+    /// - `layer` (in): index of the layer in the whole model
+    /// - `method` (in): in small letters; NULL: "split_mix"
+    /// - `layer_seed` (out): the seed of the layer
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method; DSC_ERR_OVERFLOW when the
+    /// sum does not fit 64 bits. Since 0.1.
+    pub fn dsc_rng_layer_seed(
+        seed: u64,
+        layer: u64,
+        method: *const c_char,
+        layer_seed: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Gives the seed of a region on one rank, with Megatron's numbers
+    /// (megatron/core/tensor_parallel).
+    ///
+    /// - `seed` (in): of the run, or of the stage
+    /// - `region` (in): which one
+    /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
+    /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
+    /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
+    /// - `region_seed` (out): the seed
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW when the sum does not fit 64 bits.
+    /// Since 0.1.
+    pub fn dsc_rng_region_seed(
+        seed: u64,
+        region: dsc_rng_region_t,
+        tensor_rank: i32,
+        expert_rank: i32,
+        expert_tensor_rank: i32,
+        region_seed: *mut u64,
+    ) -> dsc_result_t;
+
+    /// Fills options with their defaults: one whole step with equal parts; mapping and dim must be
+    /// set.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_tensor_map_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_tensor_map_options_init(
+        options: *mut dsc_tensor_map_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// The step of a mapping in the forward pass: moves activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
-    /// - `mapping` (in): a dsc_tensor_mapping
-    /// - `direction` (in): a dsc_map_direction
-    /// - `send` (in): what goes in, in the shape of the table above
-    /// - `recv` (out): what comes out. In place (recv == send): sums and identities. With outer 1
-    ///   also an all-gather with send == recv + own part, a reduce-scatter and a slice with recv ==
-    ///   send + own part. Otherwise in and out must not overlap
-    /// - `outer` (in): product of the sizes before the dimension; for SEQUENCE_TO_HIDDEN and
-    ///   HIDDEN_TO_SEQUENCE the size of the other divided dimension, then a multiple of the number
-    ///   of ranks
-    /// - `dim` (in): size of the divided dimension, a multiple of the number of ranks (any for COPY
-    ///   and REDUCE)
-    /// - `inner` (in): product of the sizes after it
+    /// - `options` (in): the mapping, the shape, the parts and the chunk
+    /// - `send` (in): what goes in, in the shape of the table above: with chunks the whole buffer,
+    ///   of which this call reads its chunk
+    /// - `recv` (out): what comes out, with chunks the whole buffer. In place (recv == send): sums
+    ///   and identities. With outer 1 also an all-gather with send == recv + own part, a reduce-
+    ///   scatter and a slice with recv == send + own part. Otherwise in and out must not overlap
     /// - `dtype` (in): a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
     /// Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the
     /// shapes, before anything is written); identities and slices are local. Blocking: see the head
-    /// of collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
-    /// communicator.
+    /// of collectives.h. Ownership: options and their lists are used during the call only; buffers
+    /// as collectives.h says. Threads: one at a time per communicator.
     ///
     /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
     /// divide; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
     /// if the kernels would have to be loaded during a stream capture. Since 0.1.
-    pub fn dsc_tensor_map(
+    pub fn dsc_tensor_map_forward(
         comm: *mut dsc_comm_t,
-        mapping: dsc_tensor_mapping_t,
-        direction: dsc_map_direction_t,
+        options: *const dsc_tensor_map_options_t,
         send: *const c_void,
         recv: *mut c_void,
-        outer: usize,
-        dim: usize,
-        inner: usize,
         dtype: dsc_dtype_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// One chunk of a step of a mapping, so that computation overlaps with it.
+    /// The step of a mapping in the backward pass: moves gradients of activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
-    /// - `mapping` (in): a dsc_tensor_mapping; not ALL_TO_ALL, SEQUENCE_TO_HIDDEN or
-    ///   HIDDEN_TO_SEQUENCE
-    /// - `direction` (in): a dsc_map_direction
-    /// - `send` (in): the whole buffer, of which this call reads its chunk; see dsc_tensor_map()
-    /// - `recv` (out): the whole buffer, of which this call writes its chunk
-    /// - `outer` (in): see dsc_tensor_map()
-    /// - `dim` (in): see dsc_tensor_map()
-    /// - `inner` (in): see dsc_tensor_map()
-    /// - `chunk` (in): 0 to chunks - 1; all ranks take the chunks in the same order, each once
-    /// - `chunks` (in): number of chunks, 1 or more; may exceed the elements, then some chunks are
-    ///   empty
+    /// - `options` (in): as in the forward pass
+    /// - `send` (in): what goes in, in the shape of the table above
+    /// - `recv` (out): what comes out
     /// - `dtype` (in): a dsc_dtype
     /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object
+    /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
-    /// Collective: yes. Blocking: as dsc_tensor_map(); a chunk's memory is final when its work is
-    /// complete, whatever happens to later chunks. Ownership: as dsc_tensor_map(); a chunk's memory
-    /// is final when its work is complete, whatever happens to later chunks. Threads: one at a time
-    /// per communicator.
+    /// Collective: yes. Blocking: as dsc_tensor_map_forward(). Ownership: as
+    /// dsc_tensor_map_forward(). Threads: one at a time per communicator.
     ///
-    /// Returns as dsc_tensor_map(). Since 0.1.
-    pub fn dsc_tensor_map_chunk(
+    /// Returns as dsc_tensor_map_forward(). Since 0.1.
+    pub fn dsc_tensor_map_backward(
         comm: *mut dsc_comm_t,
-        mapping: dsc_tensor_mapping_t,
-        direction: dsc_map_direction_t,
+        options: *const dsc_tensor_map_options_t,
         send: *const c_void,
         recv: *mut c_void,
-        outer: usize,
-        dim: usize,
-        inner: usize,
-        chunk: usize,
-        chunks: usize,
-        dtype: dsc_dtype_t,
-        stream: *mut c_void,
-        work: *mut *mut dsc_work_t,
-    ) -> dsc_result_t;
-
-    /// One step of a mapping, with parts of any sizes.
-    ///
-    /// - `comm` (in): the ranks that divide the tensor
-    /// - `mapping` (in): a dsc_tensor_mapping
-    /// - `direction` (in): a dsc_map_direction
-    /// - `send` (in): what goes in
-    /// - `recv` (out): what comes out; see dsc_tensor_map()
-    /// - `outer` (in): product of the sizes before the dimension. For SEQUENCE_TO_HIDDEN and
-    ///   HIDDEN_TO_SEQUENCE the product of the sizes between the first dimension and dim (often 1):
-    ///   the first one is divided by other_parts
-    /// - `parts` (in): one size per rank: how dim is divided; equal on all ranks. For ALL_TO_ALL:
-    ///   what this rank sends to each rank in the forward direction
-    /// - `other_parts` (in): for SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how
-    ///   the first dimension is divided, equal on all ranks; for ALL_TO_ALL what this rank receives
-    ///   from each rank in the forward direction; NULL for all others
-    /// - `inner` (in): product of the sizes after dim
-    /// - `dtype` (in): a dsc_dtype
-    /// - `stream` (in): see collectives.h
-    /// - `work` (out): NULL to block, else the new work object
-    ///
-    /// Collective: yes. Blocking: as dsc_tensor_map(). Ownership: as dsc_tensor_map(). Threads: one
-    /// at a time per communicator.
-    ///
-    /// Returns as dsc_tensor_map(). Since 0.1.
-    pub fn dsc_tensor_map_v(
-        comm: *mut dsc_comm_t,
-        mapping: dsc_tensor_mapping_t,
-        direction: dsc_map_direction_t,
-        send: *const c_void,
-        recv: *mut c_void,
-        outer: usize,
-        parts: *const usize,
-        other_parts: *const usize,
-        inner: usize,
         dtype: dsc_dtype_t,
         stream: *mut c_void,
         work: *mut *mut dsc_work_t,
@@ -6134,12 +5713,578 @@ extern "C" {
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
-    pub fn dsc_split_range(
+    pub fn dsc_tensor_map_part(
         count: usize,
         parts: usize,
         part: usize,
         begin: *mut usize,
         length: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Fills partition options with their defaults: "bottleneck" without limits.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_partition_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_partition_options_init(
+        options: *mut dsc_pipe_partition_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Cuts a list of layers into consecutive parts, one per stage.
+    ///
+    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
+    ///   uniform methods
+    /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
+    ///   for the others
+    /// - `n_parts` (in): 1 to 2^31 - 1
+    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
+    /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
+    ///   boundaries[p + 1] - 1
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
+    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
+    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
+    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
+    /// and when no partition keeps the limits (the first layer or part that cannot is named);
+    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
+    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
+    pub fn dsc_pipe_partition(
+        weights: *const f64,
+        n_layers: usize,
+        n_parts: usize,
+        options: *const dsc_pipe_partition_options_t,
+        boundaries: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the name of an instruction's op, such as "forward" or "send_activation".
+    ///
+    /// - `op` (in): any value
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Works after fork().
+    ///
+    /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
+    pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
+
+    /// Fills schedule options with their defaults. name, stages and micro_batches have none and
+    /// must be set; stage is 0.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_schedule_options_init(
+        options: *mut dsc_pipe_schedule_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Makes the schedule of one stage, or of the whole pipeline.
+    ///
+    /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
+    ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
+    /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's,
+    /// to be given to dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three.
+    /// For the others time grows with stages x chunks x micro-batches (about 0.1 microseconds each,
+    /// so up to seconds) if there is a stage, and memory with the instructions of this stage.
+    /// v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
+    /// DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
+    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
+    /// order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_create(
+        options: *const dsc_pipe_schedule_options_t,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Makes a schedule from the order in which each stage computes.
+    ///
+    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
+    ///   merge_backward, messages; name is what it will be called, NULL for "custom"
+    /// - `operations` (in): those of stage 0, then those of stage 1, and so on
+    /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
+    ///   operations[starts[s + 1] - 1]
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong,
+    /// missing, or can never run, with the stages that wait for each other in a circle;
+    /// DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_create_custom(
+        options: *const dsc_pipe_schedule_options_t,
+        operations: *const dsc_pipe_compute_t,
+        starts: *const usize,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+    ///
+    /// - `schedule` (in): any schedule
+    /// - `stage` (in): 0 to stages - 1; -1: the whole pipeline
+    /// - `other` (out): the new schedule, at its first instruction; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order
+    /// is shared.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_at_stage(
+        schedule: *const dsc_pipe_schedule_t,
+        stage: i32,
+        other: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Says what a schedule is.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `info` (inout): struct_size must be set
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_info(
+        schedule: *const dsc_pipe_schedule_t,
+        info: *mut dsc_pipe_schedule_info_t,
+    ) -> dsc_result_t;
+
+    /// Gives a schedule's name.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `text` (out): the name; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_schedule_name(
+        schedule: *const dsc_pipe_schedule_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the order in which a stage computes, without loads, messages and buffers.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
+    /// - `first` (in): number of the first operation wanted, 0 or more
+    /// - `operations` (out): those from first on; may be NULL with capacity 0
+    /// - `capacity` (in): entries of operations
+    /// - `needed` (out): how many operations the stage has in all
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
+    /// a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_order(
+        schedule: *const dsc_pipe_schedule_t,
+        stage: i32,
+        first: usize,
+        operations: *mut dsc_pipe_compute_t,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives the next instruction.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `instruction` (inout): struct_size must be set; written unless the schedule is at its end
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
+    ///
+    /// Returns DSC_OK; DSC_DONE after the last one; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a
+    /// schedule of the whole pipeline; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_next(
+        schedule: *mut dsc_pipe_schedule_t,
+        instruction: *mut dsc_pipe_instruction_t,
+    ) -> dsc_result_t;
+
+    /// Goes back to the first instruction.
+    ///
+    /// - `schedule` (in): schedule
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
+    ///
+    /// Returns DSC_OK; DSC_ERR_STATE for a schedule of the whole pipeline; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
+
+    /// Gives the number of steps.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `steps` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_steps(
+        schedule: *const dsc_pipe_schedule_t,
+        steps: *mut i64,
+    ) -> dsc_result_t;
+
+    /// Says what a step computes.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `step` (in): 0 to steps - 1
+    /// - `micro_batch` (out): the micro-batch; -1 when this stage computes nothing in this step
+    /// - `is_forward` (out): 1: a forward pass (and "data_parallel", whose steps do both); 0: a
+    ///   backward pass. Also told for a step that computes nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_step(
+        schedule: *const dsc_pipe_schedule_t,
+        step: i64,
+        micro_batch: *mut i32,
+        is_forward: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Gives the number of micro-batches that this stage must be able to hold at once.
+    ///
+    /// - `schedule` (in): schedule
+    /// - `buffers` (out): 1 or more
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_buffers(
+        schedule: *const dsc_pipe_schedule_t,
+        buffers: *mut i32,
+    ) -> dsc_result_t;
+
+    /// Releases a schedule, with the memory and channels that dsc_pipe_run() made for it.
+    ///
+    /// - `schedule` (in): schedule; NULL does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_destroy(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
+
+    /// Fills a table of callbacks with NULL.
+    ///
+    /// - `callbacks` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_callbacks_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_callbacks_init(
+        callbacks: *mut dsc_pipe_callbacks_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage
+    /// has.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_run_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_run_options_init(
+        options: *mut dsc_pipe_run_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Tells how much memory a run takes on this rank, for options->memory.
+    ///
+    /// - `schedule` (in): the stage's schedule; its position becomes the start
+    /// - `options` (in): shapes of the run; NULL for a pipeline of one stage
+    /// - `bytes` (out): size of options->memory at any address; 0 where nothing is exchanged
+    ///
+    /// Collective: no. Blocking: no. Threads: one at a time per schedule.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for options that do not fit the stage; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE for a schedule of the whole pipeline;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_run_bytes(
+        schedule: *mut dsc_pipe_schedule_t,
+        options: *const dsc_pipe_run_options_t,
+        bytes: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Runs a schedule from its first to its last instruction: calls the callbacks, and sends and
+    /// receives activations and gradients between them.
+    ///
+    /// - `schedule` (in): the stage's schedule; its position becomes the end
+    /// - `comm` (in): communicator of the pipeline's stages
+    /// - `callbacks` (in): what to call; used during the call only
+    /// - `options` (in): shapes; NULL for a pipeline of one stage
+    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, the same on all
+    ///   ranks that ask for it; may be NULL, also on some ranks only
+    ///
+    /// Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for
+    /// mean_loss; on devices until all is on their streams. Each message has the communicator's
+    /// time-out. Ownership: everything that is passed in must live until it returns,
+    /// options->memory on a device until the run has ended there (after a run that failed: until
+    /// the schedule is destroyed). Threads: one at a time per communicator and schedule;
+    /// dsc_comm_abort() from any thread ends it.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
+    /// needs is missing, and for options that do not fit the stage; DSC_ERR_MISMATCH when stages
+    /// disagree about the schedule or a shape; DSC_ERR_CALLBACK naming rank and instruction, also
+    /// for an output larger than the options say; DSC_ERR_NOSPACE, DSC_ERR_NOMEM and DSC_ERR_SYSTEM
+    /// when channels or memory cannot be made; DSC_ERR_BAD_HANDLE and DSC_ERR_BUSY, on this rank
+    /// alone; and the failures of an operation. Since 0.1.
+    pub fn dsc_pipe_run(
+        schedule: *mut dsc_pipe_schedule_t,
+        comm: *mut dsc_comm_t,
+        callbacks: *const dsc_pipe_callbacks_t,
+        options: *const dsc_pipe_run_options_t,
+        mean_loss: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Fills costs with their defaults: every operation takes 1, messages and memory cost nothing.
+    ///
+    /// - `costs` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_costs_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_costs_init(
+        costs: *mut dsc_pipe_costs_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Computes when every operation of a pipeline runs, and what memory that takes.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `costs` (in): NULL: defaults
+    /// - `report` (out): what was found; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
+    /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
+    /// operation of all stages.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_simulate(
+        schedule: *const dsc_pipe_schedule_t,
+        costs: *const dsc_pipe_costs_t,
+        report: *mut *mut dsc_pipe_report_t,
+    ) -> dsc_result_t;
+
+    /// Gives the time at which all stages have computed and reduced.
+    ///
+    /// - `report` (in): report
+    /// - `makespan` (out): in the unit of the costs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_makespan(
+        report: *const dsc_pipe_report_t,
+        makespan: *mut f64,
+    ) -> dsc_result_t;
+
+    /// Gives what each stage does.
+    ///
+    /// - `report` (in): report
+    /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
+    ///   capacity 0
+    /// - `capacity` (in): entries of stages
+    /// - `needed` (out): number of stages
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
+    /// Since 0.1.
+    pub fn dsc_pipe_report_stages(
+        report: *const dsc_pipe_report_t,
+        stages: *mut dsc_pipe_stage_stats_t,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives all operations, stage after stage, in the order of time.
+    ///
+    /// - `report` (in): report
+    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
+    ///   0
+    /// - `capacity` (in): entries of spans
+    /// - `needed` (out): number of operations
+    ///
+    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
+    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_timeline(
+        report: *const dsc_pipe_report_t,
+        spans: *mut dsc_pipe_span_t,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Gives a chain of operations from the start to the end of which none could be later without
+    /// making the makespan longer.
+    ///
+    /// - `report` (in): report
+    /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
+    ///   0
+    /// - `capacity` (in): entries of spans
+    /// - `needed` (out): number of operations
+    ///
+    /// Collective: no. Blocking: while another thread makes the first call. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM in the
+    /// first call, which may be repeated; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_critical_path(
+        report: *const dsc_pipe_report_t,
+        spans: *mut dsc_pipe_span_t,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Releases a report.
+    ///
+    /// - `report` (in): report; NULL does nothing
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_report_destroy(report: *mut dsc_pipe_report_t) -> dsc_result_t;
+
+    /// Fills search options with their defaults: no limits.
+    ///
+    /// - `options` (out): the struct to fill
+    /// - `struct_size` (in): sizeof(dsc_pipe_search_options_t) as the caller compiled it
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG. Since 0.1.
+    pub fn dsc_pipe_search_options_init(
+        options: *mut dsc_pipe_search_options_t,
+        struct_size: usize,
+    ) -> dsc_result_t;
+
+    /// Finds the best schedule for given costs and limits of memory.
+    ///
+    /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
+    ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+    /// - `costs` (in): NULL: defaults
+    /// - `search` (in): limits; NULL: none
+    /// - `result` (inout): how good the schedule is; struct_size must be set; may be NULL
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
+    /// hundred simulations, so milliseconds to some seconds.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits;
+    /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_search(
+        options: *const dsc_pipe_schedule_options_t,
+        costs: *const dsc_pipe_costs_t,
+        search: *const dsc_pipe_search_options_t,
+        result: *mut dsc_pipe_search_result_t,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Draws when every operation of a pipeline runs.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `costs` (in): NULL: defaults
+    /// - `picture` (in): which form
+    /// - `text` (out): the picture; may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
+    /// more than 200,000 operations; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_draw(
+        schedule: *const dsc_pipe_schedule_t,
+        costs: *const dsc_pipe_costs_t,
+        picture: dsc_pipe_picture_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Writes the schedule of a whole pipeline down.
+    ///
+    /// - `schedule` (in): any schedule of the pipeline
+    /// - `format` (in): which one
+    /// - `text` (out): may be NULL with capacity 0
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): how many it needs
+    ///
+    /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+    ///
+    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot
+    /// express, with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_export(
+        schedule: *const dsc_pipe_schedule_t,
+        format: dsc_pipe_format_t,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+    ) -> dsc_result_t;
+
+    /// Makes a schedule from text.
+    ///
+    /// - `text` (in): need not end with a zero byte
+    /// - `bytes` (in): of text
+    /// - `format` (in): which one
+    /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
+    ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+    /// - `schedule` (out): the new schedule; NULL on failure
+    ///
+    /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG with line and column for text that is not in this
+    /// format, and as dsc_pipe_validate() for a schedule that cannot be run; DSC_ERR_OVERFLOW;
+    /// DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_schedule_import(
+        text: *const c_char,
+        bytes: usize,
+        format: dsc_pipe_format_t,
+        options: *const dsc_pipe_schedule_options_t,
+        schedule: *mut *mut dsc_pipe_schedule_t,
+    ) -> dsc_result_t;
+
+    /// Checks instructions of all stages that another program made, by following them as blocking
+    /// sends and receives would.
+    ///
+    /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
+    ///   the rest are unused
+    /// - `instructions` (in): those of stage 0, then those of stage 1, and so on; struct_size is
+    ///   that of the first for all of them
+    /// - `starts` (in): stages + 1 entries: stage s has instructions[starts[s]] to
+    ///   instructions[starts[s + 1] - 1]
+    ///
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+    ///
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an
+    /// operation that comes twice, too early or not at all, of a message without another end or
+    /// with a wrong peer, of a buffer that is in use; or the circle in which stages wait for each
+    /// other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    pub fn dsc_pipe_validate(
+        options: *const dsc_pipe_schedule_options_t,
+        instructions: *const dsc_pipe_instruction_t,
+        starts: *const usize,
     ) -> dsc_result_t;
 
     /// Finds which stages hold which key; no rank is asked.
@@ -6263,95 +6408,4 @@ extern "C" {
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_tied_layers_destroy(tied: *mut dsc_tied_layers_t) -> dsc_result_t;
-
-    /// Writes this rank's trace of all groups of the communicator's world to a file.
-    ///
-    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
-    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
-    ///
-    /// Collective: no. Blocking: for the file system only. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
-    /// world was made, when path is empty, or when it is a link, a device, a FIFO or a folder,
-    /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_trace_dump(
-        comm: *const dsc_comm_t,
-        path: *const c_char,
-    ) -> dsc_result_t;
-
-    /// Gives this rank's trace of all groups of the communicator's world as text.
-    ///
-    /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `text` (out): the trace; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs; the next trace may be longer
-    ///
-    /// Collective: no. Blocking: no. Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_trace_text(
-        comm: *const dsc_comm_t,
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
-
-    /// Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
-    /// handlers.
-    ///
-    /// Collective: no. Blocking: no. Threads: any, and signal handlers.
-    ///
-    /// Returns DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made
-    /// with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may
-    /// not be written in a signal handler. Since 0.1.
-    pub fn dsc_trace_dump_request() -> dsc_result_t;
-
-    /// Gives the version of the library that is loaded (not of the header).
-    ///
-    /// - `major` (out): may be NULL
-    /// - `minor` (out): may be NULL
-    /// - `patch` (out): may be NULL
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK. Since 0.1.
-    pub fn dsc_version(
-        major: *mut i32,
-        minor: *mut i32,
-        patch: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Says whether the loaded library offers a feature.
-    ///
-    /// - `name` (in): one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
-    /// - `available` (out): 1 or 0
-    ///
-    /// Collective: no. Blocking: no. Threads: any. Works after fork().
-    ///
-    /// Returns DSC_OK, or DSC_ERR_INVALID_ARG if an argument is NULL or the name is unknown (the
-    /// message lists the names). Since 0.1.
-    pub fn dsc_feature(
-        name: *const c_char,
-        available: *mut i32,
-    ) -> dsc_result_t;
-
-    /// Says which engines and optional libraries there are, where, and why one cannot be used.
-    ///
-    /// - `text` (out): the JSON; may be NULL with capacity 0
-    /// - `capacity` (in): bytes of text
-    /// - `bytes` (out): how many it needs
-    ///
-    /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
-    /// Threads: any.
-    ///
-    /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED;
-    /// DSC_ERR_REENTRANT. Since 0.1.
-    pub fn dsc_engine_report(
-        text: *mut c_char,
-        capacity: usize,
-        bytes: *mut usize,
-    ) -> dsc_result_t;
 }

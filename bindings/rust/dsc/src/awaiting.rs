@@ -1,7 +1,7 @@
 //! Wakes the tasks that await operations.
 //!
-//! A program that awaits has one thread more, `dsc-await`: it polls the descriptors of all operations that are awaited. It
-//! belongs to no runtime, so that works can be awaited in any.
+//! A program that awaits has an additional thread, `dsc-await`. It polls the descriptors of all awaited operations. It
+//! does not belong to a runtime, so a work can be awaited in any runtime.
 
 use std::io::{Read, Write};
 use std::mem;
@@ -56,7 +56,7 @@ pub(crate) fn poll_completion(started: &Arc<Started>, context: &Context<'_>) -> 
 }
 
 fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
-    started.event_fd()?; // made here, where a failure can be told
+    started.event_fd()?; // made here, where a failure can be returned
     let reactor = reactor().map_err(|error| {
         Error::new(ErrorCode::System, format!("await: the thread that wakes tasks cannot be started: {}", error))
     })?;
@@ -65,7 +65,7 @@ fn wake_when_complete(started: &Arc<Started>, waker: &Waker) -> Result<()> {
     Ok(())
 }
 
-/// The thread is started by the first who awaits, and stays.
+/// The first await starts the thread. It runs until the process ends.
 fn reactor() -> std::io::Result<Arc<Reactor>> {
     let mut known = locked(&REACTOR);
     if let Some(reactor) = &*known {
@@ -85,20 +85,21 @@ impl Reactor {
     fn run(&self, mut interrupted: UnixStream) {
         loop {
             let (mut descriptors, timeout_ms) = self.descriptors(&interrupted);
-            // SAFETY: so many descriptors lie there. They stay open: `awaited` holds the works, and only this thread removes them.
+            // SAFETY: there are that many descriptors. They stay open: `awaited` holds the works, and only this thread
+            // removes them.
             if unsafe { poll(descriptors.as_mut_ptr(), descriptors.len() as c_ulong, timeout_ms) } < 0 {
                 thread::sleep(Duration::from_millis(1)); // a signal, or more descriptors than the process may have
             }
             while matches!(interrupted.read(&mut [0; 64]), Ok(1..)) {}
             for waker in self.completed() {
-                // A waker that panics has told so by the panic hook; the other tasks must be woken all the same.
+                // The panic hook has already reported a waker that panics. The other tasks must still be woken.
                 let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
             }
         }
     }
 
-    /// Notes whom to wake, and returns the waker of an earlier poll: the latest counts. Wakers are the program's code, so
-    /// that none is cloned or dropped under the lock.
+    /// Stores the waker of the latest poll and returns the one before. Wakers are code of the program, so they are
+    /// neither cloned nor dropped under the lock.
     fn await_with(&self, started: &Arc<Started>, waker: Waker) -> Option<Waker> {
         let mut awaited = locked(&self.awaited);
         match awaited.iter_mut().find(|(known, _)| Arc::ptr_eq(known, started)) {
@@ -119,7 +120,8 @@ impl Reactor {
         (descriptors, if driven { UNTIL_READABLE } else { DRIVE_MS })
     }
 
-    /// Takes out the tasks whose operations have completed. They are woken outside the lock, for a waker may poll at once.
+    /// Removes the tasks whose operations have completed. They are woken outside the lock, because a waker may poll at
+    /// once.
     fn completed(&self) -> Vec<Waker> {
         let mut awaited = locked(&self.awaited);
         let (running, completed) = awaited.drain(..).partition(|(started, _)| matches!(started.test(), Ok(false)));

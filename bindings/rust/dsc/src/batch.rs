@@ -15,8 +15,8 @@ use crate::operation::{launch_in_turn, Operation};
 use crate::request::Request;
 use crate::scope::Borrowed;
 
-/// What [`Comm::batch`] and [`Scope::batch`](crate::Scope::batch) hand to their closures: it takes operations, which
-/// start together when the closure has returned.
+/// What [`Comm::batch`] and [`Scope::batch`](crate::Scope::batch) hand to their closures. It takes operations, which
+/// start together after the closure has returned.
 pub struct Batch<'scope, 'env: 'scope> {
     comm: &'env Comm,
     noted: Vec<(Operation, Span, Span)>,
@@ -38,21 +38,21 @@ impl<'scope, 'env> Batch<'scope, 'env> {
         Ok(())
     }
 
-    /// Starts them all. Those that the library takes run even if it refuses one: other ranks may wait for them. Returns
-    /// what it refused first.
+    /// Starts all operations. If the library refuses one, the others still run, because other ranks may wait for them.
+    /// Returns the first error.
     ///
     /// # Safety
     ///
-    /// The buffers must be left alone until the operations are complete: those of the work object, if there is one.
+    /// Nothing may use the buffers until the operations are complete: those of the work object, if there is one.
     pub(crate) unsafe fn start(self, stream: *mut c_void, work: *mut *mut sys::dsc_work_t) -> Result<()> {
         let comm = self.comm;
-        // A call of another thread must not get into the batch.
+        // A call of another thread must not become part of the batch.
         let _turn = comm.turn("batch")?;
         // SAFETY: the library checks the handle.
         comm.check(unsafe { sys::dsc_batch_begin(comm.raw()) }, "batch_begin")?;
         let mut refused: Option<Error> = None;
         for (operation, send, recv) in self.noted {
-            // SAFETY: the caller answers for the buffers.
+            // SAFETY: the caller guarantees the buffers.
             let noted = unsafe { launch_in_turn(comm, &operation, send, recv, ptr::null_mut(), ptr::null_mut()) };
             refused = refused.or_else(|| noted.err());
         }
@@ -69,10 +69,10 @@ impl fmt::Debug for Batch<'_, '_> {
 }
 
 impl Comm {
-    /// Runs a closure that describes operations, starts them together, and waits for all of them. None waits for
-    /// another one, so that messages may cross.
+    /// Runs a closure that describes operations, starts them together, and waits for all of them. They do not
+    /// wait for each other, so messages may cross.
     ///
-    /// If the closure fails, nothing is started; if it panics, as in [`Comm::scope`].
+    /// If the closure fails, no operation is started. If it panics, the same happens as in [`Comm::scope`].
     ///
     /// ```
     /// use dsc::request::{all_reduce, barrier};
@@ -90,7 +90,7 @@ impl Comm {
     /// # }
     /// ```
     ///
-    /// A buffer must outlive the batch, and nobody else may touch it meanwhile:
+    /// A buffer must outlive the batch, and the closure may not touch it after it was added:
     ///
     /// ```compile_fail
     /// # fn main() -> dsc::Result<()> {
@@ -120,7 +120,7 @@ impl Comm {
         self.scope(|scope| scope.batch(body)?.wait())
     }
 
-    /// Runs a batch as [`batch`](Comm::batch) does; buffers of the device are used in the order of a stream.
+    /// Runs a batch as [`batch`](Comm::batch) does; buffers on the device are used in stream order.
     pub fn batch_on<'env, F>(&'env self, stream: Stream<'_>, body: F) -> Result<()>
     where
         F: for<'scope> FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,

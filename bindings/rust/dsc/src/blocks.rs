@@ -7,7 +7,7 @@ use dsc_sys as sys;
 use crate::comm::Comm;
 use crate::data::{Data, DataMut, Span};
 use crate::error::{Error, Result};
-use crate::numbers::Op;
+use crate::reduction::Reduction;
 use crate::started::complete_work;
 
 /// # Blocks of different lengths
@@ -29,8 +29,14 @@ impl Comm {
         })
     }
 
-    /// Combines the elements of all ranks; rank r gets `counts[r]` of them, after those of the ranks before it.
-    pub fn reduce_scatter_v<S, R>(&self, send: &S, recv: &mut R, counts: &[usize], op: Op) -> Result<()>
+    /// Combines the elements of all ranks. Rank r gets a block of `counts[r]`; blocks are in rank order.
+    pub fn reduce_scatter_v<S, R>(
+        &self,
+        send: &S,
+        recv: &mut R,
+        counts: &[usize],
+        op: impl Reduction<S::Kind>,
+    ) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -39,7 +45,8 @@ impl Comm {
         let stream = from.default_stream(to);
         self.expect_blocks(name, "send", from, counts)?;
         self.expect_own(name, "recv", to, from, counts)?;
-        let (dtype, op) = (to.dtype.number(), op.number());
+        op.combine().expect(name, from.dtype)?;
+        let (dtype, op) = (to.dtype.number(), op.combine().number());
         let _turn = self.turn(name)?;
         self.run_blocks(name, from, to, |work| {
             // SAFETY: as in all_gather_v().
@@ -47,8 +54,8 @@ impl Comm {
         })
     }
 
-    /// Sends a block of elements to every rank and gets one from every rank. What rank r has for this one in its
-    /// `send_counts` is `recv_counts[r]` here.
+    /// Sends a block of elements to every rank and receives one from every rank. `recv_counts[r]` equals the entry for
+    /// this rank in the `send_counts` of rank r.
     pub fn all_to_all_v<S, R>(&self, send: &S, send_counts: &[usize], recv: &mut R, recv_counts: &[usize]) -> Result<()>
     where
         S: Data + ?Sized,
@@ -67,7 +74,7 @@ impl Comm {
         })
     }
 
-    /// Without a place for a work object the library waits only for memory of the host.
+    /// If it gets no pointer for a work object, the library waits only for operations on memory of the host.
     pub(crate) fn run_blocks(
         &self,
         op: &'static str,
@@ -83,7 +90,7 @@ impl Comm {
         complete_work(self, work, op)
     }
 
-    /// A buffer of all blocks has as many elements as the counts, one per rank, add up to.
+    /// The size of a buffer of all blocks is the sum of the counts, one per rank.
     fn expect_blocks(&self, op: &str, name: &str, whole: Span, counts: &[usize]) -> Result<()> {
         if counts.len() != self.size() {
             let text =
@@ -94,7 +101,11 @@ impl Comm {
         if sum == Some(whole.count) {
             return Ok(());
         }
-        Err(self.wrong(op, format!("{} has {} elements; expected the sum of its counts", name, whole.count)))
+        let expected = match sum {
+            Some(sum) => format!("{}, the sum of its counts", sum),
+            None => "the sum of its counts, which is more than memory can hold".into(),
+        };
+        Err(self.wrong(op, format!("{} has {} elements; expected {}", name, whole.count, expected)))
     }
 
     /// This rank's buffer is as long as its block.

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::numbers::Norm;
 use crate::reducer::BucketReducer;
 
-/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and [`Sharded::clip`](crate::Sharded::clip),
-/// the same on all ranks. The defaults only compute the norm.
+/// Options of [`Iteration::finish_and_clip`](crate::Iteration::finish_and_clip) and
+/// [`Sharded::clip`](crate::Sharded::clip), the same on all ranks. The defaults only compute the norm.
 #[derive(Clone, Default)]
 pub struct ClipOptions<'c> {
     max_norm: Option<f64>,
@@ -35,7 +35,7 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// A factor for all gradients that comes first, such as 1 / loss scale; 1 by default.
+    /// A factor that all gradients are multiplied by first, such as 1 / loss scale; 1 by default.
     #[must_use]
     pub fn scale(mut self, factor: f64) -> Self {
         self.scale = Some(factor);
@@ -49,16 +49,16 @@ impl<'c> ClipOptions<'c> {
         self
     }
 
-    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of
-    /// them. By default this rank holds the whole model.
+    /// The ranks that hold the other parts of the same model, as in tensor or pipeline parallelism: the norm is over
+    /// all of them. By default this rank holds the whole model.
     #[must_use]
     pub fn shards(mut self, shards: &'c Comm) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters; it is scaled all
-    /// the same. All count by default.
+    /// For each parameter, `false` if another rank of `shards` counts it in the norm, as for tied parameters; it is
+    /// still scaled. By default all count.
     #[must_use]
     pub fn counted(mut self, counted: &[bool]) -> Self {
         self.counted = Some(counted.iter().map(|counts| u8::from(*counts)).collect());
@@ -99,8 +99,8 @@ impl BucketReducer {
         let raw = options.raw(self.params.len())?;
         let _turn = options.shards.map(|shards| shards.turn("bucket_reducer_clip")).transpose()?;
         let mut norm = 0.0;
-        // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the caller
-        // answers for the gradients.
+        // SAFETY: the library checks the handles; the options, what they point to, and norm outlive the call; the
+        // caller guarantees the gradients.
         let result = unsafe { sys::dsc_bucket_reducer_clip(self.raw(), &raw, &mut norm) };
         self.check(result, "bucket_reducer_clip")?;
         Ok(norm)

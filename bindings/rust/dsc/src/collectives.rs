@@ -10,8 +10,9 @@ use crate::convert::{milliseconds, number};
 use crate::data::{Data, DataMut, Element};
 use crate::device::Stream;
 use crate::error::{Error, Result};
-use crate::numbers::{Dtype, Op};
+use crate::numbers::Dtype;
 use crate::operation::launch;
+use crate::reduction::Reduction;
 use crate::request::{self, Request};
 use crate::started::complete;
 
@@ -38,12 +39,12 @@ impl Comm {
     /// world.finalize()
     /// # }
     /// ```
-    pub fn all_reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+    pub fn all_reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>) -> Result<()> {
         self.run(request::all_reduce(data, op))
     }
 
     /// Combines the elements of all ranks; every rank gets the result in `recv`.
-    pub fn all_reduce_into<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    pub fn all_reduce_into<S, R>(&self, send: &S, recv: &mut R, op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -65,8 +66,8 @@ impl Comm {
         self.run(request::broadcast_into(send, recv, root))
     }
 
-    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it; what the others
-    /// give is ignored.
+    /// Copies element type and shape of the root's array to all ranks, so that they can allocate it. The arguments of
+    /// the other ranks are ignored.
     #[doc(alias = "dsc_broadcast_shape")]
     pub fn broadcast_shape(&self, dtype: Dtype, shape: &[usize], root: usize) -> Result<(Dtype, Vec<usize>)> {
         let (root, is_root) = (number("root", root)?, self.rank() == root);
@@ -81,9 +82,9 @@ impl Comm {
         }
         let (mut code, mut n_sizes) = (dtype.number(), given.len());
         let _turn = self.turn("broadcast_shape")?;
-        // SAFETY: the library checks the handle; sizes has the room that it is told, and all outlive the call.
+        // SAFETY: the library checks the handle; sizes has as many entries as it is told, and all outlive the call.
         let result = unsafe {
-            sys::dsc_broadcast_shape(self.raw(), root, &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes)
+            sys::dsc_broadcast_shape(self.raw(), &mut code, sizes.as_mut_ptr(), sizes.len(), &mut n_sizes, root)
         };
         self.check(result, "broadcast_shape")?;
         Ok((
@@ -92,8 +93,8 @@ impl Comm {
         ))
     }
 
-    /// Gives every rank the root's elements in a vector of its own; the others need not know how many, and give any
-    /// slice, such as `&[]`.
+    /// Gives every rank the root's elements in a new vector. The other ranks need not know how many there are; they
+    /// pass any slice, such as `&[]`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -129,13 +130,13 @@ impl Comm {
         self.run(request::all_gather(send, recv))
     }
 
-    /// Gathers the parts of every rank: rank r gives part r of `data`, and gets all others.
+    /// Gathers the parts of every rank in place: rank r provides part r of `data` and receives all others.
     pub fn all_gather_in_place<B: DataMut + ?Sized>(&self, data: &mut B) -> Result<()> {
         self.run(request::all_gather_in_place(data))
     }
 
     /// Combines the elements of all ranks; rank r gets part r: `send` has [`size`](Comm::size) times as many as `recv`.
-    pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: Op) -> Result<()>
+    pub fn reduce_scatter<S, R>(&self, send: &S, recv: &mut R, op: impl Reduction<S::Kind>) -> Result<()>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -144,12 +145,16 @@ impl Comm {
     }
 
     /// Combines the elements of all ranks; rank r gets part r in place, and keeps its other parts as they are.
-    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(&self, data: &mut B, op: Op) -> Result<()> {
+    pub fn reduce_scatter_in_place<B: DataMut + ?Sized>(
+        &self,
+        data: &mut B,
+        op: impl Reduction<B::Kind>,
+    ) -> Result<()> {
         self.run(request::reduce_scatter_in_place(data, op))
     }
 
-    /// Combines the elements of all ranks; the root gets the result in place, elsewhere nothing is written.
-    pub fn reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: Op, root: usize) -> Result<()> {
+    /// Combines the elements of all ranks; the root gets the result in place. On other ranks `data` is not written.
+    pub fn reduce<B: DataMut + ?Sized>(&self, data: &mut B, op: impl Reduction<B::Kind>, root: usize) -> Result<()> {
         self.run(request::reduce(data, op, root))
     }
 
@@ -182,7 +187,7 @@ impl Comm {
         self.run(request::all_to_all(send, recv))
     }
 
-    /// As [`all_to_all`](Comm::all_to_all), where what came replaces what was sent.
+    /// As [`all_to_all`](Comm::all_to_all) in place: the received parts replace the sent ones.
     pub fn all_to_all_in_place<B: DataMut + ?Sized>(&self, data: &mut B) -> Result<()> {
         self.run(request::all_to_all_in_place(data))
     }
@@ -199,7 +204,8 @@ impl Comm {
         self.run(request::barrier())
     }
 
-    /// Sends to one rank; complete when the receiver has come and data may be written again, whatever the size.
+    /// Sends to one rank. It returns when the receiver has taken the elements and `data` may be written again, for any
+    /// size.
     pub fn send<B: Data + ?Sized>(&self, data: &B, peer: usize) -> Result<()> {
         self.run(request::send(data, peer))
     }
@@ -219,22 +225,22 @@ impl Comm {
         unsafe { launch(self, &request.operation, send, recv, ptr::null_mut(), ptr::null_mut()) }
     }
 
-    /// Puts an operation on memory of the GPU onto a stream, and nothing waits for it but what comes on that stream
-    /// afterwards. It may be captured in a graph.
+    /// Queues an operation on memory of the GPU on a stream and returns. Only later work on that stream waits for it.
+    /// It may be captured in a graph.
     ///
     /// ```no_run
     /// # fn step(world: &dsc::Comm, grads: &mut dsc::DeviceBuffer<f32>, stream: dsc::Stream<'_>) -> dsc::Result<()> {
-    /// // SAFETY: the gradients live longer than the training, which ends with a synchronization of the stream.
+    /// // SAFETY: the gradients outlive the training, which ends with a synchronization of the stream.
     /// unsafe { world.enqueue(dsc::request::all_reduce(grads, dsc::Op::Avg), stream) }
     /// # }
     /// ```
     ///
-    /// A failure that comes later has nobody to tell it to: ask [`failure`](Comm::failure).
+    /// This call cannot return a failure that happens later; ask [`failure`](Comm::failure).
     ///
     /// # Safety
     ///
-    /// The buffers stay valid, and are reached only by what is on the stream, until the stream is past the operation, or
-    /// until the graph that it was captured in is destroyed.
+    /// The buffers stay valid, and only work on the stream uses them, until the stream has passed the operation or, if
+    /// it was captured, the graph is destroyed.
     pub unsafe fn enqueue<B>(&self, mut request: Request<B>, stream: Stream<'_>) -> Result<()> {
         let (send, recv) = (request.spans)(&mut request.buffers);
         // SAFETY: the caller's promise.

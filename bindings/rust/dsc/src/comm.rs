@@ -1,4 +1,4 @@
-//! Communicators: queries, life and failure.
+//! Communicators: queries, end and failure.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -12,6 +12,7 @@ use crate::error::{check, Error, Result};
 use crate::handles::CommHandle;
 use crate::numbers::{Backend, ErrorCode};
 use crate::stats::{read_stats, OpStats};
+use crate::user_op::explain;
 use crate::watch::Watch;
 
 /// A group of ranks, and the operations on it.
@@ -21,9 +22,10 @@ use crate::watch::Watch;
 ///
 /// # Threads
 ///
-/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come from any
-/// thread at any time, also while another one is inside an operation. Operations take one thread at a time: a second one
-/// gets [`ErrorCode::Busy`] at once, and nothing happens. Threads that communicate at once split a communicator for each.
+/// `Comm` is [`Send`] and [`Sync`]. Queries, [`abort`](Comm::abort) and [`set_timeout`](Comm::set_timeout) may come
+/// from any thread at any time, also while another one is inside an operation. Operations take one thread at a time: a
+/// second one gets [`ErrorCode::Busy`] at once, without side effects. For threads that communicate at the same time,
+/// split one communicator per thread.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -43,7 +45,7 @@ use crate::watch::Watch;
 ///
 /// # Ending
 ///
-/// [`finalize`](Comm::finalize) waits for all ranks. A communicator that is just dropped, for example while a panic
+/// [`finalize`](Comm::finalize) waits for all ranks. A communicator that is only dropped, for example while a panic
 /// unwinds, leaves at once: ranks that wait for this one get [`ErrorCode::PeerLeft`].
 pub struct Comm {
     pub(crate) shared: Arc<Shared>,
@@ -52,16 +54,17 @@ pub struct Comm {
 /// What a communicator and those who watch it have in common; several `Comm`s of one world share it.
 pub(crate) struct Shared {
     pub(crate) handle: CommHandle,
-    rank: usize,
+    pub(crate) rank: usize,
     size: usize,
     pub(crate) name: Arc<str>,
-    /// Whether the library has a thread that moves operations on.
+    /// Whether the library has a thread that drives operations.
     pub(crate) has_progress_thread: bool,
-    /// Held during a call that a batch of another thread would take in: then nobody would wait for it.
+    /// Held during a call. Otherwise a batch that another thread has open would take in the call, and nothing would
+    /// wait for it.
     turn: Mutex<()>,
 }
 
-/// The worlds of this process: a second `init` gives the same one, which must be destroyed once.
+/// The worlds of this process. A second `init` returns the same world, which must be destroyed once.
 static WORLDS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 impl Shared {
@@ -80,7 +83,7 @@ impl Comm {
         Comm { shared }
     }
 
-    /// Takes over a group that was made just now; NULL: this rank is not in it.
+    /// Takes ownership of a new group; NULL: this rank is not in it.
     pub(crate) fn from_group(handle: *mut sys::dsc_comm_t) -> Result<Option<Self>> {
         match NonNull::new(handle) {
             Some(handle) => Ok(Some(Comm::from_shared(Arc::new(Shared::new(CommHandle(handle))?)))),
@@ -88,7 +91,7 @@ impl Comm {
         }
     }
 
-    /// Takes over the world, or shares it with the `Comm`s that have it already.
+    /// Takes ownership of the world, or shares it with the `Comm`s that already have it.
     pub(crate) fn from_world(handle: *mut sys::dsc_comm_t) -> Result<Self> {
         let handle = NonNull::new(handle)
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no world and no error".into()))?;
@@ -116,7 +119,7 @@ impl Comm {
         self.shared.size
     }
 
-    /// The name that stands in errors; "world" for the world.
+    /// The name shown in errors; "world" for the world.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
@@ -131,7 +134,7 @@ impl Comm {
         Ok(self.shared.handle.query(sys::dsc_comm_local_size)? as usize)
     }
 
-    /// The number of the GPU that it is bound to, as CUDA counts in this process.
+    /// The number of the GPU that the communicator is bound to, as CUDA counts in this process.
     pub fn device(&self) -> Result<Option<u32>> {
         Ok(u32::try_from(self.shared.handle.query(sys::dsc_comm_device)?).ok())
     }
@@ -146,7 +149,7 @@ impl Comm {
         Ok(self.shared.handle.query(sys::dsc_comm_world_size)? as usize)
     }
 
-    /// The same number on all of its ranks, in traces too; that of no other communicator of the job.
+    /// A number that is unique among the communicators of the job and the same on all ranks; traces show it too.
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         // SAFETY: the library checks the handle, and id outlives the call.
@@ -154,7 +157,8 @@ impl Comm {
         Ok(id)
     }
 
-    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one host.
+    /// The host at which the ranks of a job of several hosts met, as MASTER_ADDR has it; "127.0.0.1" in a job of one
+    /// host.
     pub fn master_addr(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_master_addr)
     }
@@ -177,17 +181,18 @@ impl Comm {
         self.shared.handle.text(sys::dsc_comm_source)
     }
 
-    /// What start-up found, and what was missing, in words.
+    /// A text that says what start-up found and what was missing.
     pub fn start_report(&self) -> Result<String> {
-        self.shared.handle.text(sys::dsc_comm_start_report)
+        self.shared.handle.text(sys::dsc_comm_start_summary)
     }
 
-    /// The sizes in bytes by which it chooses how data moves, in the form of the environment variable DSC_TUNING.
+    /// The sizes in bytes at which the communicator switches between algorithms, in the form of the environment
+    /// variable DSC_TUNING.
     pub fn tuning(&self) -> Result<String> {
         self.shared.handle.text(sys::dsc_comm_tuning)
     }
 
-    /// Says whether the library has a thread that drives its operations; else the program calls
+    /// Whether the library has a thread that drives its operations; otherwise the program calls
     /// [`progress`](Comm::progress).
     pub fn has_progress_thread(&self) -> bool {
         self.shared.has_progress_thread
@@ -219,27 +224,27 @@ impl Comm {
         })
     }
 
-    /// What other threads may use while this one is inside an operation.
+    /// A handle for other threads, which they may use while this thread is inside an operation.
     pub fn watch(&self) -> Watch {
         Watch::new(Arc::downgrade(&self.shared))
     }
 
-    /// The first failure of this communicator, or a stalled rank that is being waited for.
+    /// The first failure of this communicator, or a stalled rank that an operation is waiting for.
     pub fn failure(&self) -> Result<Option<Error>> {
         self.watch().failure()
     }
 
-    /// Moves queued operations of this communicator's world on from this thread; see [`Watch::progress`].
+    /// Drives queued operations of this communicator's world from this thread; see [`Watch::progress`].
     pub fn progress(&self, timeout: Duration) -> Result<bool> {
         self.watch().progress(timeout)
     }
 
-    /// The deadline that operations have which start now.
+    /// The deadline of operations started from now on.
     pub fn timeout(&self) -> Result<Duration> {
         Ok(Duration::from_millis(self.shared.handle.query(sys::dsc_comm_timeout)? as u64))
     }
 
-    /// Sets the deadline of the operations that start from now on; give all ranks the same.
+    /// Sets the deadline of operations started from now on; use the same value on all ranks.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         self.watch().set_timeout(timeout)
     }
@@ -252,7 +257,7 @@ impl Comm {
     /// Waits until all ranks have called it and all operations are done, then releases the communicator. Collective.
     ///
     /// For the world this is `dsc_finalize`: a world that failed before is released without waiting, and its groups
-    /// cannot be used any more.
+    /// can no longer be used.
     pub fn finalize(self) -> Result<()> {
         // SAFETY: both functions take any handle and any state; a pointer to world outlives the call.
         let result = unsafe {
@@ -283,7 +288,7 @@ impl Comm {
         if result >= 0 {
             return Ok(());
         }
-        Err(Error::last(result).in_op(op).in_group(self.name()))
+        Err(explain(Error::last(result).in_op(op).in_group(self.name()), self.name(), self.rank()))
     }
 }
 

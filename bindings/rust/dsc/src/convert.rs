@@ -29,15 +29,15 @@ pub(crate) fn c_string(name: &str, value: &str) -> Result<CString> {
     CString::new(value).map_err(|_| Error::invalid(format!("{} is {:?}; expected text without a zero", name, value)))
 }
 
-/// A text of any length, of a function that is told room, capacity and where the needed bytes go.
+/// A text of any length, from a function that takes a buffer, its capacity and a pointer for the needed bytes.
 pub(crate) fn text(mut read: impl FnMut(*mut c_char, usize, &mut usize) -> sys::dsc_result_t) -> Result<String> {
     let mut text = list(256, 0u8, |room, capacity, bytes| read(room.cast(), capacity, bytes))?;
     text.pop(); // the zero
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// A list of any length, of a function that is told room, capacity and where the number of entries goes; asked with so
-/// many `empty` entries first.
+/// A list of any length, from a function that takes a buffer, its capacity and a pointer for the number of entries. The
+/// first call gets a buffer of `first` entries.
 pub(crate) fn list<T: Clone>(
     first: usize,
     empty: T,
@@ -50,11 +50,11 @@ pub(crate) fn list<T: Clone>(
             room.truncate(n);
             return Ok(room);
         }
-        room.resize(n + n / 8, empty.clone()); // what runs on may need more the next time
+        room.resize(n + n / 8, empty.clone()); // a list that still grows may need more the next time
     }
 }
 
-/// Options as the library fills them in, by a function that is told where and how large they are.
+/// Options with the library's defaults, from a function that takes their address and size.
 pub(crate) fn defaults<T>(init: impl FnOnce(*mut T, usize) -> sys::dsc_result_t) -> Result<T> {
     let mut options = MaybeUninit::uninit();
     check(init(options.as_mut_ptr(), size_of::<T>()))?;

@@ -41,7 +41,7 @@ impl CrossEntropyOptions {
         self
     }
 
-    /// Probability given to the other words than the target, from 0 to below 1.
+    /// Probability that is spread over the words other than the target; 0 or more, and below 1.
     #[must_use]
     pub fn label_smoothing(mut self, probability: f64) -> Self {
         self.label_smoothing = probability;
@@ -57,7 +57,7 @@ impl CrossEntropyOptions {
 
     #[doc(alias = "dsc_vocab_cross_entropy_options_init")]
     fn raw(&self) -> Result<sys::dsc_vocab_cross_entropy_options_t> {
-        // SAFETY: `defaults` gives room for the struct, and its size.
+        // SAFETY: `defaults` passes memory for the struct, and its size.
         let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_vocab_cross_entropy_options_init(raw, bytes) })?;
         raw.ignore_index = self.ignore_index.unwrap_or(raw.ignore_index);
         raw.label_smoothing = self.label_smoothing;
@@ -66,7 +66,7 @@ impl CrossEntropyOptions {
     }
 }
 
-/// What the gradients of a cross entropy need besides the logits: the targets, and two numbers per token.
+/// What the gradients of a cross entropy need in addition to the logits: the targets, and two numbers per token.
 ///
 /// Made by [`Comm::vocab_cross_entropy`].
 pub struct CrossEntropy<'a> {
@@ -83,8 +83,8 @@ impl Comm {
     /// Writes the loss of each token, the same on all ranks. Collective.
     ///
     /// `logits` are one row per token of this rank's columns, which are consecutive in the order of the ranks, of f32,
-    /// f64, f16 or bf16; `targets` are columns of the whole vocabulary, the same on all ranks. `losses` is f64 for logits
-    /// of f64, otherwise f32.
+    /// f64, f16 or bf16; `targets` are columns of the whole vocabulary, the same on all ranks. `losses` is f64 for
+    /// logits of f64, otherwise f32.
     ///
     /// ```
     /// use dsc::CrossEntropyOptions;
@@ -115,7 +115,8 @@ impl Comm {
         made.expect("losses", losses.span(), targets.len(), made.loss_type())?;
         let (scores, written) = (logits.span(), losses.span_mut());
         let _turn = self.turn("vocab_cross_entropy_forward")?;
-        // SAFETY: the counts were compared above; the losses are borrowed mutably, and the state has two numbers per token.
+        // SAFETY: the counts were compared above; the losses are borrowed mutably, and the state has two numbers per
+        // token.
         let result = unsafe {
             sys::dsc_vocab_cross_entropy_forward(
                 self.raw(),
@@ -150,9 +151,9 @@ impl<'a> CrossEntropy<'a> {
         Ok(made)
     }
 
-    /// Writes the gradients of this rank's logits, which must be as they were; no rank is asked.
+    /// Writes the gradients of this rank's logits, which must be unchanged. Not collective.
     ///
-    /// `loss_gradients` are those of the losses, of their type; without them all are 1.
+    /// `loss_gradients` are the gradients of the losses, of the type of the losses; `None`: all are 1.
     #[doc(alias = "dsc_vocab_cross_entropy_backward")]
     pub fn backward<W, X, G>(&self, loss_gradients: Option<&W>, logits: &X, gradients: &mut G) -> Result<()>
     where
@@ -165,7 +166,7 @@ impl<'a> CrossEntropy<'a> {
         self.write(loss_gradients.map(|weights| weights.span()), scores, written.ptr)
     }
 
-    /// Does what [`backward`](CrossEntropy::backward) does; the gradients take the place of the logits.
+    /// Does the same as [`backward`](CrossEntropy::backward), but the gradients replace the logits.
     pub fn backward_in_place<W, X>(self, loss_gradients: Option<&W>, logits: &mut X) -> Result<()>
     where
         W: Data + ?Sized,

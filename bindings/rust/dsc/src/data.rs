@@ -44,7 +44,8 @@ impl Span {
         self.device != HOST
     }
 
-    /// The default stream for an operation on both. Empty buffers of a GPU have no address, and it says where they are.
+    /// The default stream for an operation on both buffers. Empty buffers of a GPU have no address, so the stream tells
+    /// where they are.
     pub(crate) fn default_stream(self, other: Self) -> *mut std::ffi::c_void {
         if self.is_on_device() || other.is_on_device() {
             crate::device::LEGACY as *mut std::ffi::c_void
@@ -54,15 +55,16 @@ impl Span {
     }
 }
 
-/// A number that operations understand: every bit pattern is a value, and there is no padding. With the feature `half` so are
-/// the `f16` and `bf16` of the crate of that name.
+/// A number type of the library: every bit pattern is a value, and it has no padding. With the feature `half`, the
+/// types `f16` and `bf16` of the crate `half` are elements, too.
 pub trait Element: Copy + Send + Sync + DataMut<Kind = Self> + 'static {
     /// Its type in the C interface.
     const DTYPE: Dtype;
 }
 
 /// Memory that operations read: a number, an array, a slice, a `Vec`, a [`SharedBuffer`](crate::SharedBuffer), a
-/// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of them.
+/// [`DeviceBuffer`](crate::DeviceBuffer) or [`DeviceSlice`](crate::DeviceSlice), a [`Raw`], or a reference to one of
+/// them.
 pub trait Data: Sealed {
     /// Buffers of one operation have the same kind: the element type, or [`RawElement`].
     type Kind;
@@ -128,7 +130,7 @@ slices! {
     [T: Element] crate::memory::SharedBuffer<T>,
 }
 
-impl<B: Sealed> Sealed for Option<B> {} // buffers that may be missing, as a result that only some programs need
+impl<B: Sealed> Sealed for Option<B> {} // for optional buffers, such as a result that only some programs need
 
 impl<D: Data + ?Sized> Sealed for &D {}
 impl<D: Data + ?Sized> Data for &D {
@@ -173,11 +175,11 @@ pub struct Raw<B> {
 }
 
 impl<B: Data<Kind = u8>> Raw<B> {
-    /// Says what the bytes are; fails if they are no whole number of elements.
+    /// Gives bytes an element type; fails if their length is not a multiple of the element size.
     pub fn new(bytes: B, dtype: Dtype) -> Result<Self> {
         let (len, size) = (bytes.span().count, dtype.bytes());
         if size == 0 {
-            return Err(Error::invalid(format!("Raw::new: {} is no element type of this library", dtype.number())));
+            return Err(Error::invalid(format!("Raw::new: {} is not an element type of this library", dtype.number())));
         }
         if len % size != 0 {
             let expected = format!("a multiple of {}, the size of {:?}", size, dtype);
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!((raw.span().count, raw.span().dtype), (3, Dtype::Bf16));
         let error = Raw::new(vec![0u8; 7], Dtype::Bf16).unwrap_err();
         assert_eq!(error.message, "Raw::new: there are 7 bytes; expected a multiple of 2, the size of Bf16");
-        assert!(Raw::new(vec![0u8; 7], Dtype::Unknown(99)).unwrap_err().message.contains("99 is no element type"));
+        assert!(Raw::new(vec![0u8; 7], Dtype::Unknown(99)).unwrap_err().message.contains("99 is not an element type"));
     }
 
     #[test]

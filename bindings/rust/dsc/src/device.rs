@@ -14,12 +14,12 @@ use crate::data::{Data, DataMut, Element, Sealed, Span};
 use crate::error::{Error, Result};
 use crate::memory::bytes_of;
 
-/// CUDA's legacy default stream by a number of its own: NULL would leave open whether a call is a device's at all.
+/// CUDA's legacy default stream by its explicit number: NULL would not say whether a call is for a device.
 pub(crate) const LEGACY: usize = 1;
 
-/// A stream of a GPU, which belongs to somebody else for as long as `'s`.
+/// A borrowed stream of a GPU, valid for `'s`.
 ///
-/// Operations on memory of the GPU come behind what is on their stream. [`Scope::start_on`], [`Comm::start_on`],
+/// Operations on memory of the GPU run in stream order. [`Scope::start_on`], [`Comm::start_on`],
 /// [`Comm::batch_on`] and [`Comm::enqueue`] take one; the other calls use the default stream.
 ///
 /// [`Scope::start_on`]: crate::Scope::start_on
@@ -37,18 +37,18 @@ impl Stream<'static> {
 }
 
 impl<'s> Stream<'s> {
-    /// A stream of the program's own; NULL is the default stream.
+    /// A stream that the program made; NULL is the default stream.
     ///
     /// # Safety
     ///
-    /// It is a `CUstream` or `cudaStream_t` of the device that the communicators are bound to with which it is used, and
-    /// is not destroyed before `'s` ends.
+    /// It is a `CUstream` or `cudaStream_t` of the device that its communicators are bound to, and it is not destroyed
+    /// before `'s` ends.
     pub unsafe fn from_raw(stream: *mut c_void) -> Self {
         let handle = if stream.is_null() { LEGACY } else { stream as usize };
         Stream { handle, life: PhantomData }
     }
 
-    /// What CUDA's functions take.
+    /// The pointer that CUDA's functions take.
     pub fn as_raw(self) -> *mut c_void {
         self.handle as *mut c_void
     }
@@ -62,9 +62,9 @@ impl fmt::Debug for Stream<'_> {
 
 /// Elements in memory of the GPU that a communicator is bound to; freed when dropped. From [`Comm::device_buffer`].
 ///
-/// Operations take it as they take a `Vec`, and hold it until the device is done with it. Its elements are reached by
-/// kernels and copies of the program's own, which know its address: whoever enqueues those answers for it that they are
-/// over before the buffer is dropped.
+/// Operations take it as they take a `Vec`, and hold it until the device no longer uses it. Kernels and copies of the
+/// program access its elements by address; the code that enqueues them must make sure that they end before the buffer
+/// is dropped.
 ///
 /// ```no_run
 /// use dsc::{request, Op};
@@ -73,10 +73,10 @@ impl fmt::Debug for Stream<'_> {
 /// let world = dsc::InitOptions::new().backend(dsc::Backend::Device).init()?;
 /// let mut x = world.device_buffer::<f32>(1 << 20)?; // zeroed
 /// world.all_reduce(&mut x, Op::Sum)?; // waits until the device is done
-/// let stream = dsc::Stream::legacy(); // or an own one, by Stream::from_raw
+/// let stream = dsc::Stream::legacy(); // or one of the program, by Stream::from_raw
 /// world.scope(|scope| -> dsc::Result<()> {
-///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // behind what is on the stream
-///     sum.wait_on(stream) // what comes on the stream now sees the sums; the program waits when the scope ends
+///     let sum = scope.start_on(request::all_reduce(&mut x, Op::Sum), stream)?; // ordered after earlier work on it
+///     sum.wait_on(stream) // later work on the stream sees the sums; the program waits when the scope ends
 /// })?;
 /// world.finalize()
 /// # }
@@ -85,8 +85,7 @@ pub struct DeviceBuffer<T: Element> {
     elements: DeviceSlice<'static, T>,
 }
 
-/// Elements in memory of a GPU that belongs to somebody else for as long as `'m`: to another library, or to a
-/// [`DeviceBuffer`] of which it is a part.
+/// Borrowed elements in memory of a GPU, valid for `'m`: memory of another library, or part of a [`DeviceBuffer`].
 pub struct DeviceSlice<'m, T: Element> {
     address: usize,
     len: usize,
@@ -95,11 +94,11 @@ pub struct DeviceSlice<'m, T: Element> {
 }
 
 impl Comm {
-    /// Allocates so many elements, zeroed, on the GPU that this communicator is bound to, registered with it where NCCL
-    /// can. Collective, with equal bytes on all ranks.
+    /// Allocates `len` elements, zeroed, on the GPU that this communicator is bound to. They are registered with NCCL
+    /// where it can. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn device_buffer<T: Element>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_DEVICE)?;
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_DEVICE)?;
         let device = self.device()?.unwrap_or(0);
         let (address, memory) = (memory.as_ptr() as usize, PhantomData);
         Ok(DeviceBuffer { elements: DeviceSlice { address, len, device, memory } })
@@ -112,7 +111,7 @@ impl<T: Element> DeviceBuffer<T> {
         self.elements.len
     }
 
-    /// Says whether there is none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.elements.len == 0
     }
@@ -138,8 +137,8 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
     ///
     /// # Safety
     ///
-    /// The address is one of that device, with so many elements, and for `'m` nobody else uses them but by what is put in
-    /// order on streams, and nobody frees them.
+    /// There are `len` elements at this address of the device. During `'m` they are not freed, and only work that is
+    /// ordered on streams uses them.
     pub unsafe fn from_raw(address: *mut T, len: usize, device: u32) -> Self {
         DeviceSlice { address: address as usize, len, device, memory: PhantomData }
     }
@@ -149,7 +148,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
         self.len
     }
 
-    /// Says whether there is none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -167,7 +166,7 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
     /// A part of it.
     pub fn slice(&mut self, part: Range<usize>) -> Result<DeviceSlice<'_, T>> {
         if part.start > part.end || part.end > self.len {
-            let text = format!("slice: {:?} is no part of {} elements", part, self.len);
+            let text = format!("slice: {:?} is outside of {} elements", part, self.len);
             return Err(Error::invalid(text));
         }
         let address = self.address + part.start * size_of::<T>();
@@ -177,8 +176,8 @@ impl<'m, T: Element> DeviceSlice<'m, T> {
 
 impl<T: Element> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: those borrow or own the buffer until the
-        // device is done, or their caller has answered for it.
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer
+        // until the device is done, or its caller guarantees that.
         unsafe { sys::dsc_mem_free(self.elements.address as *mut c_void) };
     }
 }

@@ -9,6 +9,7 @@ use dsc_sys as sys;
 
 use crate::convert::sized;
 use crate::numbers::ErrorCode;
+use crate::words::in_rust;
 
 /// The result of a call into libdsc.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -18,33 +19,36 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// ```
 /// let error = dsc::shard_indices(10, 0, 0, None, false).unwrap_err();
 /// assert_eq!(error.code, dsc::ErrorCode::InvalidArg);
-/// println!("{error}"); // DSC_ERR_INVALID_ARG: dsc_shard_indices: ...
+/// println!("{error}"); // DSC_ERR_INVALID_ARG: shard_indices: ...
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `{:?}` prints the same text, because a `main` that returns an error and a failed `unwrap` print that. `{:#?}` prints
+/// all fields.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
     /// What kind of failure it is.
     pub code: ErrorCode,
-    /// What happened, what was expected and what came.
+    /// What happened, what was expected and what the call got.
     pub message: String,
     /// The first rank at fault in the group, where that is known.
     pub rank: Option<usize>,
-    /// All ranks at fault; at most 64 are told.
+    /// All ranks at fault; at most 64 are listed.
     pub ranks: Box<[usize]>,
-    /// Name of the communicator that failed, whose numbers the ranks have. Reducers, sharded parameters and the like have
-    /// groups of their own, such as "reducer".
+    /// Name of the communicator that failed; `rank` and `ranks` are its ranks. Reducers, sharded parameters and similar
+    /// objects have their own groups, such as "reducer".
     pub group: Option<Box<str>>,
     /// Name of the operation, such as "all_reduce".
     pub op: Option<Box<str>>,
-    /// Number of the operation in that communicator, from 1.
+    /// Number of the operation in that communicator, counted from 1.
     pub sequence: Option<u64>,
-    /// index() + 1: so the whole stays small enough to be returned by value.
+    /// index() + 1. This keeps the struct small enough to be returned by value.
     pub(crate) element: Option<NonZeroU64>,
 }
 
 impl Error {
-    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient that
-    /// the message names.
+    /// With [`ErrorCode::NonFinite`], the first element that is not finite, in that rank's buffer or in the gradient
+    /// that the message names.
     pub fn index(&self) -> Option<u64> {
         self.element.map(|element| element.get() - 1)
     }
@@ -53,7 +57,7 @@ impl Error {
         Error { code, message, rank: None, ranks: Box::default(), group: None, op: None, sequence: None, element: None }
     }
 
-    /// An argument that is wrong by this crate's own check.
+    /// A wrong argument that this crate has found itself.
     pub(crate) fn invalid(message: String) -> Self {
         Error::new(ErrorCode::InvalidArg, message)
     }
@@ -62,8 +66,8 @@ impl Error {
     pub(crate) fn last(result: sys::dsc_result_t) -> Self {
         // SAFETY: the text is never NULL and stays valid until this thread's next failing call.
         let message = unsafe { CStr::from_ptr(sys::dsc_last_error_message()) };
-        let (code, message) = (ErrorCode::from_number(result), message.to_string_lossy().into_owned());
-        let message = if may_be_said_anew(code) { in_rust(message) } else { message };
+        let code = ErrorCode::from_number(result);
+        let message = in_rust(code, message.to_string_lossy().into_owned());
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: info has the size that it says, and outlives the call.
         let known = unsafe { sys::dsc_last_error_info(&mut info) } == sys::DSC_OK && info.code == result;
@@ -87,7 +91,7 @@ impl Error {
         }
     }
 
-    /// Names the communicator of the call, unless the failure is known to be that of another group.
+    /// Names the communicator of the call, unless the failure is already known to be one of another group.
     pub(crate) fn in_group(mut self, name: &str) -> Self {
         self.group = self.group.or_else(|| Some(name.into()));
         self
@@ -105,6 +109,24 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !out.alternate() {
+            return fmt::Display::fmt(self, out);
+        }
+        out.debug_struct("Error")
+            .field("code", &self.code)
+            .field("message", &self.message)
+            .field("rank", &self.rank)
+            .field("ranks", &self.ranks)
+            .field("group", &self.group)
+            .field("op", &self.op)
+            .field("sequence", &self.sequence)
+            .field("index", &self.index())
+            .finish()
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl fmt::Display for ErrorCode {
@@ -119,30 +141,12 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Turns a result of the C interface into a Rust one; states count as success.
+/// Turns a result of the C interface into a Rust one; positive results, which are states, count as success.
 pub(crate) fn check(result: sys::dsc_result_t) -> Result<()> {
     if result < 0 {
         return Err(Error::last(result));
     }
     Ok(())
-}
-
-/// Other messages may quote a program's own text.
-fn may_be_said_anew(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::InvalidArg | ErrorCode::Unsupported)
-}
-
-/// Says the words of the C interface as a program in Rust knows them.
-fn in_rust(mut message: String) -> String {
-    for (c, rust) in [("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"), ("costs->n is", "values per cost are")] {
-        message = message.replace(c, rust);
-    }
-    while let Some(arrow) = message.find("->") {
-        let before = |letter: char| !letter.is_alphanumeric() && letter != '_';
-        let start = message[..arrow].char_indices().rev().find(|(_, letter)| before(*letter));
-        message.replace_range(start.map_or(0, |(at, letter)| at + letter.len_utf8())..arrow + 2, "");
-    }
-    message
 }
 
 /// The text in a fixed array, up to its zero.
@@ -174,15 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_speak_the_words_of_rust() {
-        let said = |text: &str| in_rust(text.into());
-        assert_eq!(
-            said("x: costs->n is 3, expected 2, (options->overlap)"),
-            "x: values per cost are 3, expected 2, (overlap)"
-        );
-        assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
-        assert_eq!(said("\u{e9}->a and b->c"), "a and c");
-        assert!(may_be_said_anew(ErrorCode::InvalidArg) && !may_be_said_anew(ErrorCode::Callback));
+    fn debug_reads_like_display() {
+        let error = Error::invalid("root is 9; expected 0 to 3".into()).in_op("broadcast");
+        assert_eq!(format!("{:?}", error), "DSC_ERR_INVALID_ARG: root is 9; expected 0 to 3");
+        let fields = format!("{:#?}", error);
+        assert!(fields.starts_with("Error {") && fields.contains("code: InvalidArg"), "{}", fields);
+        assert!(fields.contains("\"broadcast\"") && fields.contains("index: None"), "{}", fields);
     }
 
     #[test]

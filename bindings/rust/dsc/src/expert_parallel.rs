@@ -27,12 +27,12 @@ pub struct MoeOptions {
 }
 
 impl MoeOptions {
-    /// So many experts on all ranks together, and `top_k` slots of each token; no row is dropped.
+    /// `experts` on all ranks together, and `top_k` slots per token; no row is dropped.
     pub fn new(experts: usize, top_k: usize) -> Self {
         MoeOptions { experts, top_k, capacity: 0, drop: MoeDrop::Latest, padded: false }
     }
 
-    /// The most rows of each pair of expert and source rank, and which are dropped beyond that.
+    /// The largest number of rows for each pair of expert and source rank, and which rows beyond it are dropped.
     #[must_use]
     pub fn capacity(mut self, rows: usize, drop: MoeDrop) -> Self {
         self.capacity = rows;
@@ -40,17 +40,17 @@ impl MoeOptions {
         self
     }
 
-    /// Whether each pair of expert and source rank has exactly as many rows as the capacity says.
+    /// Whether each pair of expert and source rank is padded to exactly as many rows as the capacity.
     #[must_use]
     pub fn padded(mut self, on: bool) -> Self {
         self.padded = on;
         self
     }
 
-    #[doc(alias = "dsc_moe_options_init")]
-    fn raw(&self) -> Result<sys::dsc_moe_options_t> {
-        // SAFETY: `defaults` gives room for the struct, and its size.
-        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_moe_options_init(raw, bytes) })?;
+    #[doc(alias = "dsc_moe_plan_options_init")]
+    fn raw(&self) -> Result<sys::dsc_moe_plan_options_t> {
+        // SAFETY: `defaults` passes memory for the struct, and its size.
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_moe_plan_options_init(raw, bytes) })?;
         raw.experts = self.experts;
         raw.top_k = self.top_k;
         raw.capacity = self.capacity;
@@ -60,18 +60,18 @@ impl MoeOptions {
     }
 }
 
-/// Says which token goes to which rank for its experts, for one layer and step.
+/// The plan of which token goes to which rank for its experts, for one layer and step.
 ///
-/// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by slot.
-/// The buffers of a call are memory of the host, or all of the GPU that the communicator is bound to; a call returns when it
-/// is complete. The numbers are those of dsc/expert_parallel.h.
+/// The rows that a rank receives are grouped by its experts, and within an expert by the rank that sent them, then by
+/// slot. All buffers of a call are in memory of the host, or all on the GPU that the communicator is bound to. A call
+/// returns when it is complete. dsc/expert_parallel.h defines the numbers.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};
 ///
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
-/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of 2 elements
+/// let (tokens, experts, weights) = ([1f32, 2., 3., 4.], [0, 1, 1, -1], [0.5f32, 0.5, 1., 1.]); // 2 tokens of size 2
 /// let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(2, 2))?;
 /// let mut rows = vec![0f32; plan.rows() * 2];
 /// plan.dispatch(&tokens, 2, MoePayload::Plain, &mut rows)?;
@@ -94,8 +94,8 @@ pub struct MoePlan<'a> {
 impl Comm {
     /// Makes a plan from the experts that the router chose for this rank's tokens. Collective.
     ///
-    /// `experts` has `top_k` numbers for each token, -1 for a slot that goes nowhere. `weights`, one for each of these numbers,
-    /// are needed where [`MoeDrop::Lightest`] decides which rows are dropped. Rank r holds the experts of
+    /// `experts` has `top_k` numbers for each token; -1 means that a slot is not sent. `weights`, one for each of these
+    /// numbers, are needed if [`MoeDrop::Lightest`] decides which rows are dropped. Rank r holds the experts of
     /// [`split_range`](crate::split_range)`(experts, size, r)`.
     #[doc(alias = "dsc_moe_plan_create")]
     #[doc(alias = "dsc_moe_plan_info")]
@@ -134,7 +134,7 @@ impl MoePlan<'_> {
         self.info.tokens
     }
 
-    /// The experts that this rank holds, by their numbers among all.
+    /// The numbers of the experts that this rank holds.
     pub fn experts(&self) -> Range<usize> {
         self.info.first_expert..self.info.first_expert + self.info.local_experts
     }
@@ -144,7 +144,7 @@ impl MoePlan<'_> {
         self.info.rows
     }
 
-    /// Slots of this rank that are sent, to itself or to others.
+    /// Slots of this rank that are sent, to this rank or to others.
     pub fn sent(&self) -> usize {
         self.info.sent
     }
@@ -172,7 +172,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Where the row of each slot stands among those that this rank sends; none if it goes nowhere or was dropped.
+    /// The position of each slot's row among the rows that this rank sends; `None` if the slot is not sent or was
+    /// dropped.
     #[doc(alias = "dsc_moe_plan_positions")]
     pub fn positions(&self) -> Result<Vec<Option<usize>>> {
         // SAFETY: as for expert_rows().
@@ -189,11 +190,11 @@ impl MoePlan<'_> {
         X: Data + ?Sized,
         R: DataMut<Kind = X::Kind> + ?Sized,
     {
-        // SAFETY: the buffers are borrowed until the call returns, when it is complete.
+        // SAFETY: the buffers are borrowed until the call returns, and it returns when it is complete.
         unsafe { self.launch_dispatch(tokens.span(), hidden, payload, rows.span_mut(), ptr::null_mut()) }
     }
 
-    /// Computes the gradients of [`dispatch`](MoePlan::dispatch): each token gets the sum of those of its rows. Collective.
+    /// Computes the gradients of [`dispatch`](MoePlan::dispatch): each token gets the sum over its rows. Collective.
     #[doc(alias = "dsc_moe_dispatch_backward")]
     pub fn dispatch_backward<G, T>(&mut self, row_gradients: &G, hidden: usize, token_gradients: &mut T) -> Result<()>
     where
@@ -205,10 +206,10 @@ impl MoePlan<'_> {
         unsafe { self.launch_dispatch_backward(from, hidden, to, ptr::null_mut()) }
     }
 
-    /// Sends the rows of the experts back, and sums those of each token with their weights. Collective.
+    /// Sends the rows of the experts back, and computes the weighted sum for each token. Collective.
     ///
-    /// `weights` has a number for each slot, f64 for rows of f64 and otherwise f32; without it all are 1. `returned` gets the
-    /// rows without their weights, `hidden` elements for each slot, which the gradients of the weights need.
+    /// `weights` has a number for each slot, f64 for rows of f64 and otherwise f32; `None`: all are 1. `returned` gets
+    /// the rows without their weights, `hidden` elements for each slot; the gradients of the weights need them.
     #[doc(alias = "dsc_moe_combine")]
     pub fn combine<R, W, O, K>(
         &mut self,
@@ -229,9 +230,10 @@ impl MoePlan<'_> {
         unsafe { self.launch_combine(rows.span(), factors, hidden, out.span_mut(), kept, ptr::null_mut()) }
     }
 
-    /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, where the experts are. Collective.
+    /// Computes the gradients of [`combine`](MoePlan::combine) for the rows, on the ranks of the experts. Collective.
     ///
-    /// `of_weights` are what [`combine`](MoePlan::combine) returned, and where the gradients of the weights go.
+    /// `of_weights` are the rows that [`combine`](MoePlan::combine) returned, and the buffer for the gradients of the
+    /// weights.
     #[doc(alias = "dsc_moe_combine_backward")]
     pub fn combine_backward<G, W, K, R, V>(
         &mut self,
@@ -260,7 +262,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The buffers must be valid, rows for writing, and reached through nothing else until the call is complete.
+    /// The buffers must be valid, rows for writing, and nothing else may use them until the call is complete.
     pub(crate) unsafe fn launch_dispatch(
         &mut self,
         tokens: Span,
@@ -274,7 +276,7 @@ impl MoePlan<'_> {
         self.expect_like(OP, "rows", rows, self.rows(), hidden, tokens.dtype)?;
         let (plan, dtype, payload) = (self.handle.raw(), tokens.dtype.number(), payload.number());
         self.exchange(OP, &[Some(tokens), Some(rows)], work, |stream, work| {
-            // SAFETY: the lengths were compared; the rest is the caller's promise.
+            // SAFETY: the lengths were compared; the caller guarantees the rest.
             unsafe { sys::dsc_moe_dispatch(plan, tokens.ptr, hidden, dtype, payload, rows.ptr, stream, work) }
         })
     }
@@ -283,7 +285,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The caller promises what launch_dispatch() asks for.
+    /// As launch_dispatch().
     pub(crate) unsafe fn launch_dispatch_backward(
         &mut self,
         row_gradients: Span,
@@ -306,7 +308,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The caller promises what launch_dispatch() asks for.
+    /// As launch_dispatch().
     pub(crate) unsafe fn launch_combine(
         &mut self,
         rows: Span,
@@ -333,7 +335,7 @@ impl MoePlan<'_> {
     ///
     /// # Safety
     ///
-    /// The caller promises what launch_dispatch() asks for.
+    /// As launch_dispatch().
     pub(crate) unsafe fn launch_combine_backward(
         &mut self,
         out_gradients: Span,
@@ -364,8 +366,8 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Calls the library: on a GPU in the order of its default stream. Without a place for a work object it returns when
-    /// the exchange is complete.
+    /// Calls the library, on a GPU in the order of its default stream. If it gets no pointer for a work object, it
+    /// returns when the exchange is complete.
     fn exchange(
         &self,
         op: &'static str,

@@ -1,4 +1,4 @@
-//! Exchanges of tokens that run beside the program, on buffers that are borrowed for a scope.
+//! Asynchronous exchanges of tokens, on buffers that are borrowed for a scope.
 
 use crate::data::{Data, DataMut};
 use crate::error::{Error, Result};
@@ -8,14 +8,14 @@ use crate::scope::{Scope, ScopedWork};
 
 /// An exchange that reads one buffer and writes another.
 type Pair<'scope, S, R> = Result<ScopedWork<'scope, (&'scope S, &'scope mut R)>>;
-/// An exchange that writes a buffer, and one more where the program wants it.
+/// An exchange that writes a buffer and an optional second one.
 type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'scope mut K>)>>;
 
-/// # Beside the program
+/// # In the background
 ///
-/// Each of these starts an exchange in a scope of the plan's communicator. A plan has one call in progress at a time: another
-/// one is [`ErrorCode::State`](crate::ErrorCode::State) until the work of the one before has been waited for. The
-/// plan may be dropped while a call goes on.
+/// Each of these starts an exchange in a scope of the plan's communicator. A plan has one call in progress at a time:
+/// until the program has waited for its work, another call fails with [`ErrorCode::State`](crate::ErrorCode::State).
+/// The plan may be dropped while a call is in progress.
 ///
 /// ```
 /// use dsc::{MoeOptions, MoePayload};
@@ -29,7 +29,7 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 ///     let work = plan.start_dispatch(scope, &tokens, 2, MoePayload::Plain, &mut rows)?;
 ///     let dense: f32 = tokens.iter().sum(); // meanwhile, what needs no other rank
 ///     let (_, rows) = work.wait()?;
-///     rows.iter_mut().for_each(|x| *x *= 2.0); // all experts are alike here
+///     rows.iter_mut().for_each(|x| *x *= 2.0); // all experts are the same here
 ///     plan.start_combine(scope, rows, None::<&[f32]>, 2, &mut out, None::<&mut [f32]>)?;
 /// #   assert_eq!(dense, 10.0);
 ///     Ok(()) // the end of the scope waits
@@ -40,7 +40,7 @@ type Written<'scope, R, K> = Result<ScopedWork<'scope, (&'scope mut R, Option<&'
 /// # }
 /// ```
 ///
-/// What the library may write cannot be touched before the work has given it back:
+/// A buffer that the library may write cannot be touched before the work has returned it:
 ///
 /// ```compile_fail
 /// # use dsc::{MoeOptions, MoePayload};
@@ -95,7 +95,7 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Starts what [`combine`](MoePlan::combine) does. The work gives back `out` and `returned`.
+    /// Starts what [`combine`](MoePlan::combine) does. The work returns `out` and `returned`.
     pub fn start_combine<'scope, R, W, O, K>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -120,7 +120,7 @@ impl MoePlan<'_> {
         })
     }
 
-    /// Starts what [`combine_backward`](MoePlan::combine_backward) does. The work gives back `row_gradients` and the
+    /// Starts what [`combine_backward`](MoePlan::combine_backward) does. The work returns `row_gradients` and the
     /// gradients of the weights.
     pub fn start_combine_backward<'scope, G, W, K, R, V>(
         &mut self,
@@ -148,7 +148,7 @@ impl MoePlan<'_> {
         })
     }
 
-    /// A scope waits for the operations of its own communicator, and aborts that when the program panics.
+    /// A scope waits for the operations of its communicator, and aborts the communicator when the closure panics.
     fn expect_scope(&self, scope: &Scope<'_, '_>, op: &str) -> Result<()> {
         if scope.comm().raw() == self.comm().raw() {
             return Ok(());

@@ -26,7 +26,7 @@ impl GroupOptions {
         Self::default()
     }
 
-    /// Shown in errors, up to 31 bytes are kept; "PARENT/NUMBER" by default.
+    /// Name shown in errors; the first 31 bytes are kept. "PARENT/NUMBER" by default.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
@@ -40,20 +40,21 @@ impl GroupOptions {
         self
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; the latest of one name counts.
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.max_ctas"; if a name is set twice, the later
+    /// value counts.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Network plugin that NCCL uses for this group; it chooses by default.
+    /// Network plugin that NCCL uses for this group; by default NCCL chooses.
     #[must_use]
     pub fn nccl_net_name(self, name: &str) -> Self {
         self.setting("nccl.net_name", name)
     }
 
-    /// The least number of thread blocks of NCCL's operations; it chooses by default, and with 0.
+    /// The smallest number of thread blocks of NCCL's operations; by default, and with 0, NCCL chooses.
     #[must_use]
     pub fn nccl_min_ctas(self, count: usize) -> Self {
         self.setting("nccl.min_ctas", count)
@@ -65,8 +66,8 @@ impl GroupOptions {
         self.setting("nccl.max_ctas", count)
     }
 
-    /// Priority of the streams that operations with a work object run on: lower is more urgent, 0 (the default) the
-    /// least; out of the device's range it is the nearest.
+    /// Priority of the streams that operations with a work object run on: a lower number is more urgent, and 0 (the
+    /// default) is the least urgent. A number outside of the device's range is replaced by the nearest one.
     #[must_use]
     pub fn stream_priority(mut self, priority: i32) -> Self {
         self.stream_priority = priority;
@@ -74,11 +75,11 @@ impl GroupOptions {
     }
 
     /// Calls with the options in the form of the C interface.
-    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_group_options_t) -> T) -> Result<T> {
+    pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_comm_options_t) -> T) -> Result<T> {
         let name = self.name.as_deref().map(|name| c_string("name", name)).transpose()?;
         let (_texts, settings) = raw_settings(&self.settings)?;
         // SAFETY: the struct has so many bytes.
-        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_group_options_init(raw, bytes) })?;
+        let mut raw = defaults(|raw, bytes| unsafe { sys::dsc_comm_options_init(raw, bytes) })?;
         raw.name = pointer(&name);
         raw.timeout_ms = self.timeout.map_or(raw.timeout_ms, milliseconds);
         (raw.settings, raw.n_settings) = (settings.as_ptr(), settings.len());
@@ -90,7 +91,7 @@ impl GroupOptions {
 impl Comm {
     /// Divides the communicator: ranks of one color form a group, ordered by key, then by rank. Collective.
     ///
-    /// With color `None` this rank joins no group and gets `None`.
+    /// A rank with color `None` is in none of the groups and gets `None`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -109,24 +110,24 @@ impl Comm {
         let color = color.map_or(Ok(-1), |color| number("color", color))?;
         let mut group = ptr::null_mut();
         let result = options.with_raw(|raw| {
-            // SAFETY: the options outlive the call, which keeps nothing; group outlives it too.
+            // SAFETY: the options outlive the call, which keeps no pointer; group outlives it too.
             unsafe { sys::dsc_comm_split(self.raw(), color, key, raw, &mut group) }
         })?;
         self.check(result, "split")?;
         Comm::from_group(group)
     }
 
-    /// Makes a group of the same ranks that uses a communicator of the program's own, in its order of ranks, of a library:
-    /// an `ncclComm_t` of "nccl". Collective.
+    /// Makes a group of the same ranks that uses an existing communicator of another library, in the order of ranks of
+    /// that communicator: for "nccl", an `ncclComm_t`. Collective.
     ///
     /// # Safety
     ///
-    /// `communicator` is one of that library, outlives the group, and nobody else uses it while operations of the group
-    /// are called or on their way.
+    /// `communicator` is a communicator of that library and outlives the group. Nothing else uses it while operations
+    /// of the group are called or in progress.
     pub unsafe fn adopt(&self, library: &str, communicator: *mut c_void, options: &GroupOptions) -> Result<Comm> {
         let (library, mut group) = (c_string("library", library)?, ptr::null_mut());
         let result = options.with_raw(|raw| {
-            // SAFETY: library and options outlive the call, as group does; the caller answers for communicator.
+            // SAFETY: library and options outlive the call, as group does; the caller guarantees communicator.
             unsafe { sys::dsc_comm_adopt(self.raw(), library.as_ptr(), communicator, raw, &mut group) }
         })?;
         self.check(result, "adopt")?;
@@ -134,7 +135,7 @@ impl Comm {
     }
 
     /// Makes a group of the listed ranks, in that order. Collective: every rank of this communicator passes the same
-    /// list; a rank that is not listed gets `None`.
+    /// list. A rank that is not listed gets `None`.
     pub fn create_group(&self, ranks: &[usize]) -> Result<Option<Comm>> {
         self.create_group_with(ranks, &GroupOptions::new())
     }

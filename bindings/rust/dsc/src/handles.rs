@@ -1,9 +1,9 @@
 //! The handles of the C interface, and which of them may go to other threads.
 //!
 //! A handle is an id: passing it between threads is harmless in itself. What the headers allow from any thread is
-//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered
-//! by [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this with
-//! api.json.
+//! offered through shared references of types that are `Sync`; what they allow to one thread at a time is offered by
+//! [`Comm`](crate::Comm), where the library itself refuses a second thread, or takes `&mut self`. A test compares this
+//! with api.json.
 
 use std::os::raw::c_char;
 use std::ptr::{self, NonNull};
@@ -32,7 +32,7 @@ pub(crate) struct ScheduleHandle(pub(crate) NonNull<sys::dsc_pipe_schedule_t>);
 /// A mesh; destroyed when dropped.
 pub(crate) struct MeshHandle(pub(crate) NonNull<sys::dsc_mesh_t>);
 
-/// What a simulation found; destroyed when dropped.
+/// The report of a simulation; destroyed when dropped.
 #[derive(Debug)]
 pub(crate) struct ReportHandle(pub(crate) NonNull<sys::dsc_pipe_report_t>);
 
@@ -51,8 +51,8 @@ pub(crate) struct StoreHandle(pub(crate) NonNull<sys::dsc_store_t>);
 /// A plan of an exchange of tokens; destroyed when dropped.
 pub(crate) struct MoePlanHandle(pub(crate) NonNull<sys::dsc_moe_plan_t>);
 
-// SAFETY: the value is an id that no one follows. Queries, abort, time-out and destroy may come from any thread; the
-// rest is reached through Comm only, and a second thread in it gets DSC_ERR_BUSY, which touches nothing.
+// SAFETY: the value is an id, which is not dereferenced. Queries, abort, time-out and destroy may come from any thread.
+// The rest is reached through Comm only, where a second thread gets DSC_ERR_BUSY without side effects.
 unsafe impl Send for CommHandle {}
 // SAFETY: as above.
 unsafe impl Sync for CommHandle {}
@@ -60,14 +60,14 @@ unsafe impl Sync for CommHandle {}
 unsafe impl Send for WorkHandle {}
 // SAFETY: as above.
 unsafe impl Sync for WorkHandle {}
-// SAFETY: begin, finish and what comes between iterations take one thread at a time and are reached through
-// `&mut BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
+// SAFETY: begin, finish and the calls between iterations take one thread at a time and are reached through `&mut
+// BucketReducer` and an owned `Iteration` only; everything else may be called from any thread, by several at once.
 unsafe impl Send for ReducerHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReducerHandle {}
 
-// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a join, which
-// call into it, take turns.
+// SAFETY: finish takes one thread at a time and takes the `Join`; destroy may come from any thread. Reducers under a
+// join, which call into it, take turns.
 unsafe impl Send for JoinHandle {}
 // SAFETY: as above.
 unsafe impl Sync for JoinHandle {}
@@ -78,8 +78,8 @@ unsafe impl Send for ScheduleHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ScheduleHandle {}
 
-// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The one that
-// makes communicators takes one thread at a time of its communicator, and reaches it through Comm.
+// SAFETY: a mesh never changes; every function on it may be called from any thread, by several at once. The function
+// that makes communicators takes one thread at a time per communicator, which it reaches through Comm.
 unsafe impl Send for MeshHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MeshHandle {}
@@ -89,8 +89,8 @@ unsafe impl Send for ReportHandle {}
 // SAFETY: as above.
 unsafe impl Sync for ReportHandle {}
 
-// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be called
-// from any thread.
+// SAFETY: reduce takes one thread at a time and is reached through `&mut TiedLayers` only; everything else may be
+// called from any thread.
 unsafe impl Send for TiedHandle {}
 // SAFETY: as above.
 unsafe impl Sync for TiedHandle {}
@@ -112,8 +112,8 @@ unsafe impl Send for StoreHandle {}
 // SAFETY: as above.
 unsafe impl Sync for StoreHandle {}
 
-// SAFETY: what exchanges rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else may be
-// called from any thread, by several at once.
+// SAFETY: an exchange of rows takes one thread at a time and is reached through `&mut MoePlan` only; everything else
+// may be called from any thread, by several at once.
 unsafe impl Send for MoePlanHandle {}
 // SAFETY: as above.
 unsafe impl Sync for MoePlanHandle {}
@@ -137,7 +137,7 @@ impl RingHandle {
 }
 
 impl ScheduleHandle {
-    /// Of a function that is told where to put it.
+    /// From a function that takes a pointer for the handle.
     pub(crate) fn made(make: impl FnOnce(&mut *mut sys::dsc_pipe_schedule_t) -> sys::dsc_result_t) -> Result<Self> {
         let mut schedule = ptr::null_mut();
         check(make(&mut schedule))?;
@@ -156,7 +156,7 @@ impl CommHandle {
         self.0.as_ptr()
     }
 
-    /// Asks one of the functions that give a number.
+    /// Calls one of the functions that return a number.
     pub(crate) fn query(
         &self,
         function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut i32) -> sys::dsc_result_t,
@@ -167,7 +167,7 @@ impl CommHandle {
         Ok(value)
     }
 
-    /// Asks one of the functions that give a text.
+    /// Calls one of the functions that return a text.
     pub(crate) fn text(
         &self,
         function: unsafe extern "C" fn(*const sys::dsc_comm_t, *mut c_char, usize, *mut usize) -> sys::dsc_result_t,
@@ -179,7 +179,7 @@ impl CommHandle {
 
 impl Drop for CommHandle {
     fn drop(&mut self) {
-        // SAFETY: the library checks the handle; one that ended with its world is refused, which is as good.
+        // SAFETY: the library checks the handle; one that ended with its world is refused, which has the same effect.
         unsafe { sys::dsc_comm_destroy(self.raw()) };
     }
 }

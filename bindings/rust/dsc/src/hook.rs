@@ -1,4 +1,4 @@
-//! Communication hooks: what reduces a bucket in place of the reducer's own all-reduce.
+//! Communication hooks: functions that reduce a bucket instead of the reducer's all-reduce.
 
 use std::ffi::{c_void, CString};
 use std::fmt;
@@ -18,9 +18,10 @@ use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ErrorCode};
 use crate::reducer::BucketReducer;
 use crate::reducer_features::entries;
+use crate::user_op::text_of;
 
-/// What a hook returns; any error ends the iteration on this rank, and the reducer on all. An [`Error`] of this crate is told
-/// as it is.
+/// What a hook returns. Any error ends the iteration on this rank, and the reducer on all ranks. An [`Error`] of this
+/// crate is returned unchanged.
 pub type HookResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 type Function = Box<dyn FnMut(&mut Bucket<'_>) -> HookResult + Send>;
@@ -49,7 +50,7 @@ pub struct Bucket<'b> {
 }
 
 impl<'b> Bucket<'b> {
-    /// The reducer's group, for the hook's operations. All ranks make the same ones in the same order.
+    /// The reducer's group, for the hook's operations. All ranks call the same operations in the same order.
     pub fn comm(&self) -> &'b Comm {
         self.comm
     }
@@ -59,12 +60,12 @@ impl<'b> Bucket<'b> {
         self.raw.index
     }
 
-    /// Says whether it is the last bucket of the iteration.
+    /// Whether it is the last bucket of the iteration.
     pub fn is_last(&self) -> bool {
         self.raw.is_last != 0
     }
 
-    /// The ranks that take part: the mean is the sum over it.
+    /// The number of ranks that take part: the mean is the sum divided by it.
     pub fn divisor(&self) -> usize {
         natural(self.raw.divisor)
     }
@@ -74,12 +75,12 @@ impl<'b> Bucket<'b> {
         Dtype::from_number(self.raw.dtype)
     }
 
-    /// The number of elements, on a GPU also those between parameters.
+    /// The number of elements; on a GPU it includes the padding between parameters.
     pub fn len(&self) -> usize {
         self.raw.count
     }
 
-    /// Says whether there is no element.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.raw.count == 0
     }
@@ -90,7 +91,7 @@ impl<'b> Bucket<'b> {
         unsafe { entries(self.raw.params, self.raw.n_params) }
     }
 
-    /// The gradients one after another, undivided. The hook leaves the mean over all ranks here.
+    /// The gradients one after another, not divided. The hook writes the mean over all ranks here.
     ///
     /// The memory may be freed when the reducer rebuilds its buckets, so a hook cannot keep the slice:
     ///
@@ -142,9 +143,9 @@ impl<'b> Bucket<'b> {
         Ok(parts)
     }
 
-    /// On a GPU, the stream behind which the gradients are; what is put on it comes before the end of the iteration.
+    /// On a GPU, the stream that the gradients are ordered on. The iteration ends after all work that is put on it.
     pub fn stream(&self) -> Option<Stream<'b>> {
-        // SAFETY: the reducer's stream is of the device of its communicator, and lives longer than the call.
+        // SAFETY: the reducer's stream is of the device of its communicator, and outlives the call.
         Some(self.raw.stream).filter(|stream| !stream.is_null()).map(|stream| unsafe { Stream::from_raw(stream) })
     }
 
@@ -152,8 +153,8 @@ impl<'b> Bucket<'b> {
     pub fn device_buffer<T: Element>(&mut self) -> Result<DeviceSlice<'_, T>> {
         self.expect_type::<T>()?;
         match self.comm.device()? {
-            // SAFETY: the device has so many elements of this type there, and until the hook returns nobody else touches
-            // them but by what is on the stream.
+            // SAFETY: the device has so many elements of this type there, and until the hook returns only work on the
+            // stream touches them.
             Some(device) if !self.raw.stream.is_null() => {
                 Ok(unsafe { DeviceSlice::from_raw(self.raw.buffer.cast::<T>(), self.raw.count, device) })
             }
@@ -165,7 +166,10 @@ impl<'b> Bucket<'b> {
         if self.raw.stream.is_null() {
             return Ok(());
         }
-        Err(Error::invalid(format!("bucket {} is on a GPU, where no slice can be; see device_buffer", self.index())))
+        Err(Error::invalid(format!(
+            "bucket {} is on a GPU, where a slice is not possible; see device_buffer",
+            self.index()
+        )))
     }
 
     fn expect_type<T: Element>(&self) -> Result<()> {
@@ -183,7 +187,7 @@ impl fmt::Debug for Bucket<'_> {
     }
 }
 
-/// What the library's context pointer leads to: a function, and how it failed.
+/// The target of the library's context pointer: a function, and how it failed.
 pub(crate) struct Hook {
     name: String,
     running: Mutex<Running>,
@@ -192,7 +196,8 @@ pub(crate) struct Hook {
 
 struct Running {
     function: Function,
-    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that does nothing.
+    /// The reducer's group as the function sees it. The library ends it with the hook; dropping it after that has no
+    /// effect.
     comm: Option<Comm>,
 }
 
@@ -220,7 +225,7 @@ impl Hook {
         function(&mut Bucket { raw, comm }).map_err(|cause| self.told(raw.index, cause))
     }
 
-    /// The error of a function: one of this crate as it is, others by their text.
+    /// The error of a function: an error of this crate unchanged, others by their text.
     fn told(&self, bucket: usize, cause: Box<dyn std::error::Error>) -> Error {
         match cause.downcast::<Error>() {
             Ok(error) => *error,
@@ -236,7 +241,7 @@ impl Hook {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// Puts how the function failed in place of what the library knows of that.
+    /// Replaces what the library knows about the failure by how the function failed.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         match (&*failure, error.code) {
@@ -251,7 +256,7 @@ impl Hook {
     }
 }
 
-/// Gives the library what the errors of all ranks say; what does not fit is cut.
+/// Gives the library the text for the errors of all ranks, cut to the size of its buffer.
 fn write_error(bucket: &sys::dsc_bucket_t, words: &str) {
     let mut end = words.len().min(bucket.error_capacity - 1);
     while !words.is_char_boundary(end) {
@@ -281,11 +286,10 @@ unsafe extern "C" fn receive(
             hook.note(error);
         }
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            let words = format!("it panicked: {}", text.unwrap_or("without a text"));
+            let words = format!("it panicked: {}", text_of(&*panic));
             write_error(bucket, &words);
             hook.note(hook.failed(bucket.index, &words));
-            forget(panic); // it might panic when dropped, and nothing may leave this function
+            forget(panic); // it might panic when dropped, and a panic may not leave this function
         }
     }
     FAILED
@@ -293,12 +297,12 @@ unsafe extern "C" fn receive(
 
 /// # Communication hooks
 impl BucketReducer {
-    /// Sets what reduces a bucket in place of the reducer's own all-reduce: a function that is called with each complete
-    /// bucket in launch order, the same on all ranks, and leaves the mean over all ranks in it. The option
-    /// [`average`](crate::ReducerOptions::average) has no effect then.
+    /// Sets a function that reduces a bucket instead of the reducer's all-reduce. It is called with each complete
+    /// bucket in launch order, the same on all ranks, and writes the mean over all ranks into it. The option
+    /// [`average`](crate::ReducerOptions::average) then has no effect.
     ///
     /// It is called by the threads that mark gradients and finish iterations, one at a time, and may call operations of
-    /// [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns that as an
+    /// [`Bucket::comm`]. If it returns an error or panics, the mark or `finish` in which it ran returns an
     /// [`Error`], and the reducer ends on all ranks.
     ///
     /// ```
@@ -324,7 +328,7 @@ impl BucketReducer {
     /// # }
     /// ```
     ///
-    /// A function that borrows is refused, for the reducer may call it after what it borrows is gone:
+    /// A function that borrows does not compile, because the reducer may call it after the borrow ends:
     ///
     /// ```compile_fail
     /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
@@ -342,16 +346,16 @@ impl BucketReducer {
         let c_name = c_string("the name of a hook", name)?;
         let hook = Arc::new(Hook::new(name, Box::new(hook)));
         let context = Arc::as_ptr(&hook) as *mut c_void;
-        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the reducer was
-        // destroyed, and it is shared only.
+        // SAFETY: receive() takes what context points to; self keeps it until the library has another hook or the
+        // reducer is destroyed, and it is only shared.
         let result = unsafe { sys::dsc_bucket_reducer_set_hook(self.raw(), Some(receive), context, c_name.as_ptr()) };
         self.check(result, "bucket_reducer_set_hook")?;
         self.hook = Some(hook);
         Ok(())
     }
 
-    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`] lists
-    /// them. `None`: no hook. Collective.
+    /// Chooses a built-in hook by its name, with options in parentheses, such as `"bf16(powersgd(rank=4))"`; [`hooks`]
+    /// lists them. `None`: no hook. Collective.
     pub fn use_hook(&mut self, spec: Option<&str>) -> Result<()> {
         let spec: Option<CString> = spec.map(|spec| c_string("a hook", spec)).transpose()?;
         let spec = spec.as_ref().map_or(ptr::null(), |spec| spec.as_ptr());
@@ -362,7 +366,7 @@ impl BucketReducer {
         Ok(())
     }
 
-    /// What the built-in hook remembers on this rank, for a checkpoint; empty if nothing.
+    /// The state of the built-in hook on this rank, for a checkpoint; empty if it has none.
     pub fn save_hook(&mut self) -> Result<Vec<u8>> {
         let state = list(0, 0u8, |state, capacity, bytes| {
             // SAFETY: the library checks the handle; state has capacity bytes, and bytes outlives the call.
@@ -371,9 +375,9 @@ impl BucketReducer {
         state.map_err(|error| self.explain(error, "bucket_reducer_save_hook"))
     }
 
-    /// Makes the built-in hook go on from [`save_hook`](BucketReducer::save_hook) of the same rank, hook, parameters and
-    /// buckets. A reducer that rebuilds its buckets later forgets it: load after the first iteration was finished, or turn
-    /// rebuilding off.
+    /// Restores the state of the built-in hook from [`save_hook`](BucketReducer::save_hook) of the same rank, hook,
+    /// parameters and buckets. A reducer that rebuilds its buckets later loses it: load after the first iteration is
+    /// finished, or turn rebuilding off.
     pub fn load_hook(&mut self, state: &[u8]) -> Result<()> {
         // SAFETY: the library checks the handle, and reads the bytes during the call.
         let result = unsafe { sys::dsc_bucket_reducer_load_hook(self.raw(), state.as_ptr().cast(), state.len()) };

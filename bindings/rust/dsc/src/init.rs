@@ -1,4 +1,4 @@
-//! Start-up: from "I was started by something" to a working group of ranks.
+//! Start-up: from a process that some launcher started to a working group of ranks.
 
 use std::ffi::CString;
 use std::ptr;
@@ -15,8 +15,8 @@ use crate::store::Store;
 
 /// Joins all ranks of the job into one world, with default options.
 ///
-/// Rank and size come from RANK and WORLD_SIZE, or from the variables of another launcher; without any the process is
-/// a world of one rank. A second call returns the world that exists.
+/// Rank and size come from RANK and WORLD_SIZE, or from the variables of another launcher. Without either, the process
+/// is a world of one rank. A second call returns the existing world.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -39,7 +39,7 @@ pub fn world() -> Result<Comm> {
     Comm::from_world(world)
 }
 
-/// Says whether [`world`] has a world to give.
+/// Whether there is a world that [`world`] can return.
 #[doc(alias = "dsc_is_initialized")]
 pub fn is_initialized() -> Result<bool> {
     let mut initialized = 0;
@@ -118,63 +118,64 @@ impl InitOptions {
     settings! {
         /// "env://" (the default), "pmix://", "tcp://HOST:PORT" or "file:///PATH".
         init_method: &str, text => Some(text.to_owned());
-        /// Keeps jobs on one host apart; by default from the launcher, or none.
+        /// Distinguishes jobs on one host; by default from the launcher, or not set.
         job_id: &str, text => Some(text.to_owned());
-        /// What moves the data.
+        /// The backend that moves the data.
         backend: Backend, backend => Some(backend);
-        /// This rank, given together with [`world_size`](InitOptions::world_size).
+        /// This rank; set it together with [`world_size`](InitOptions::world_size).
         rank: usize, rank => Some(rank);
-        /// The number of ranks, given together with [`rank`](InitOptions::rank).
+        /// The number of ranks; set it together with [`rank`](InitOptions::rank).
         world_size: usize, size => Some(size);
         /// This rank's number on its host; by default from the environment, or derived.
         local_rank: usize, rank => Some(rank);
-        /// Number of the GPU to bind; by default none is bound.
+        /// Number of the GPU to bind; by default no GPU is bound.
         device: usize, device => Some(device);
         /// 1 to 65535; by default DSC_PORT, MASTER_PORT, or 29500.
         port: u16, port => Some(port);
         /// Bits of [`sources`] that may be used; 0 (the default): all.
         sources: u32, bits => bits;
-        /// Returns the world that exists, never makes one, and looks at nothing else.
+        /// Returns the existing world, never makes one, and ignores all other options.
         require_existing: bool, on => on;
-        /// Several ranks live in this process, one thread and one call each.
+        /// Several ranks are in this process; each has its thread and calls this once.
         rank_per_thread: bool, on => on;
         /// Deadline of start-up; 300 s by default.
         init_timeout: Duration, timeout => Some(timeout);
         /// Deadline of every operation, inherited by groups; 300 s by default.
         timeout: Duration, timeout => Some(timeout);
-        /// A process that has not run for so long fails its groups; zero: never; 30 s by default.
+        /// The groups of a process that has not run for this long fail; zero: never; 30 s by default.
         stall_timeout: Duration, timeout => Some(timeout);
-        /// A thread of the library drives operations that nobody waits for; on by default. Without it the program calls
-        /// [`Comm::progress`].
+        /// Whether a thread of the library drives operations in the background; on by default. Without it, the program
+        /// calls [`Comm::progress`].
         progress_thread: bool, on => Some(on);
-        /// Secret of a job of several hosts, 64 hexadecimal digits; by default DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
-        /// none.
+        /// Secret of a job on several hosts, 64 hexadecimal digits; by default from DSC_TOKEN_FD, DSC_TOKEN_FILE or
+        /// DSC_TOKEN, or not set.
         token: &str, text => Some(text.to_owned());
-        /// Through which rank 0 tells ranks of other hosts where it listens.
+        /// The store through which rank 0 tells ranks on other hosts where it listens.
         store: Arc<Store>, store => Some(store);
     }
 
-    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; the latest of one name counts.
+    /// A setting of a backend by its name in docs/gpu.md, such as "nccl.library"; if a name is set twice, the later
+    /// value counts.
     #[must_use]
     pub fn setting(mut self, name: &str, value: impl ToString) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// File of NCCL's library, the same in all ranks of a process; by default DSC_NCCL_LIBRARY, the copy that is
-    /// loaded, or one of the places that docs/gpu.md names.
+    /// File of NCCL's library, the same for all ranks of a process; by default from DSC_NCCL_LIBRARY, the copy that is
+    /// already loaded, or one of the places that docs/gpu.md lists.
     #[must_use]
     pub fn nccl_library(self, path: &str) -> Self {
         self.setting("nccl.library", path)
     }
 
-    /// File of CUDA's driver library, likewise; by default DSC_CUDA_LIBRARY or the system's.
+    /// File of CUDA's driver library, likewise; by default from DSC_CUDA_LIBRARY, or the system's.
     #[must_use]
     pub fn cuda_library(self, path: &str) -> Self {
         self.setting("cuda.library", path)
     }
 
-    /// Joins all ranks of the job into one world. Collective; waits until all ranks came.
+    /// Joins all ranks of the job into one world. Collective; waits until all ranks have arrived.
     pub fn init(&self) -> Result<Comm> {
         let init_method = self.init_method.as_deref().map(|text| c_string("init_method", text)).transpose()?;
         let job_id = self.job_id.as_deref().map(|text| c_string("job_id", text)).transpose()?;
@@ -189,7 +190,7 @@ impl InitOptions {
         raw.store = self.store.as_ref().map_or(ptr::null_mut(), |store| store.raw());
         self.fill_numbers(&mut raw)?;
         let mut world = ptr::null_mut();
-        // SAFETY: raw and the texts that it points to outlive the call, which keeps nothing.
+        // SAFETY: raw and the texts that it points to outlive the call, which keeps no pointer.
         check(unsafe { sys::dsc_init_distributed(&raw, &mut world) })?;
         Comm::from_world(world)
     }

@@ -1,4 +1,4 @@
-//! One iteration of a reducer: gradients are marked ready, then the results are waited for.
+//! One iteration of a reducer: the program marks gradients as ready, then waits for the results.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -17,9 +17,9 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 
 /// An iteration of a [`BucketReducer`], from `begin` to [`finish`](Iteration::finish).
 ///
-/// Gradients that were marked ready are borrowed until then. The library writes them in `finish` only, so an
-/// iteration that is forgotten writes nothing (a GPU may still read its gradients); one that is dropped ends the reducer on
-/// all ranks.
+/// Gradients that were marked ready are borrowed until then. The library writes them only in `finish`. So an iteration
+/// that is forgotten does not write (a GPU may still read its gradients). One that is dropped ends the reducer on all
+/// ranks.
 ///
 /// ```compile_fail
 /// # fn go(reducer: &mut dsc::BucketReducer) -> dsc::Result<()> {
@@ -33,7 +33,7 @@ use crate::reducer::{BucketReducer, FREE, MARKED};
 pub struct Iteration<'r, 'g> {
     reducer: &'r mut BucketReducer,
     finished: bool,
-    /// Invariant: a shorter life of the gradients must not do.
+    /// Invariant, so that the lifetime of the gradients cannot be shortened.
     gradients: PhantomData<fn(&'g mut ()) -> &'g mut ()>,
 }
 
@@ -43,7 +43,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     }
 
     /// Adds a gradient to what this rank has collected for a parameter, without marking it ready: for several backward
-    /// passes per step. Nothing is communicated.
+    /// passes per step. It does not communicate.
     pub fn accumulate<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit(index, gradient.span())?;
         if span.is_on_device() {
@@ -55,7 +55,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
     }
 
     /// As [`accumulate`](Iteration::accumulate) with a gradient on the GPU, on a stream. It must not change until the
-    /// stream is past that, and is borrowed for the iteration.
+    /// stream has passed this call, and is borrowed for the iteration.
     pub fn accumulate_on<G: Data + ?Sized>(&self, index: usize, gradient: &'g G, stream: Stream<'g>) -> Result<()> {
         self.accumulate_raw(index, self.fit(index, gradient.span())?, stream.as_raw())
     }
@@ -64,21 +64,58 @@ impl<'r, 'g> Iteration<'r, 'g> {
         let param = self.reducer.param(index)?;
         self.reducer.expect_in_graph(index)?;
         let before = param.claim(index, self.reducer.marks_repeat)?;
-        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the iteration,
-        // and is only read; the place in the bucket was claimed.
+        // SAFETY: the gradient has as many elements as the parameter and outlives the call, or on a device the
+        // iteration, and is only read; the place in the bucket was claimed.
         let result = unsafe { sys::dsc_bucket_reducer_accumulate(self.reducer.raw(), index, gradient.ptr, stream) };
         param.give(before);
         self.reducer.check(result, "bucket_reducer_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready; the last one of a bucket starts its reduction. What was accumulated is
-    /// added. The result stands in `gradient` after [`finish`](Iteration::finish). In an iteration without
-    /// [sync](BucketReducer::set_sync) it is only added to what this rank collects, and not changed.
+    /// Marks a parameter's gradient as ready. The last one of a bucket starts its reduction. What was accumulated is
+    /// added.
+    ///
+    /// After [`finish`](Iteration::finish) the result is in `gradient`, which is borrowed until then. For a gradient
+    /// that does not stay alive so long, see [`mark_ready_copy`](Iteration::mark_ready_copy). In an iteration without
+    /// [sync](BucketReducer::set_sync), the gradient is only added to what this rank collects, and not changed.
     ///
     /// Any thread may call it, several at once.
     pub fn mark_ready<G: DataMut + ?Sized>(&self, index: usize, gradient: &'g mut G) -> Result<()> {
         let span = self.fit(index, gradient.span_mut())?;
         self.mark(index, span, ptr::null_mut())
+    }
+
+    /// Copies a gradient into its bucket and marks it as ready, so that it is borrowed for this call only.
+    ///
+    /// It is for gradients that are made inside a callback, such as the backward pass of
+    /// [`pipe_run`](crate::Comm::pipe_run): the callback uses a shared reference to the iteration. What was accumulated
+    /// is added. After [`finish`](Iteration::finish) the result is in the parameter's [`view`](BucketReducer::view);
+    /// [`read_grad`](BucketReducer::read_grad) gives a copy. To compute a gradient in its bucket, without a copy, see
+    /// [`grad_view`](Iteration::grad_view).
+    ///
+    /// Any thread may call it, several at once for different parameters. The gradient is in memory of the host.
+    ///
+    /// ```
+    /// # fn main() -> dsc::Result<()> {
+    /// # let world = dsc::init()?;
+    /// # let mut param = vec![0.0f32; 4];
+    /// # let mut tensors = [dsc::Tensor::new(&mut param)];
+    /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
+    /// let iteration = reducer.begin()?;
+    /// let backward = |x: f32| iteration.mark_ready_copy(0, &[2.0 * x; 4]);
+    /// backward(1.5)?;
+    /// iteration.finish()?;
+    /// assert_eq!(reducer.view::<f32>(0)?, [3.0; 4]); // the mean over all ranks
+    /// # world.finalize()
+    /// # }
+    /// ```
+    pub fn mark_ready_copy<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
+        let span = self.fit(index, gradient.span())?;
+        if span.is_on_device() {
+            let text = "mark_ready_copy: the gradient is on a GPU; expected memory of the host, or mark_ready_on";
+            return Err(Error::invalid(text.into()));
+        }
+        self.accumulate_raw(index, span, ptr::null_mut())?;
+        self.mark_accumulated(index)
     }
 
     /// As [`mark_ready`](Iteration::mark_ready) with a gradient on the GPU that is computed on a stream.
@@ -92,14 +129,14 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.mark(index, span, stream.as_raw())
     }
 
-    /// Marks what was accumulated as the whole gradient. The result stands in the parameter's
+    /// Marks the accumulated sum as the whole gradient. The result is in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_accumulated(&self, index: usize) -> Result<()> {
         self.mark(index, Span::none(), ptr::null_mut())
     }
 
-    /// As [`mark_accumulated`](Iteration::mark_accumulated), or what was computed in the parameter's
-    /// [`device_view`](BucketReducer::device_view), on a stream of the GPU.
+    /// As [`mark_accumulated`](Iteration::mark_accumulated) on a stream of the GPU; also for a gradient that was
+    /// computed in the parameter's [`device_view`](BucketReducer::device_view).
     pub fn mark_accumulated_on(&self, index: usize, stream: Stream<'g>) -> Result<()> {
         self.mark(index, Span::none(), stream.as_raw())
     }
@@ -112,7 +149,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
     fn mark(&self, index: usize, gradient: Span, stream: *mut c_void) -> Result<()> {
         let before = self.claim(index)?;
         // SAFETY: the gradient has as many elements as the parameter, or is NULL; it is borrowed until finish, the only
-        // call that writes it, and so is the stream. The place in the bucket was claimed and is the library's from now on.
+        // call that writes it, and so is the stream. The place in the bucket was claimed; from now on the library uses
+        // it.
         let result = unsafe { sys::dsc_bucket_reducer_mark_ready(self.reducer.raw(), index, gradient.ptr, stream) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -121,7 +159,7 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.check(result, "bucket_reducer_mark_ready")
     }
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros. The result stands in the parameter's
+    /// Says that this rank has no gradient for a parameter: it contributes zeros. The result is in the parameter's
     /// [`view`](BucketReducer::view) after `finish`.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
         let before = self.claim(index)?;
@@ -131,8 +169,9 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.check(result, "bucket_reducer_mark_unused")
     }
 
-    /// Marks a sparse gradient, of a parameter that [expects](crate::Tensor::expect_sparse) them: some of its rows, which are
-    /// copied. An index may repeat. The result is [`BucketReducer::sparse`] after `finish`.
+    /// Marks a sparse gradient: some of the parameter's rows, which are copied. The parameter must
+    /// [expect](crate::Tensor::expect_sparse) sparse gradients. An index may repeat. The result is
+    /// [`BucketReducer::sparse`] after `finish`.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -161,7 +200,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         }
         let before = self.claim(index)?;
         let (raw, rows) = (self.reducer.raw(), indices.len());
-        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the parameter.
+        // SAFETY: there are so many indices and rows, which are read during the call; no other thread marks the
+        // parameter.
         let result = unsafe { sys::dsc_bucket_reducer_mark_sparse(raw, index, indices.as_ptr(), values.ptr, rows) };
         if result >= 0 {
             self.reducer.note_mark(index);
@@ -174,8 +214,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.param(index)?.claim(index, self.reducer.marks_repeat)
     }
 
-    /// Gives a place back after a mark. One that failed for another reason than its arguments was noted all the same, for it is
-    /// a bucket that failed: then the library may still use the place.
+    /// Releases a place after a mark. If a mark failed for another reason than its arguments, it counts: a bucket has
+    /// failed, and the library may still use the place.
     fn give(&self, index: usize, before: u8, result: sys::dsc_result_t) {
         let refused = matches!(
             result,
@@ -184,8 +224,8 @@ impl<'r, 'g> Iteration<'r, 'g> {
         self.reducer.params[index].give(if refused { before } else { MARKED });
     }
 
-    /// Gives the place of a parameter's gradient in its bucket: a gradient that is computed there is never copied. Once a rank
-    /// has asked for one, buckets are not rebuilt any more.
+    /// Returns the place of a parameter's gradient in its bucket, so that a gradient computed there is never copied.
+    /// After a rank has called this, buckets are not rebuilt again.
     pub fn grad_view<T: Element>(&self, index: usize) -> Result<View<'_, 'r, 'g, T>> {
         let param = self.reducer.param(index)?;
         param.expect_place::<T>(index)?;
@@ -202,17 +242,18 @@ impl<'r, 'g> Iteration<'r, 'g> {
 
     /// Waits for all buckets and writes the results into the gradients that were marked ready. Collective.
     ///
-    /// When parameters were not marked they are named, no gradient is written, and the iteration is over.
+    /// If parameters were not marked, the error names them, no gradient is written, and the iteration is over.
     pub fn finish(mut self) -> Result<()> {
         self.finished = true;
         self.reducer.finish()
     }
 
-    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, which it returns: in the memory that
-    /// was marked ready, and in the views. Collective.
+    /// As [`finish`](Iteration::finish), then scales the gradients and limits their norm, in the memory that was marked
+    /// ready and in the views. Returns the norm after scaling and before limiting. Collective.
     ///
-    /// Ranks that have run out of batches do not take part, so there is no clipping under a [`Join`](crate::Join) then.
-    /// If the norm is a NaN or infinite, no gradient was changed: with loss scaling, skip the step then. Floats only.
+    /// Ranks that have run out of batches do not take part, so clipping is not possible under a [`Join`](crate::Join)
+    /// then. If the norm is NaN or infinite, no gradient was changed: with loss scaling, skip the step. Floating-point
+    /// types only.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -233,22 +274,23 @@ impl<'r, 'g> Iteration<'r, 'g> {
     pub fn finish_and_clip(mut self, options: &ClipOptions<'_>) -> Result<f64> {
         self.finished = true;
         self.reducer.finish()?;
-        // SAFETY: the gradients of this iteration are borrowed as long as self lives, and the device is waited for.
+        // SAFETY: the gradients of this iteration are borrowed until self is dropped, and the call waits for the
+        // device.
         let norm = unsafe { self.reducer.clip(options) };
         let settled = self.reducer.settle_or_abandon();
         norm.and_then(|norm| settled.map(|()| norm))
     }
 
-    /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for it: what comes on the stream
-    /// afterwards sees the results. A failure that comes later is told by [`BucketReducer::synchronize`] and the next call.
+    /// As [`finish`](Iteration::finish) with gradients on the GPU, without waiting for the GPU: later work on the
+    /// stream sees the results. [`BucketReducer::synchronize`] and the next call return a failure that happens later.
     ///
     /// # Safety
     ///
-    /// The gradients that were marked ready, although no longer borrowed, stay valid and are reached only by what is on
-    /// the stream, until it is past the results.
+    /// The gradients that were marked ready, although no longer borrowed, stay valid until the stream has passed the
+    /// results, and only work on the stream uses them.
     pub unsafe fn finish_on(mut self, stream: Stream<'_>) -> Result<()> {
         self.finished = true;
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { self.reducer.finish_raw(stream.as_raw()) }
     }
 
@@ -288,7 +330,7 @@ impl Drop for Iteration<'_, '_> {
 
 /// A parameter's gradient in its bucket, used as a slice; from [`Iteration::grad_view`].
 ///
-/// It is the only way there while it lives, and must be marked to count.
+/// While it exists, it is the only access to the gradient. Mark it, or it does not count.
 #[must_use = "a gradient counts when it is marked ready"]
 pub struct View<'i, 'r, 'g, T: Element> {
     iteration: &'i Iteration<'r, 'g>,
@@ -303,7 +345,7 @@ unsafe impl<T: Element> Send for View<'_, '_, '_, T> {}
 unsafe impl<T: Element> Sync for View<'_, '_, '_, T> {}
 
 impl<T: Element> View<'_, '_, '_, T> {
-    /// Marks the gradient as ready. The result stands in [`BucketReducer::view`] after `finish`.
+    /// Marks the gradient as ready. After `finish` the result is in [`BucketReducer::view`].
     pub fn mark_ready(self) -> Result<()> {
         let (iteration, index) = (self.iteration, self.index);
         drop(self);

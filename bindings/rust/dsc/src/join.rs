@@ -28,7 +28,7 @@ impl JoinOptions {
         Self::default()
     }
 
-    /// Whether means are over all ranks, of which those without batches give zeros, as they are by default; `false`: over the
+    /// Whether means are over all ranks (the default), where ranks without batches contribute zeros. `false`: over the
     /// ranks that still have batches.
     #[must_use]
     pub fn divide_by_initial(mut self, on: bool) -> Self {
@@ -36,7 +36,7 @@ impl JoinOptions {
         self
     }
 
-    /// As soon as a rank has no more batches, all ranks get [`ErrorCode::State`].
+    /// Whether all ranks get [`ErrorCode::State`] as soon as one rank has no more batches; off by default.
     #[must_use]
     pub fn throw_on_early_end(mut self, on: bool) -> Self {
         self.throw_on_early_end = on;
@@ -52,11 +52,12 @@ impl JoinOptions {
     }
 }
 
-/// Lets ranks run different numbers of iterations: those that have run out of batches take part with zeros until all have.
+/// Lets ranks run different numbers of iterations: a rank that has run out of batches takes part with zeros until all
+/// have.
 ///
-/// While it lives, [`begin`](BucketReducer::begin) of iterations that are reduced and
-/// [`sync_buffers`](BucketReducer::sync_buffers) are collective. A rank without batches calls [`finish`](Join::finish); a join
-/// that is dropped without it is an error on the ranks that go on. As PyTorch's `Join`.
+/// While it exists, [`sync_buffers`](BucketReducer::sync_buffers), and [`begin`](BucketReducer::begin) of iterations
+/// that are reduced, are collective. A rank without batches calls [`finish`](Join::finish). Dropping a join without
+/// that is an error on the ranks that continue. It works like PyTorch's `Join`.
 ///
 /// ```
 /// use dsc::{BucketReducer, Join, JoinOptions, ReducerOptions, Tensor};
@@ -87,9 +88,10 @@ pub struct Join {
 }
 
 impl Join {
-    /// Puts reducers under a join, which were made from this communicator, in the same order on all ranks. Collective.
+    /// Puts reducers under a join. They were made from this communicator, and are in the same order on all ranks.
+    /// Collective.
     ///
-    /// They are the program's to use until [`finish`](Join::finish), which takes them again.
+    /// The program uses them until [`finish`](Join::finish), which needs them again.
     pub fn new(comm: &Comm, reducers: &mut [&mut BucketReducer], options: &JoinOptions) -> Result<Self> {
         let raw = options.raw()?;
         let handles: Vec<_> = reducers.iter().map(|reducer| reducer.raw()).collect();
@@ -107,9 +109,9 @@ impl Join {
         Ok(Join { handle: JoinHandle(handle), reducers, group: comm.shared.name.clone() })
     }
 
-    /// Says that this rank has no more batches, and takes part in what the others do until none has any. Then the tensors,
-    /// usually the parameters, of the rank that came last, of several the highest, are copied to all; the rank is returned.
-    /// Collective.
+    /// Says that this rank has no more batches, and takes part in the iterations of the others until no rank has any.
+    /// Then the tensors, usually the parameters, of the last rank to finish (the highest rank if several did) are
+    /// copied to all ranks. Returns that rank. Collective.
     ///
     /// The reducers are those of [`new`](Join::new), in their order.
     pub fn finish(self, reducers: &mut [&mut BucketReducer], params: &mut [Tensor<'_>]) -> Result<usize> {
@@ -117,8 +119,8 @@ impl Join {
         self.finish_with_buffers(reducers, params, &mut none)
     }
 
-    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers), which are written when other ranks
-    /// synchronise theirs: a list for each reducer.
+    /// As [`finish`](Join::finish) for reducers with [buffers](BucketReducer::set_buffers): a list for each reducer.
+    /// They are written when other ranks synchronise theirs.
     pub fn finish_with_buffers(
         mut self,
         reducers: &mut [&mut BucketReducer],
@@ -128,7 +130,8 @@ impl Join {
         self.expect(reducers, buffers)?;
         let raw = RawTensors::new(params)?;
         let at_rest: Vec<bool> = reducers.iter_mut().map(|reducer| take(&mut reducer.at_rest)).collect();
-        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their hooks.
+        // SAFETY: the tensors, the reducers' views and their buffers are all borrowed mutably; the reducers keep their
+        // hooks.
         let last_rank = unsafe { self.finish_raw(&raw) }.map_err(|error| self.explain(error, reducers))?;
         for (reducer, at_rest) in reducers.iter_mut().zip(at_rest) {
             reducer.at_rest = at_rest;
@@ -141,15 +144,16 @@ impl Join {
 
     /// # Safety
     ///
-    /// It writes the tensors, and the views and buffers of the reducers, whose hooks it calls.
+    /// It writes the tensors, and the views and buffers of the reducers, and calls their hooks.
     unsafe fn finish_raw(&mut self, params: &RawTensors) -> Result<usize> {
         let (list, count, mut last_rank) = (params.list.as_ptr(), params.list.len(), 0);
-        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller answers for the rest.
+        // SAFETY: the library checks the handle; the list and the number outlive the call; the caller guarantees the
+        // rest.
         check(unsafe { sys::dsc_join_finish(self.handle.0.as_ptr(), list, count, &mut last_rank) })?;
         Ok(natural(last_rank))
     }
 
-    /// What the library writes must be borrowed: all of the join's reducers, and their buffers.
+    /// Checks that all memory which the library writes is borrowed: the join's reducers, and their buffers.
     fn expect(&self, reducers: &[&mut BucketReducer], buffers: &[&mut [Tensor<'_>]]) -> Result<()> {
         let wrong = |text: String| Err(Error::invalid(format!("finish: {}", text)).in_group(&self.group));
         if reducers.len() != self.reducers.len() || buffers.len() != self.reducers.len() {
@@ -165,7 +169,7 @@ impl Join {
         Ok(())
     }
 
-    /// Says what the reducers' hooks know about a failure.
+    /// Adds what the reducers' hooks know about a failure.
     fn explain(&self, error: Error, reducers: &[&mut BucketReducer]) -> Error {
         let error = error.in_op("join_finish").in_group(&self.group);
         reducers.iter().filter_map(|reducer| reducer.hook.as_ref()).fold(error, |error, hook| hook.explain(error))

@@ -15,32 +15,33 @@
 //! # Buffers
 //!
 //! Operations take whatever is [`Data`]: numbers, arrays, slices, `Vec`s, [`SharedBuffer`]s of an [`Element`] type, and
-//! [`Raw`] bytes of types that Rust lacks. Blocking operations are methods of [`Comm`]. Operations that run beside
-//! the program are described by a [`request`] and started in one of two ways:
+//! [`Raw`] bytes of types that Rust lacks. Blocking operations are methods of [`Comm`]. An asynchronous operation is
+//! described by a [`request`] and started in one of two ways:
 //!
 //! - [`Comm::scope`] takes borrowed buffers. Like [`std::thread::scope`], it waits for all its operations before it
-//!   returns; the handles only ask and wait earlier.
-//! - [`Comm::start`] takes owned buffers, which [`Work::wait`] gives back.
+//!   returns; the handles only test and wait earlier.
+//! - [`Comm::start`] takes owned buffers, which [`Work::wait`] returns.
 //!
-//! In neither way can safe code touch or free a buffer that the library still writes, whatever happens to the handles:
-//! a guard whose drop waits would not do, for safe code may forget it.
+//! In both ways, safe code cannot touch or free a buffer that the library still writes, whatever happens to the
+//! handles. A guard that waits when it is dropped would not be enough, because safe code may forget it.
 //!
-//! Memory of GPUs, as [`DeviceBuffer`] or [`DeviceSlice`], is [`Data`] as well, but no slice; a [`Stream`] says what comes
-//! before an operation there.
+//! Memory of GPUs, as [`DeviceBuffer`] or [`DeviceSlice`], is [`Data`] too, but not a slice. A [`Stream`] orders the
+//! operations on it.
 //!
 //! # Errors
 //!
-//! Every call returns a [`Result`]; an [`Error`] says what happened, and where it is known which rank is at fault.
-//! Nothing panics but a bug, and no drop ever does.
+//! Every call returns a [`Result`]. An [`Error`] says what happened and, if it is known, which rank is at fault. Only a
+//! bug panics, and a drop never does.
 //!
 //! # Threads
 //!
-//! All types can be shared between threads. What the library allows to one thread at a time needs `&mut self`, or is an operation
-//! of a [`Comm`], in which a second thread gets [`ErrorCode::Busy`].
+//! All types can be shared between threads. A call that the library allows to one thread at a time needs `&mut self`,
+//! or is an operation of a [`Comm`], where a second thread gets [`ErrorCode::Busy`].
 //!
 //! # Half-precision floats
 //!
-//! With the feature `half`, `f16` and `bf16` of the crate of that name are [`Element`]s; without it, [`Raw`] takes their bytes.
+//! With the feature `half`, the types `f16` and `bf16` of the crate `half` are [`Element`]s. Without it, [`Raw`] takes
+//! their bytes.
 #![deny(missing_docs, missing_debug_implementations)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -85,6 +86,7 @@ mod recovery;
 mod reducer;
 mod reducer_features;
 mod reducer_options;
+mod reduction;
 pub mod request;
 mod ring;
 mod ring_device;
@@ -105,6 +107,7 @@ mod trace;
 mod user_op;
 mod version;
 mod watch;
+mod words;
 mod work;
 
 pub use batch::Batch;
@@ -141,6 +144,7 @@ pub use plan::{shard_indices, BucketPlan, BucketPlanner};
 pub use premul::PremulSum;
 pub use reducer::BucketReducer;
 pub use reducer_options::ReducerOptions;
+pub use reduction::{Reduction, TypedOp};
 pub use ring::{Ring, RingBackward, RingBlock, RingGrads, RingPass};
 pub use ring_device::{DeviceRingBlock, DeviceRingPass};
 pub use scope::{Borrowed, Scope, ScopedWork};
@@ -159,7 +163,7 @@ pub use version::{feature, version};
 pub use watch::Watch;
 pub use work::{Owned, Work};
 
-/// What stands in the README is tested with the rest.
+/// The code in the README is tested, too.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
 //! Log records: by callback, or by polling.
 //!
 //! The library is silent unless the environment variable `DSC_LOG` (error, warn, info or debug) sends records to the
-//! standard error stream, or a program asks here.
+//! standard error stream, or a program asks for records here.
 
 use std::ffi::{c_void, CStr};
 use std::mem;
@@ -16,15 +16,15 @@ pub use crate::numbers::Level;
 
 type Callback = dyn Fn(Level, &str) + Send + Sync;
 
-/// The callback, held here and not behind a pointer in the library: a call that runs keeps its own share, so that
-/// replacing it can never free what is being called.
+/// The callback. It is kept here, not behind a pointer in the library: a running call holds a reference, so replacing
+/// the callback never frees the one that is being called.
 static CALLBACK: Mutex<Option<Arc<Callback>>> = Mutex::new(None);
 
-/// Sends records of this level and more urgent ones to a callback, in place of the one before and of the standard error
-/// stream.
+/// Sends records of this level, and more urgent ones, to a callback. It replaces the callback before it and the
+/// standard error stream.
 ///
 /// It runs on the library's log thread, one record after another, and must not use this crate, except for names and
-/// versions. When it panics the record is lost and nothing else happens.
+/// versions. If it panics, only that record is lost.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ static CALLBACK: Mutex<Option<Arc<Callback>>> = Mutex::new(None);
 /// ```
 pub fn set_callback(level: Level, callback: impl Fn(Level, &str) + Send + Sync + 'static) -> Result<()> {
     replace(Some(Arc::new(callback)));
-    // SAFETY: the function is there for ever, and needs no context.
+    // SAFETY: the function is static and needs no context.
     let result = unsafe { sys::dsc_log_set_callback(Some(receive), ptr::null_mut(), level.number()) };
     check(result).map_err(|error| {
         replace(None);
@@ -48,15 +48,15 @@ pub fn set_callback(level: Level, callback: impl Fn(Level, &str) + Send + Sync +
     })
 }
 
-/// Removes the callback; waits until a call of it that is running has returned.
+/// Removes the callback, after waiting for a running call of it to return.
 pub fn remove_callback() -> Result<()> {
-    // SAFETY: without a function nothing is called.
-    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_OFF) };
+    // SAFETY: NULL: the library calls no function.
+    let result = unsafe { sys::dsc_log_set_callback(None, ptr::null_mut(), sys::DSC_LOG_LEVEL_OFF) };
     replace(None);
     check(result)
 }
 
-/// Sets the callback; the old one is dropped outside the lock, for its drop may do anything.
+/// Sets the callback. The old one is dropped outside the lock, because its drop is code of the program.
 fn replace(callback: Option<Arc<Callback>>) {
     let mut current = CALLBACK.lock().unwrap_or_else(PoisonError::into_inner);
     let old = mem::replace(&mut *current, callback);
@@ -74,7 +74,7 @@ unsafe extern "C" fn receive(_context: *mut c_void, record: *const sys::dsc_log_
             callback(Level::from_number(level), &text.to_string_lossy());
         }
     }));
-    mem::forget(caught); // what it carries might panic when dropped, and nothing may leave this function
+    mem::forget(caught); // it might panic when dropped, and a panic may not leave this function
 }
 
 /// One log record.
@@ -87,7 +87,7 @@ pub struct Record {
     pub text: String,
 }
 
-/// Takes the oldest record, or `None` when there is none.
+/// Takes the oldest record; `None`: there is no record.
 ///
 /// The first call starts the recording at its level; [`Level::Off`] ends it.
 pub fn read(level: Level) -> Result<Option<Record>> {

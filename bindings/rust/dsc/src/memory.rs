@@ -1,4 +1,4 @@
-//! Memory that all ranks of a host reach.
+//! Memory that all ranks of a host can access.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -16,8 +16,8 @@ use crate::numbers::ErrorCode;
 
 /// Elements in memory that operations move without copying; used as a slice.
 ///
-/// Only operations of this rank touch it, so it is as safe as a `Vec`. It outlives its communicator if need be, and is
-/// freed when dropped; other ranks keep theirs.
+/// Only operations of this rank touch it, so it is as safe as a `Vec`. It may outlive its communicator, and is freed
+/// when dropped; other ranks keep their buffers.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -40,11 +40,11 @@ unsafe impl<T: Element> Send for SharedBuffer<T> {}
 unsafe impl<T: Element> Sync for SharedBuffer<T> {}
 
 impl Comm {
-    /// Allocates so many elements, zeroed, that operations of this communicator, and of all groups made from it, move
+    /// Allocates `len` elements, zeroed. Operations of this communicator, and of all groups made from it, move them
     /// without copying. Collective, with equal bytes on all ranks.
     #[doc(alias = "dsc_mem_alloc")]
     pub fn shared_buffer<T: Element>(&self, len: usize) -> Result<SharedBuffer<T>> {
-        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_HOST)?.cast();
+        let memory = self.allocate(bytes_of::<T>(len)?, sys::DSC_MEMORY_KIND_HOST)?.cast();
         Ok(SharedBuffer { memory, len })
     }
 
@@ -81,7 +81,7 @@ impl<T: Element> DerefMut for SharedBuffer<T> {
 
 impl<T: Element> Drop for SharedBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: those borrow or own the buffer.
+        // SAFETY: the memory is from dsc_mem_alloc, and no operation uses it: an operation borrows or owns the buffer.
         unsafe { sys::dsc_mem_free(self.memory.as_ptr().cast()) };
     }
 }

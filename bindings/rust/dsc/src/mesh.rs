@@ -15,9 +15,10 @@ use crate::group::GroupOptions;
 use crate::handles::MeshHandle;
 use crate::numbers::ErrorCode;
 
-/// Named axes over ranks: who stands where, and who shares a group. Plain arithmetic; it never changes.
+/// Named axes over ranks: the coordinates of each rank, and the ranks of each group. It is plain arithmetic and
+/// immutable.
 ///
-/// Axes are named as in "tp-dp"; in what order means nothing. The ranks of a group ascend.
+/// Several axes are written as "tp-dp", in any order. The ranks of a group are in ascending order.
 ///
 /// ```
 /// use dsc::Mesh;
@@ -40,17 +41,17 @@ pub struct Mesh {
 pub struct MeshPlanOptions<'a> {
     /// "megatron" or "deepspeed".
     pub style: &'a str,
-    /// Of [`Mesh::experts`]; `None`: one with ep 1.
+    /// The mesh from [`Mesh::experts`]; `None`: one with ep 1.
     pub experts: Option<&'a Mesh>,
     /// Sizes of hierarchical cp groups, the first one fastest.
     pub cp_levels: &'a [usize],
-    /// Of the distributed optimizer.
+    /// Instances of the distributed optimizer.
     pub instances: usize,
-    /// Also the runs of dp x cp groups of [`Mesh::hybrid_sizes`].
+    /// Also make the parts of dp x cp groups that [`Mesh::hybrid_sizes`] lists.
     pub hybrid: bool,
     /// Parts of the model on every pipeline stage.
     pub virtual_stages: usize,
-    /// Only groups that hold this rank.
+    /// Only groups that contain this rank.
     pub rank: Option<usize>,
 }
 
@@ -69,13 +70,13 @@ impl Default for MeshPlanOptions<'_> {
 }
 
 impl Mesh {
-    /// The axes as they are listed, the last one fastest, as DeepSpeed has it.
+    /// Axes as listed; the last one varies fastest, as in DeepSpeed.
     pub fn new(axes: &[(&str, usize)]) -> Result<Self> {
         Self::create(axes, None)
     }
 
-    /// The axes in the order of a text such as "tp-cp-ep-dp-pp", the first one fastest, as Megatron-LM has it; axes of
-    /// size 1 may be left out.
+    /// Axes in an order such as "tp-cp-ep-dp-pp"; the first one varies fastest, as in Megatron-LM. The order may omit
+    /// axes of size 1.
     pub fn with_order(axes: &[(&str, usize)], order: &str) -> Result<Self> {
         Self::create(axes, Some(&c_string("order", order)?))
     }
@@ -104,15 +105,15 @@ impl Mesh {
         self.handle.0.as_ptr()
     }
 
-    /// The grid that DeepSpeed takes when it is told none: prime factors in turn to "pipe" and "data".
+    /// The grid that DeepSpeed uses by default: prime factors go to "pipe" and "data" in turn.
     pub fn default_grid(world_size: usize) -> Result<Self> {
         let factors = factors("world_size", world_size)?;
         let of = |first| factors.iter().skip(first).step_by(2).product();
         Self::new(&[("pipe", of(0)), ("data", of(1))])
     }
 
-    /// The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups, with cp 1,
-    /// `ep`, a tp of its own (`None`: as here), and as dp what is left.
+    /// The mesh of the experts that belongs to this mesh of the dense layers: the same ranks, order and pp groups, with
+    /// cp 1, `ep`, `expert_tp` as tp (`None`: as in this mesh), and the remaining ranks as dp.
     pub fn experts(&self, ep: usize, expert_tp: Option<usize>) -> Result<Mesh> {
         let (ep, tp) = (number("ep", ep)?, number("expert_tp", expert_tp.unwrap_or(0))?);
         let mut experts = ptr::null_mut();
@@ -172,13 +173,13 @@ impl Mesh {
         let n_coords = number("the number of coordinates", listed.len())?;
         let found = lists(|ranks, capacity, n_groups, n_ranks| {
             *n_groups = 1;
-            // SAFETY: the library checks the handle; coordinates and room are as many as it is told.
+            // SAFETY: the library checks the handle; coordinates and ranks have as many entries as it is told.
             unsafe { sys::dsc_mesh_filter(self.raw(), listed.as_ptr(), n_coords, ranks, capacity, n_ranks) }
         })?;
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rank so many steps on along an axis; behind the last comes the first.
+    /// The rank `steps` further along an axis; after the last one it continues with the first.
     pub fn neighbor(&self, rank: usize, axis: &str, steps: i32) -> Result<usize> {
         let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
         // SAFETY: the library checks the handle; axis and peer outlive the call.
@@ -186,7 +187,7 @@ impl Mesh {
         Ok(natural(peer))
     }
 
-    /// The rank at a place of an axis, all other coordinates as those of `rank`; 0 is the first, -1 the last.
+    /// The rank with this coordinate along an axis, and the other coordinates of `rank`; 0 is the first, -1 the last.
     pub fn peer(&self, rank: usize, axis: &str, coord: i32) -> Result<usize> {
         let (rank, axis, mut peer) = (number("rank", rank)?, c_string("axis", axis)?, 0);
         // SAFETY: the library checks the handle; axis and peer outlive the call.
@@ -213,7 +214,7 @@ impl Mesh {
         })
     }
 
-    /// The one group along some axes that holds a rank, without listing the others.
+    /// The group along some axes that contains a rank, without listing the others.
     pub fn group(&self, rank: usize, axes: &str) -> Result<Vec<usize>> {
         let (rank, axes) = (number("rank", rank)?, c_string("axes", axes)?);
         let found = lists(|ranks, capacity, n_groups, size| {
@@ -225,7 +226,8 @@ impl Mesh {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// One level of the groups along some axes, each seen as a box of these sizes, the first one fastest.
+    /// One level of the groups along some axes. Each group is seen as a box of these sizes; the first one varies
+    /// fastest.
     pub fn levels(&self, axes: &str, sizes: &[usize], level: usize) -> Result<Vec<Vec<usize>>> {
         let (axes, sizes) = (c_string("axes", axes)?, numbers("a size", sizes)?);
         lists(|ranks, capacity, n_groups, size| {
@@ -238,7 +240,7 @@ impl Mesh {
         })
     }
 
-    /// Groups of the members at these positions of each group along some axes; negative ones count from the end.
+    /// Groups of the members at these positions of each group along some axes; negative positions count from the end.
     pub fn members(&self, axes: &str, positions: &[i32]) -> Result<Vec<Vec<usize>>> {
         let axes = c_string("axes", axes)?;
         lists(|ranks, capacity, n_groups, size| {
@@ -248,8 +250,8 @@ impl Mesh {
         })
     }
 
-    /// The sizes into which Megatron-LM's hybrid context parallelism cuts the groups along some axes: 2, 4 and so on, up
-    /// to half of a group, which must be a multiple of each, or a single rank.
+    /// The sizes of the parts that Megatron-LM's hybrid context parallelism makes of the groups along some axes: 2, 4
+    /// and so on, up to half of a group. A group must be a single rank, or a multiple of each size.
     pub fn hybrid_sizes(&self, axes: &str) -> Result<Vec<usize>> {
         let length = self.group(0, axes)?.len();
         let doubled = iter::successors(Some(2), |size| Some(size * 2));
@@ -288,7 +290,7 @@ impl Mesh {
             let (text, start, rank) = (names.as_mut_ptr(), starts.as_mut_ptr(), ranks.as_mut_ptr());
             let (groups, all, mesh) = (names.len(), ranks.len(), self.raw());
             // SAFETY: the library checks the handle; what the options point to outlives the call, and there is the
-            // room that it is told.
+            // capacity that it is told.
             check(unsafe {
                 sys::dsc_mesh_plan(mesh, options, text, start, groups, rank, all, &mut n_groups, &mut n_ranks)
             })?;
@@ -301,8 +303,8 @@ impl Mesh {
         Ok(named.collect())
     }
 
-    /// Makes the communicators of all groups along some axes; every rank gets its own. Collective over `comm`, which
-    /// must be as large as the mesh.
+    /// Makes the communicators of all groups along some axes; every rank gets the one it is in. Collective over
+    /// `comm`, which must be as large as the mesh.
     pub fn comm(&self, comm: &Comm, axes: &str) -> Result<Comm> {
         self.comm_with(comm, axes, &GroupOptions::new())
     }
@@ -352,7 +354,7 @@ fn numbers(name: &str, values: &[usize]) -> Result<Vec<i32>> {
     values.iter().map(|value| number(name, *value)).collect()
 }
 
-/// Lists of equal length, of a function that is told room, capacity and where their number and length go.
+/// Lists of equal length, from a function that takes a buffer, its capacity and pointers for their number and length.
 fn lists(read: impl Fn(*mut i32, usize, &mut usize, &mut usize) -> sys::dsc_result_t) -> Result<Vec<Vec<usize>>> {
     let (mut n_groups, mut size) = (0, 0);
     let ranks = list(0, 0, |ranks, capacity, n_ranks| {

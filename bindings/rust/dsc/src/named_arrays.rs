@@ -1,4 +1,4 @@
-//! Named arrays of one rank for all ranks.
+//! Named arrays that one rank copies to all ranks.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -12,12 +12,12 @@ use crate::data::{Element, HOST};
 use crate::error::Result;
 
 const MOST_DIMS: usize = 16; // that dsc_broadcast_shapes() takes
-const NO_TENSOR: i32 = 0; // in place of an element type, where the root has none of a name
+const NO_TENSOR: i32 = 0; // instead of an element type, if the root has no array of a name
 
 /// An array with its name and sizes, such as a part of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedArray<T> {
-    /// Its name, the key by which all ranks know it.
+    /// Its name, which is the same on all ranks.
     pub name: String,
     /// At most 16 sizes, whose product is the number of elements.
     pub shape: Vec<usize>,
@@ -26,12 +26,12 @@ pub struct NamedArray<T> {
 }
 
 impl Comm {
-    /// Gives all ranks the root's arrays of these keys, in their order; the others give an empty list, and need not know
-    /// the shapes. Collective.
+    /// Copies the root's arrays with these keys to all ranks, in the order of the keys. The other ranks pass an empty
+    /// list and need not know the shapes. Collective.
     ///
-    /// The shapes travel first, then all arrays in one broadcast. A key that the root lacks, and sizes that do not fit the
-    /// elements, are [`InvalidArg`](crate::ErrorCode::InvalidArg) on all ranks; keys or element types that differ are
-    /// [`Mismatch`](crate::ErrorCode::Mismatch), which names them. The communicator keeps working.
+    /// The shapes are sent first, then all arrays in one broadcast. A key that the root lacks, and sizes that do not
+    /// fit the elements, are [`InvalidArg`](crate::ErrorCode::InvalidArg) on all ranks. If keys or element types differ
+    /// between ranks, [`Mismatch`](crate::ErrorCode::Mismatch) names them. The communicator keeps working.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -77,7 +77,7 @@ struct RawList {
 }
 
 impl RawList {
-    /// Makes a list of names, whose arrays are not known yet.
+    /// Makes a list of names without arrays.
     fn new(keys: &[&str]) -> Result<Self> {
         let names = keys.iter().map(|key| c_string("a key", key)).collect::<Result<Vec<CString>>>()?;
         let raw = names.iter().map(|name| sys::dsc_tensor_t {
@@ -94,12 +94,12 @@ impl RawList {
         Ok(RawList { raw: raw.collect(), shapes: vec![0; MOST_DIMS * keys.len()], _names: names })
     }
 
-    /// Describes the root's arrays and returns them in the order of the keys. What is wrong with them is left to the
-    /// library, so that all ranks learn of it.
+    /// Describes the root's arrays and returns them in the order of the keys. The library checks them, so that all
+    /// ranks learn of an error.
     fn describe<T: Element>(&mut self, keys: &[&str], mut arrays: Vec<NamedArray<T>>) -> Vec<NamedArray<T>> {
         let mut found = Vec::new();
         let sizes: usize = arrays.iter().map(|array| array.shape.len()).sum();
-        self.shapes = Vec::with_capacity(sizes); // growing would move the sizes that are pointed to
+        self.shapes = Vec::with_capacity(sizes); // growing would move the sizes, and pointers to them would be invalid
         for (key, raw) in keys.iter().zip(&mut self.raw) {
             let mut array = match arrays.iter().position(|array| array.name == *key) {
                 Some(at) => arrays.swap_remove(at),
@@ -116,7 +116,7 @@ impl RawList {
         found
     }
 
-    /// Makes the arrays that the root has described, to be received.
+    /// Makes the arrays that the root has described, as buffers to receive into.
     fn allocate<T: Element + Default>(&mut self, keys: &[&str]) -> Vec<NamedArray<T>> {
         let sizes = self.shapes.chunks(MOST_DIMS);
         let all = keys.iter().zip(&mut self.raw).zip(sizes).map(|((key, raw), sizes)| {

@@ -11,11 +11,11 @@ use crate::numbers::NonFiniteCheck;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NonFiniteInputs {
-    /// Of all ranks' inputs together.
+    /// Such elements in the inputs of all ranks.
     pub elements: u64,
     /// Reductions that had such inputs.
     pub operations: u64,
-    /// The first of them; `None` if there was none.
+    /// The first such input; `None`: there was none.
     pub first: Option<NonFiniteInput>,
 }
 
@@ -23,7 +23,7 @@ pub struct NonFiniteInputs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NonFiniteInput {
-    /// Such as "all_reduce".
+    /// Name of the operation, such as "all_reduce".
     pub operation: String,
     /// The operation's number in the communicator, from 1.
     pub sequence: u64,
@@ -34,19 +34,19 @@ pub struct NonFiniteInput {
 }
 
 impl Comm {
-    /// Says what happens from now on when an input of a reduction is a NaN or infinite; give all ranks the same.
+    /// Sets what happens from now on when an input of a reduction is NaN or infinite; use the same value on all ranks.
     ///
-    /// It holds for groups and reducers made from now on too. At first nothing happens.
+    /// It also holds for groups and reducers made from now on. The default is [`NonFiniteCheck::Off`].
     pub fn set_nonfinite_check(&self, what: NonFiniteCheck) -> Result<()> {
         // SAFETY: the library checks the handle and the number.
         check(unsafe { sys::dsc_comm_set_nonfinite_check(self.raw(), what.number()) })
     }
 
-    /// Tells which inputs of reductions were NaN or infinite; `clear` starts the counting anew.
+    /// Returns which inputs of reductions were NaN or infinite; `clear` restarts the counting.
     pub fn nonfinite(&self, clear: bool) -> Result<NonFiniteInputs> {
         let mut info = sized!(sys::dsc_nonfinite_info_t);
-        // SAFETY: info says how large it is, and outlives the call.
-        check(unsafe { sys::dsc_comm_nonfinite(self.raw(), &mut info, clear.into()) })?;
+        // SAFETY: info has the size that it says, and outlives the call.
+        check(unsafe { sys::dsc_comm_nonfinite_info(self.raw(), &mut info, clear.into()) })?;
         let operation = text(&info.operation);
         let (sequence, index) = (info.sequence, info.index);
         let first = usize::try_from(info.rank).ok().map(|rank| NonFiniteInput { operation, sequence, rank, index });

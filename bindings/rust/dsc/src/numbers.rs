@@ -35,35 +35,35 @@ macro_rules! numbers {
 use dsc_sys as sys;
 
 numbers! {
-    /// What a [`TensorMap`](crate::TensorMap) does forward; and backward, after the semicolon.
+    /// What a [`TensorMap`](crate::TensorMap) does forward and, after the semicolon, backward.
     Mapping {
-        /// Nothing: every rank has the whole; the sum over the ranks.
-        Copy = DSC_MAP_COPY,
-        /// The sum over the ranks; nothing.
-        Reduce = DSC_MAP_REDUCE,
+        /// No exchange, every rank has the whole tensor; the sum over the ranks.
+        Copy = DSC_TENSOR_MAPPING_COPY,
+        /// The sum over the ranks; no exchange.
+        Reduce = DSC_TENSOR_MAPPING_REDUCE,
         /// This rank's part of the whole; the parts of all ranks.
-        Scatter = DSC_MAP_SCATTER,
+        Scatter = DSC_TENSOR_MAPPING_SCATTER,
         /// The parts of all ranks; this rank's part of the whole.
-        Gather = DSC_MAP_GATHER,
+        Gather = DSC_TENSOR_MAPPING_GATHER,
         /// The parts of all ranks; this rank's part of the sum over the ranks.
-        GatherReduce = DSC_MAP_GATHER_REDUCE,
+        GatherReduce = DSC_TENSOR_MAPPING_GATHER_REDUCE,
         /// This rank's part of the sum over the ranks; the parts of all ranks.
-        ReduceScatter = DSC_MAP_REDUCE_SCATTER,
+        ReduceScatter = DSC_TENSOR_MAPPING_REDUCE_SCATTER,
         /// Part r of every rank's tensor goes to rank r; the reverse.
-        AllToAll = DSC_MAP_ALL_TO_ALL,
+        AllToAll = DSC_TENSOR_MAPPING_ALL_TO_ALL,
         /// From `[sequence / n, ..., hidden]` to `[sequence, ..., hidden / n]`; the reverse.
-        SequenceToHidden = DSC_MAP_SEQUENCE_TO_HIDDEN,
+        SequenceToHidden = DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN,
         /// From `[sequence, ..., hidden / n]` to `[sequence / n, ..., hidden]`; the reverse.
-        HiddenToSequence = DSC_MAP_HIDDEN_TO_SEQUENCE,
+        HiddenToSequence = DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE,
     }
 }
 
 numbers! {
     /// What kind of failure an [`Error`](crate::Error) is; see docs/errors.md of libdsc for each.
     ErrorCode {
-        /// An argument is wrong; nothing happened.
+        /// An argument is wrong; the call had no effect.
         InvalidArg = DSC_ERR_INVALID_ARG,
-        /// The object behind a handle is gone, for example a communicator whose world has ended.
+        /// The object of a handle no longer exists, for example a communicator whose world has ended.
         BadHandle = DSC_ERR_BAD_HANDLE,
         /// The call does not fit the object's state.
         State = DSC_ERR_STATE,
@@ -93,19 +93,19 @@ numbers! {
         Revoked = DSC_ERR_REVOKED,
         /// Authentication failed.
         Auth = DSC_ERR_AUTH,
-        /// The other side does not speak this protocol.
+        /// The peer does not use this protocol.
         Protocol = DSC_ERR_PROTOCOL,
         /// Versions that do not work together.
         Version = DSC_ERR_VERSION,
         /// Settings are impossible or differ between ranks.
         Config = DSC_ERR_CONFIG,
-        /// The meeting name is held by another job.
+        /// Another job uses the same meeting name.
         AddrInUse = DSC_ERR_ADDR_IN_USE,
         /// A library, driver or symbol is missing.
         NoBackend = DSC_ERR_NO_BACKEND,
         /// A backend failed.
         Backend = DSC_ERR_BACKEND,
-        /// A backend does not come back.
+        /// A call of a backend does not return.
         BackendStuck = DSC_ERR_BACKEND_STUCK,
         /// Valid, but not offered by this version.
         Unsupported = DSC_ERR_UNSUPPORTED,
@@ -153,14 +153,14 @@ numbers! {
 }
 
 numbers! {
-    /// What happens when an input of a reduction is a NaN or infinite.
+    /// What happens when an input of a reduction is NaN or infinite.
     NonFiniteCheck {
-        /// Nothing.
-        Off = DSC_NONFINITE_OFF,
-        /// [`Comm::nonfinite`](crate::Comm::nonfinite) tells of it.
-        Count = DSC_NONFINITE_COUNT,
-        /// The operation fails with [`ErrorCode::NonFinite`] too; its output holds the result all the same.
-        Fail = DSC_NONFINITE_FAIL,
+        /// Inputs are not checked.
+        Off = DSC_NONFINITE_CHECK_OFF,
+        /// [`Comm::nonfinite`](crate::Comm::nonfinite) reports it.
+        Count = DSC_NONFINITE_CHECK_COUNT,
+        /// The operation also fails with [`ErrorCode::NonFinite`]; its output still holds the result.
+        Fail = DSC_NONFINITE_CHECK_FAIL,
     }
 }
 
@@ -171,9 +171,9 @@ numbers! {
         Sum = DSC_OP_SUM,
         /// The product, in rank order.
         Prod = DSC_OP_PROD,
-        /// The maximum; a NaN wins.
+        /// The maximum; NaN if any input is NaN.
         Max = DSC_OP_MAX,
-        /// The minimum; a NaN wins.
+        /// The minimum; NaN if any input is NaN.
         Min = DSC_OP_MIN,
         /// The sum, divided once by the group's size; floating-point types only.
         Avg = DSC_OP_AVG,
@@ -187,7 +187,7 @@ numbers! {
 }
 
 numbers! {
-    /// What moves the data.
+    /// The backend that moves the data.
     Backend {
         /// The best that is available.
         Auto = DSC_BACKEND_AUTO,
@@ -205,7 +205,7 @@ numbers! {
     Average {
         /// Each input times 1/n as it is read, summed in rank order, rounded once.
         Pre = DSC_AVERAGE_PRE,
-        /// The sum, then one true division, rounded once.
+        /// The sum, then one division, rounded once.
         Post = DSC_AVERAGE_POST,
         /// The plain sum.
         None = DSC_AVERAGE_NONE,
@@ -215,13 +215,14 @@ numbers! {
 }
 
 numbers! {
-    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become ready.
+    /// When a [`BucketReducer`](crate::BucketReducer) rebuilds its buckets in the order in which gradients become
+    /// ready.
     Rebuild {
         /// Buckets stay as they are planned at creation.
         Never = DSC_REBUILD_NEVER,
         /// Once, after the first iteration that is reduced.
         Once = DSC_REBUILD_ONCE,
-        /// After the first one, and again when the order has changed for several iterations.
+        /// After the first reduced iteration, and again when the order has changed for several iterations.
         Repeated = DSC_REBUILD_REPEATED,
     }
 }
@@ -229,9 +230,10 @@ numbers! {
 numbers! {
     /// How [`sync_buffers`](crate::BucketReducer::sync_buffers) makes buffers equal.
     BufferSync {
-        /// They become rank 0's, under a [`Join`](crate::Join) those of the lowest rank that has batches.
+        /// They become equal to those of rank 0, or under a [`Join`](crate::Join) of the lowest rank that has batches.
         Broadcast = DSC_BUFFER_SYNC_BROADCAST,
-        /// Floats become their mean over the ranks, under a join over those that have batches; others as with `Broadcast`.
+        /// Floating-point buffers become their mean over the ranks, or under a join over the ranks that have batches;
+        /// others as with `Broadcast`.
         Mean = DSC_BUFFER_SYNC_MEAN,
     }
 }
@@ -251,32 +253,32 @@ numbers! {
     MoeDrop {
         /// It drops the rows of the last tokens.
         Latest = DSC_MOE_DROP_LATEST,
-        /// It drops the rows of the lowest router weights; of equal ones those of the last tokens.
+        /// It drops the rows with the lowest router weights; among equal weights, those of the last tokens.
         Lightest = DSC_MOE_DROP_LIGHTEST,
     }
 }
 
 numbers! {
-    /// How rows travel to the experts; see [`MoePlan::dispatch`](crate::MoePlan::dispatch).
+    /// How rows are sent to the experts; see [`MoePlan::dispatch`](crate::MoePlan::dispatch).
     MoePayload {
-        /// Rows travel as they are.
+        /// Rows are sent unchanged.
         Plain = DSC_MOE_PAYLOAD_PLAIN,
-        /// Rows travel as 8-bit floats, with one f32 scale for each 128 elements.
+        /// Rows are sent as 8-bit floats, with one f32 scale for each 128 elements.
         F8E4M3 = DSC_MOE_PAYLOAD_F8E4M3,
     }
 }
 
 numbers! {
-    /// How sharded parameters lie in flat buffers.
+    /// How sharded parameters are laid out in flat buffers.
     ShardLayout {
-        /// The parameters of a unit one after another, as FSDP.
-        Unit = DSC_SHARD_UNIT,
+        /// The parameters of a unit one after another, as in FSDP.
+        Unit = DSC_SHARD_LAYOUT_UNIT,
         /// Buckets of Megatron's distributed optimizer, last parameter first.
-        Megatron = DSC_SHARD_MEGATRON,
+        Megatron = DSC_SHARD_LAYOUT_MEGATRON,
         /// Flat buffers of DeepSpeed's stages 1 and 2.
-        Deepspeed = DSC_SHARD_DEEPSPEED,
-        /// Each parameter cut by itself, as DeepSpeed's stage 3 does.
-        Partitioned = DSC_SHARD_PARTITIONED,
+        Deepspeed = DSC_SHARD_LAYOUT_DEEPSPEED,
+        /// Each parameter is cut separately, as in DeepSpeed's stage 3.
+        Partitioned = DSC_SHARD_LAYOUT_PARTITIONED,
     }
 }
 
@@ -284,31 +286,31 @@ numbers! {
     /// What an instruction of a pipeline schedule asks for.
     PipeOp {
         /// Load inputs (first stage) or labels (last stage).
-        LoadMicroBatch = DSC_PIPE_LOAD_MICRO_BATCH,
+        LoadMicroBatch = DSC_PIPE_OP_LOAD_MICRO_BATCH,
         /// Forward pass of one micro-batch.
-        Forward = DSC_PIPE_FORWARD,
+        Forward = DSC_PIPE_OP_FORWARD,
         /// Backward pass of one micro-batch.
-        Backward = DSC_PIPE_BACKWARD,
+        Backward = DSC_PIPE_OP_BACKWARD,
         /// The part of a backward pass that gives gradients of the inputs.
-        BackwardInput = DSC_PIPE_BACKWARD_INPUT,
+        BackwardInput = DSC_PIPE_OP_BACKWARD_INPUT,
         /// The part of a backward pass that gives gradients of the weights.
-        BackwardWeight = DSC_PIPE_BACKWARD_WEIGHT,
+        BackwardWeight = DSC_PIPE_OP_BACKWARD_WEIGHT,
         /// Send the outputs to the next stage.
-        SendActivation = DSC_PIPE_SEND_ACTIVATION,
+        SendActivation = DSC_PIPE_OP_SEND_ACTIVATION,
         /// Receive the inputs from the previous stage.
-        RecvActivation = DSC_PIPE_RECV_ACTIVATION,
+        RecvActivation = DSC_PIPE_OP_RECV_ACTIVATION,
         /// Send the gradients of the inputs to the previous stage.
-        SendGrad = DSC_PIPE_SEND_GRAD,
+        SendGrad = DSC_PIPE_OP_SEND_GRAD,
         /// Receive the gradients of the outputs from the next stage.
-        RecvGrad = DSC_PIPE_RECV_GRAD,
+        RecvGrad = DSC_PIPE_OP_RECV_GRAD,
         /// Sum the gradients of weights that several stages share.
-        ReduceTiedGrads = DSC_PIPE_REDUCE_TIED_GRADS,
+        ReduceTiedGrads = DSC_PIPE_OP_REDUCE_TIED_GRADS,
         /// Reduce gradients over the data-parallel ranks.
-        ReduceGrads = DSC_PIPE_REDUCE_GRADS,
+        ReduceGrads = DSC_PIPE_OP_REDUCE_GRADS,
         /// Update the weights.
-        OptimizerStep = DSC_PIPE_OPTIMIZER_STEP,
+        OptimizerStep = DSC_PIPE_OP_OPTIMIZER_STEP,
         /// A forward and a backward pass at once.
-        Overlap = DSC_PIPE_OVERLAP,
+        Overlap = DSC_PIPE_OP_OVERLAP,
     }
 }
 
@@ -316,21 +318,21 @@ numbers! {
     /// Where the parts of a model are. Data flows through parts 0, 1, 2 and so on.
     PipePlacement {
         /// Part p is on stage p modulo stages: from the first stage to the last, again and again.
-        Loop = DSC_PIPE_LOOP,
+        Loop = DSC_PIPE_PLACEMENT_LOOP,
         /// From the first stage to the last, then back: two chunks make a V.
-        Zigzag = DSC_PIPE_ZIGZAG,
-        /// Every stage has a whole model; no data flows.
-        Apart = DSC_PIPE_APART,
+        Zigzag = DSC_PIPE_PLACEMENT_ZIGZAG,
+        /// Every stage has a whole model; stages exchange no data.
+        Apart = DSC_PIPE_PLACEMENT_APART,
     }
 }
 
 numbers! {
-    /// Where messages are put among what a stage computes.
+    /// When a stage sends and receives messages, relative to its computations.
     PipeMessages {
-        /// When the receiver needs them for what it computes next: fewest buffers.
-        WhenNeeded = DSC_PIPE_WHEN_NEEDED,
-        /// Sent after what makes them and received as early, as by PyTorch 2.7.
-        AtOnce = DSC_PIPE_AT_ONCE,
+        /// When the receiver needs them for its next computation; this takes the fewest buffers.
+        WhenNeeded = DSC_PIPE_MESSAGES_WHEN_NEEDED,
+        /// Sent right after they are computed, and received as early as possible, as in PyTorch 2.7.
+        AtOnce = DSC_PIPE_MESSAGES_AT_ONCE,
     }
 }
 
@@ -345,7 +347,7 @@ numbers! {
         DeepSpeed = DSC_PIPE_FORMAT_DEEPSPEED,
         /// Megatron-LM's lists of chunk + 1 and -(chunk + 1), a line per stage.
         Megatron = DSC_PIPE_FORMAT_MEGATRON,
-        /// All of a schedule.
+        /// The complete schedule.
         Json = DSC_PIPE_FORMAT_JSON,
     }
 }
@@ -357,7 +359,7 @@ numbers! {
         Text = DSC_PIPE_PICTURE_TEXT,
         /// The same with colour, by ANSI escape sequences.
         Color = DSC_PIPE_PICTURE_COLOR,
-        /// A drawing by itself, as of an .svg file.
+        /// A complete drawing, as in an .svg file.
         Svg = DSC_PIPE_PICTURE_SVG,
         /// For ui.perfetto.dev; a unit is a microsecond.
         Perfetto = DSC_PIPE_PICTURE_PERFETTO,
@@ -367,16 +369,16 @@ numbers! {
 numbers! {
     /// How urgent a log record is.
     Level {
-        /// Nothing.
-        Off = DSC_LOG_OFF,
+        /// No records.
+        Off = DSC_LOG_LEVEL_OFF,
         /// Something failed.
-        Error = DSC_LOG_ERROR,
-        /// Something looks wrong and goes on.
-        Warn = DSC_LOG_WARN,
+        Error = DSC_LOG_LEVEL_ERROR,
+        /// Something looks wrong, but work continues.
+        Warn = DSC_LOG_LEVEL_WARN,
         /// What was decided and why.
-        Info = DSC_LOG_INFO,
+        Info = DSC_LOG_LEVEL_INFO,
         /// Every step.
-        Debug = DSC_LOG_DEBUG,
+        Debug = DSC_LOG_LEVEL_DEBUG,
     }
 }
 

@@ -8,19 +8,19 @@ use crate::comm::Comm;
 use crate::convert::number;
 use crate::data::Span;
 use crate::error::{Error, Result};
-use crate::numbers::Op;
+use crate::reduction::Combine;
 use crate::tensor_map::Step;
 
-/// What to do, without the buffers.
+/// An operation without its buffers.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
-    AllReduce(Op),
+    AllReduce(Combine),
     Broadcast { root: usize },
     AllGather,
     AllGatherInPlace,
-    ReduceScatter(Op),
-    ReduceScatterInPlace(Op),
-    Reduce { op: Op, root: usize },
+    ReduceScatter(Combine),
+    ReduceScatterInPlace(Combine),
+    Reduce { op: Combine, root: usize },
     Gather { root: usize },
     Scatter { root: usize },
     AllToAll,
@@ -48,9 +48,21 @@ impl Operation {
         }
     }
 
+    /// The reduce operation, if it has one.
+    fn combine(&self) -> Option<Combine> {
+        match *self {
+            Operation::AllReduce(op) | Operation::ReduceScatter(op) => Some(op),
+            Operation::ReduceScatterInPlace(op) | Operation::Reduce { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
     /// Replaces the buffers of an operation in place by those that the C interface wants, and checks lengths.
     fn fit(&self, comm: &Comm, send: Span, recv: Span) -> Result<(Span, Span)> {
         let (size, rank) = (comm.size(), comm.rank());
+        if let Some(combine) = self.combine() {
+            combine.expect(self.name(), send.dtype)?;
+        }
         let (send, recv) = match *self {
             Operation::AllGatherInPlace => (self.own_part(recv, size, rank)?, recv),
             Operation::ReduceScatterInPlace(_) => (send, self.own_part(send, size, rank)?),
@@ -72,7 +84,7 @@ impl Operation {
         Ok((send, recv))
     }
 
-    /// Refuses buffers that do not fit, as starting the operation would.
+    /// Refuses buffers that do not fit, without starting the operation.
     pub(crate) fn check(&self, comm: &Comm, send: Span, recv: Span) -> Result<()> {
         self.fit(comm, send, recv).map(drop).map_err(|error| error.in_op(self.name()))
     }
@@ -80,35 +92,39 @@ impl Operation {
     /// The part of a buffer of size equal parts that belongs to this rank.
     fn own_part(&self, whole: Span, size: usize, rank: usize) -> Result<Span> {
         if whole.count % size != 0 {
-            let text = format!("{} elements cannot be divided among {} ranks", whole.count, size);
+            let text = format!("the buffer has {} elements; expected a multiple of {}, the ranks", whole.count, size);
             return Err(Error::invalid(format!("{}: {}", self.name(), text)));
         }
         let count = whole.count / size;
         Ok(whole.part(rank * count, count))
     }
 
-    /// The larger buffer must have so many times the elements of the other one, of the same type.
+    /// The larger buffer must have `times` as many elements as the other one, of the same type.
     fn expect(&self, large: Span, large_name: &str, small: Span, small_name: &str, times: usize) -> Result<()> {
         if large.dtype != small.dtype {
-            let types = format!("{:?}; {} is of {:?}", large.dtype, small_name, small.dtype);
-            return Err(Error::invalid(format!("{}: {} is of {}", self.name(), large_name, types)));
+            let text = format!("{} is of {:?}; expected {:?}, as {}", large_name, large.dtype, small.dtype, small_name);
+            return Err(Error::invalid(format!("{}: {}", self.name(), text)));
         }
         let expected = small.count.checked_mul(times);
         if expected == Some(large.count) {
             return Ok(());
         }
-        let each = if times > 1 { format!(", for {} ranks", times) } else { String::new() };
-        let sizes = format!("{} elements{}; {} has {}", small.count, each, large_name, large.count);
-        Err(Error::invalid(format!("{}: {} has {}", self.name(), small_name, sizes)))
+        let expected = expected.map_or("more than memory can hold".into(), |count| count.to_string());
+        let why = match times {
+            1 => format!("as {}", small_name),
+            _ => format!("{} of {} for each of {} ranks", small.count, small_name, times),
+        };
+        let text = format!("{} has {} elements; expected {}, {}", large_name, large.count, expected, why);
+        Err(Error::invalid(format!("{}: {}", self.name(), text)))
     }
 }
 
-/// Starts an operation behind what is on a stream, NULL for memory of the host; without a place for a work object it also
-/// waits for its end, unless it is one of a device.
+/// Starts an operation in stream order; the stream is NULL for memory of the host. If it gets no pointer for a work
+/// object, it also waits for the end of an operation on the host.
 ///
 /// # Safety
 ///
-/// The buffers must be valid, recv for writing, and reached through nothing else until the operation is complete.
+/// The buffers must be valid, recv for writing, and nothing else may use them until the operation is complete.
 pub(crate) unsafe fn launch(
     comm: &Comm,
     operation: &Operation,
@@ -118,15 +134,15 @@ pub(crate) unsafe fn launch(
     work: *mut *mut sys::dsc_work_t,
 ) -> Result<()> {
     let _turn = comm.turn(operation.name())?;
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { launch_in_turn(comm, operation, send, recv, stream, work) }
 }
 
-/// As launch(), of which it is a part, for those who have the communicator's turn.
+/// The part of launch() after it has taken the communicator's turn.
 ///
 /// # Safety
 ///
-/// Launches an operation as launch() does; between the begin and the end of a batch, until the end's work object is complete.
+/// As launch(). Between the begin and the end of a batch, the operation is complete when the work object of the end is.
 pub(crate) unsafe fn launch_in_turn(
     comm: &Comm,
     operation: &Operation,
@@ -138,7 +154,7 @@ pub(crate) unsafe fn launch_in_turn(
     let (send, recv) = operation.fit(comm, send, recv).map_err(|error| error.in_op(operation.name()))?;
     let c = comm.raw();
     let (from, to, dtype) = (send.ptr, recv.ptr, recv.dtype.number());
-    // SAFETY: the caller answers for the buffers; fit() has checked that they are as long as the counts say.
+    // SAFETY: the caller guarantees the buffers; fit() has checked that they are as long as the counts say.
     let result = unsafe {
         match *operation {
             Operation::TensorMap(ref step) => step.launch(comm, send, recv, stream, work),
@@ -156,7 +172,7 @@ pub(crate) unsafe fn launch_in_turn(
                 sys::dsc_reduce(c, from, to, send.count, dtype, op.number(), number("root", root)?, stream, work)
             }
             Operation::Gather { root } => {
-                let dtype = send.dtype.number(); // recv is ignored but on the root
+                let dtype = send.dtype.number(); // recv is ignored except on the root
                 sys::dsc_gather(c, from, to, send.count, dtype, number("root", root)?, stream, work)
             }
             Operation::Scatter { root } => {

@@ -1,4 +1,4 @@
-//! Pure planning: which layers are on which stage, and seeds that do not depend on that.
+//! Planning without communication: which layers are on which stage, and seeds that do not depend on it.
 
 use std::ffi::CString;
 use std::ptr;
@@ -32,22 +32,23 @@ pub struct Partitioner {
 }
 
 impl Partitioner {
-    /// Layers with their weights, 0 or more in any unit, for a number of parts; by the method "bottleneck".
+    /// Layers with their weights (0 or more, in any unit), to be cut into `parts`, with the method "bottleneck".
     pub fn new(weights: &[f64], parts: usize) -> Self {
         let (layer_bytes, part_limits) = (Vec::new(), Vec::new());
         Partitioner { weights: weights.to_vec(), parts, method: None, layer_bytes, part_limits }
     }
 
-    /// "bottleneck" makes the heaviest part as light as can be, then the next-heaviest, and so on, and leaves no part
-    /// empty. "uniform" and "deepspeed_balanced" do as DeepSpeed does, "uniform_v0" and "deepspeed_balanced_v0" as it
-    /// once did.
+    /// "bottleneck" makes the heaviest part as light as possible, then the next-heaviest, and so on, without empty
+    /// parts. "uniform" and "deepspeed_balanced" give the parts of DeepSpeed; "uniform_v0" and "deepspeed_balanced_v0"
+    /// those of its earlier versions.
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
         self.method = Some(name.to_string());
         self
     }
 
-    /// The bytes that each layer takes, and those of each part, or one number for all parts; for "bottleneck".
+    /// The bytes that each layer takes, and the largest number of bytes for each part (or one number for all parts);
+    /// for "bottleneck".
     #[must_use]
     pub fn limits(mut self, layer_bytes: &[u64], part_limits: &[u64]) -> Self {
         self.layer_bytes = layer_bytes.to_vec();
@@ -55,7 +56,7 @@ impl Partitioner {
         self
     }
 
-    /// The boundaries: part p holds the layers from number p up to, without it, number p + 1.
+    /// The boundaries: part p holds the layers from boundary p up to, but not including, boundary p + 1.
     #[doc(alias = "dsc_pipe_partition")]
     #[doc(alias = "dsc_pipe_partition_options_init")]
     pub fn plan(&self) -> Result<Vec<usize>> {
@@ -74,7 +75,7 @@ impl Partitioner {
             n_part_limits: self.part_limits.len(),
         };
         let mut boundaries = vec![0; self.parts + 1];
-        // SAFETY: the lists have the entries that are said, and boundaries has the room that it needs.
+        // SAFETY: the lists have as many entries as the arguments say, and boundaries is large enough.
         check(unsafe {
             sys::dsc_pipe_partition(self.weights.as_ptr(), n, self.parts, &options, boundaries.as_mut_ptr())
         })?;
@@ -90,23 +91,23 @@ fn first<T>(list: &[T]) -> *const T {
     }
 }
 
-/// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or ranks.
-/// The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
+/// The seed of one layer: it depends on the run's seed and the layer's index in the whole model, never on stages or
+/// ranks. The method is "split_mix" (`None`), or "deepspeed", which is seed + layer.
 ///
 /// ```
 /// assert_eq!(dsc::seed_layer(0, 0, None)?, 0xa706dd2f4d197e6f);
 /// assert_eq!(dsc::seed_layer(1234, 7, Some("deepspeed"))?, 1241);
 /// # Ok::<(), dsc::Error>(())
 /// ```
-#[doc(alias = "dsc_seed_layer")]
+#[doc(alias = "dsc_rng_layer_seed")]
 pub fn seed_layer(seed: u64, layer: u64, method: Option<&str>) -> Result<u64> {
     let (method, mut found) = (method.map(|name| c_string("method", name)).transpose()?, 0);
     // SAFETY: method and found outlive the call.
-    check(unsafe { sys::dsc_seed_layer(seed, layer, pointer(&method), &mut found) })?;
+    check(unsafe { sys::dsc_rng_layer_seed(seed, layer, pointer(&method), &mut found) })?;
     Ok(found)
 }
 
-/// What of a model a seed is for, and this rank's places there.
+/// The part of a model that a seed is for, and this rank's numbers in its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SeedRegion {
@@ -114,14 +115,14 @@ pub enum SeedRegion {
     Data,
     /// Different on each rank of a tensor-parallel group.
     Tensor {
-        /// In that group.
+        /// This rank in that group.
         rank: usize,
     },
     /// Different on each rank that holds other experts, or other parts of them.
     Expert {
-        /// In the expert-parallel group.
+        /// This rank in the expert-parallel group.
         rank: usize,
-        /// In the tensor-parallel group of the experts.
+        /// This rank in the tensor-parallel group of the experts.
         tensor_rank: usize,
     },
 }
@@ -136,17 +137,17 @@ pub enum SeedRegion {
 /// # Ok(())
 /// # }
 /// ```
-#[doc(alias = "dsc_seed_region")]
+#[doc(alias = "dsc_rng_region_seed")]
 pub fn seed_region(seed: u64, region: SeedRegion) -> Result<u64> {
     let (region, tensor, expert, expert_tensor) = match region {
-        SeedRegion::Data => (sys::DSC_RNG_DATA, 0, 0, 0),
-        SeedRegion::Tensor { rank } => (sys::DSC_RNG_TENSOR, rank, 0, 0),
-        SeedRegion::Expert { rank, tensor_rank } => (sys::DSC_RNG_EXPERT, 0, rank, tensor_rank),
+        SeedRegion::Data => (sys::DSC_RNG_REGION_DATA, 0, 0, 0),
+        SeedRegion::Tensor { rank } => (sys::DSC_RNG_REGION_TENSOR, rank, 0, 0),
+        SeedRegion::Expert { rank, tensor_rank } => (sys::DSC_RNG_REGION_EXPERT, 0, rank, tensor_rank),
     };
     let tensor = number("rank", tensor)?;
     let (expert, expert_tensor) = (number("rank", expert)?, number("tensor_rank", expert_tensor)?);
     let mut found = 0;
     // SAFETY: found outlives the call.
-    check(unsafe { sys::dsc_seed_region(seed, region, tensor, expert, expert_tensor, &mut found) })?;
+    check(unsafe { sys::dsc_rng_region_seed(seed, region, tensor, expert, expert_tensor, &mut found) })?;
     Ok(found)
 }

@@ -15,17 +15,17 @@ use crate::pipe_planner::PipePlanner;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeInstruction {
-    /// 0 to [`steps`](PipeSchedule::steps) - 1, never falling.
+    /// The step, 0 to [`steps`](PipeSchedule::steps) - 1; it never decreases.
     pub step: usize,
     /// What to do.
     pub op: PipeOp,
     /// The micro-batch.
     pub micro_batch: Option<usize>,
-    /// Part of the model on this stage.
+    /// The part of the model on this stage.
     pub chunk: Option<usize>,
-    /// Place that holds the micro-batch here, 0 to [`buffers`](PipeSchedule::buffers) - 1.
+    /// The buffer that holds the micro-batch on this stage, 0 to [`buffers`](PipeSchedule::buffers) - 1.
     pub buffer: Option<usize>,
-    /// Stage at the other end of a send or receive.
+    /// The stage at the other end of a send or receive.
     pub peer: Option<usize>,
 }
 
@@ -49,14 +49,14 @@ impl PipeInstruction {
 pub struct PipeStep {
     /// The micro-batch; `None` when this stage computes nothing in this step.
     pub micro_batch: Option<usize>,
-    /// A forward pass; otherwise a backward pass.
+    /// Whether it is a forward pass; otherwise it is a backward pass.
     pub is_forward: bool,
 }
 
 /// The instructions of one stage for one batch: an iterator that can be [`reset`](PipeSchedule::reset).
 ///
-/// It needs no communicator; [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out. A
-/// [`PipePlanner`] makes it with more options, and looks at the whole pipeline.
+/// It needs no communicator. [`Comm::pipe_run`](crate::Comm::pipe_run) carries it out. A
+/// [`PipePlanner`] makes it with more options, and for the whole pipeline.
 ///
 /// ```
 /// use dsc::{PipeOp, PipeSchedule};
@@ -75,13 +75,14 @@ pub struct PipeSchedule {
 }
 
 impl PipeSchedule {
-    /// Makes the schedule of one stage, by a name of `dsc/pipe.h` such as "1f1b" or "zb_v", with as many parts of the
-    /// model on every stage as that schedule is made for.
+    /// Makes the schedule of one stage by its name in `dsc/pipe.h`, such as "1f1b" or "zb_v". Every stage has as many
+    /// parts of the model as that schedule needs.
     pub fn new(name: &str, stages: usize, stage: usize, micro_batches: usize) -> Result<Self> {
         Self::with_chunks(name, stages, stage, micro_batches, 0)
     }
 
-    /// As [`new`](PipeSchedule::new), with a number of parts of the model on every stage; 0: the schedule's own.
+    /// As [`new`](PipeSchedule::new), with the number of parts of the model on every stage; 0: as many as the schedule
+    /// needs.
     pub fn with_chunks(name: &str, stages: usize, stage: usize, micro_batches: usize, chunks: usize) -> Result<Self> {
         let planner = PipePlanner::new(name, stages, micro_batches);
         let planner = if chunks == 0 { planner } else { planner.chunks(chunks) };

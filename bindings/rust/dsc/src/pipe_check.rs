@@ -1,4 +1,4 @@
-//! Whether instructions that another program made can be run.
+//! Checks whether instructions that another program made can be run.
 
 use std::mem::size_of;
 
@@ -10,24 +10,24 @@ use crate::pipe::PipeInstruction;
 use crate::pipe_planner::{or_none, PipePlanner};
 
 impl PipeInstruction {
-    /// An instruction for [`PipePlanner::validate`], with no more fields than step and op.
+    /// An instruction for [`PipePlanner::validate`] that has only step and op.
     pub fn new(step: usize, op: PipeOp) -> Self {
         PipeInstruction { step, op, micro_batch: None, chunk: None, buffer: None, peer: None }
     }
 
-    /// The same of a micro-batch in a chunk of the stage.
+    /// The same for a micro-batch in a chunk of the stage.
     #[must_use]
     pub fn of(self, chunk: usize, micro_batch: usize) -> Self {
         PipeInstruction { chunk: Some(chunk), micro_batch: Some(micro_batch), ..self }
     }
 
-    /// The same with a place that holds the micro-batch.
+    /// The same with the buffer that holds the micro-batch.
     #[must_use]
     pub fn in_buffer(self, buffer: usize) -> Self {
         PipeInstruction { buffer: Some(buffer), ..self }
     }
 
-    /// The same with a stage at the other end of the message.
+    /// The same with the stage at the other end of the message.
     #[must_use]
     pub fn with_peer(self, stage: usize) -> Self {
         PipeInstruction { peer: Some(stage), ..self }
@@ -48,14 +48,16 @@ impl PipeInstruction {
 }
 
 impl PipePlanner {
-    /// Checks instructions of all stages that another program made, a list for every stage, by following them as
-    /// blocking sends and receives would.
+    /// Checks instructions that another program made, a list for every stage. It follows them as blocking sends and
+    /// receives would.
     ///
-    /// Of the planner, stages, micro-batches, chunks (1 by default), placement and
-    /// [`forward_only`](PipePlanner::forward_only) count. Loads, what ends a batch, and "overlap" are passed over;
-    /// buffers are followed where they are set. The error names the stage and step of what comes twice, too early or
-    /// not at all, of a message without another end or with a wrong peer, of a buffer that is in use; or the circle in
-    /// which stages wait for each other.
+    /// It uses the planner's stages, micro-batches, chunks (1 by default), placement and
+    /// [`forward_only`](PipePlanner::forward_only). It ignores loads, the instructions that end a batch, and "overlap";
+    /// it follows buffers if they are set.
+    ///
+    /// The error names the stage and step of an instruction that is repeated, too early or missing, of a message that
+    /// has no other end or a wrong peer, or of a buffer that is in use. If stages wait for each other in a circle, it
+    /// names the circle.
     ///
     /// ```
     /// use dsc::{PipeInstruction, PipeOp, PipePlanner};

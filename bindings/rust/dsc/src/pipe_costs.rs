@@ -5,9 +5,9 @@ use dsc_sys as sys;
 use crate::convert::defaults;
 use crate::error::{Error, Result};
 
-/// What operations, messages and memory of a pipeline cost; without more, every operation takes 1 and the rest nothing.
+/// What operations, messages and memory of a pipeline cost. By default every operation takes 1, and all else is free.
 ///
-/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part in the
+/// Times are in one unit of your choice. A list has one number for all parts of the model, or one for each part, in the
 /// order in which data flows through them. All numbers are finite and 0 or more.
 ///
 /// ```
@@ -67,70 +67,70 @@ impl PipeCosts {
         self
     }
 
-    /// What a part gives to the next one, and gets back as gradients; 0 by default.
+    /// Bytes that a part sends to the next one, and receives as gradients; 0 by default.
     #[must_use]
     pub fn message_bytes(mut self, bytes: &[f64]) -> Self {
         self.message_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Held for a micro-batch from its forward to the end of its backward pass; 0 by default.
+    /// Bytes held for a micro-batch from its forward pass to the end of its backward pass; 0 by default.
     #[must_use]
     pub fn activation_bytes(mut self, bytes: &[f64]) -> Self {
         self.activation_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Weights, their gradients and the optimizer's state; 0 by default.
+    /// Bytes of weights, their gradients and the optimizer's state; 0 by default.
     #[must_use]
     pub fn static_bytes(mut self, bytes: &[f64]) -> Self {
         self.static_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// Reduced over data-parallel ranks at the end; 0, no reduction, by default.
+    /// Bytes of gradients that are reduced over data-parallel ranks at the end; 0 (the default): no reduction.
     #[must_use]
     pub fn gradient_bytes(mut self, bytes: &[f64]) -> Self {
         self.gradient_bytes = Some(bytes.to_vec());
         self
     }
 
-    /// What a forward and a backward pass at once take, as a part of their sum; 1 by default.
+    /// Time of a forward and a backward pass at once, as a fraction of the sum of both; 1 by default.
     #[must_use]
     pub fn overlap(mut self, part: f64) -> Self {
         self.overlap = Some(part);
         self
     }
 
-    /// Of a message between stages; 0 by default.
+    /// Latency of a message between stages; 0 by default.
     #[must_use]
     pub fn latency(mut self, time: f64) -> Self {
         self.latency = time;
         self
     }
 
-    /// Of a link between two stages, in each direction; 0, the default: without end.
+    /// Bandwidth of a link between two stages, in each direction; 0 (the default): unlimited.
     #[must_use]
     pub fn bytes_per_time(mut self, bytes: f64) -> Self {
         self.bytes_per_time = bytes;
         self
     }
 
-    /// Gradients that are reduced at once; 0, the default: all of a part.
+    /// Bytes of gradients that are reduced at once; 0 (the default): all of a part.
     #[must_use]
     pub fn bucket_bytes(mut self, bytes: f64) -> Self {
         self.bucket_bytes = bytes;
         self
     }
 
-    /// Of an all-reduce; 0 by default.
+    /// Latency of an all-reduce; 0 by default.
     #[must_use]
     pub fn reduce_latency(mut self, time: f64) -> Self {
         self.reduce_latency = time;
         self
     }
 
-    /// Of gradients in an all-reduce; 0, the default: without end.
+    /// Bandwidth of an all-reduce, in bytes of gradients; 0 (the default): unlimited.
     #[must_use]
     pub fn reduce_bytes_per_time(mut self, bytes: f64) -> Self {
         self.reduce_bytes_per_time = bytes;
@@ -160,7 +160,7 @@ impl PipeCosts {
         call(&raw)
     }
 
-    /// In the order of the C interface.
+    /// The lists in the order of the C interface.
     fn lists(&self) -> [(&'static str, &Option<Vec<f64>>); 7] {
         [
             ("forward", &self.forward),
@@ -173,7 +173,7 @@ impl PipeCosts {
         ]
     }
 
-    /// That of the longest list. Lists of one number are as good as lists of any length.
+    /// The length of the longest list. A list of one number fits any length.
     fn length(&self) -> Result<usize> {
         let given = self.lists().into_iter().filter_map(|(name, list)| Some((name, list.as_ref()?.len())));
         let (longest, n) = given.clone().fold(("", 1), |most, it| if it.1 > most.1 { it } else { most });

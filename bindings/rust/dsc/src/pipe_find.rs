@@ -9,7 +9,7 @@ use crate::pipe_costs::PipeCosts;
 use crate::pipe_plan::PipePlan;
 use crate::pipe_planner::PipePlanner;
 
-/// What every stage of a schedule must keep to; without more, nothing.
+/// Limits for every stage of a schedule; by default there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PipeLimits {
     activations: Option<usize>,
@@ -22,21 +22,21 @@ impl PipeLimits {
         Self::default()
     }
 
-    /// Most micro-batches times chunks that a stage may hold, 1 or more.
+    /// The largest number of micro-batches times chunks that a stage may hold, 1 or more.
     #[must_use]
     pub fn activations(mut self, most: usize) -> Self {
         self.activations = Some(most);
         self
     }
 
-    /// Most bytes of a stage, static ones included, more than 0.
+    /// The largest number of bytes of a stage, including static ones; more than 0.
     #[must_use]
     pub fn bytes(mut self, most: f64) -> Self {
         self.bytes = Some(most);
         self
     }
 
-    /// 0 stands for what was left out, so it may not be given.
+    /// 0 means "not set" in the C interface, so it is refused.
     fn raw(&self) -> Result<sys::dsc_pipe_search_options_t> {
         let activations = self.activations.unwrap_or(0);
         if self.activations == Some(0) {
@@ -54,7 +54,7 @@ impl PipeLimits {
     }
 }
 
-/// What [`PipePlanner::find`] has found.
+/// The result of [`PipePlanner::find`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PipeFound {
@@ -62,24 +62,24 @@ pub struct PipeFound {
     pub plan: PipePlan,
     /// Its makespan for the given costs.
     pub makespan: f64,
-    /// No order has a smaller makespan.
+    /// A lower bound: no order has a smaller makespan.
     pub bound: f64,
-    /// No order is better; otherwise that is not known.
+    /// Whether it is proven that no order is better.
     pub is_optimal: bool,
-    /// The best schedule with a name; `None`: none keeps to the limits.
+    /// The best named schedule; `None`: none keeps the limits.
     pub best_named: Option<String>,
-    /// The makespan of that one.
+    /// The makespan of that schedule.
     pub best_named_makespan: Option<f64>,
-    /// A schedule's name, "greedy", "repaired" or "exact".
+    /// How it was found: a schedule's name, "greedy", "repaired" or "exact".
     pub origin: String,
 }
 
 impl PipePlanner {
     /// Finds the best schedule for given costs and limits of memory. The planner's name must be "auto".
     ///
-    /// Looks at all schedules with a name, at orders that greedy rules find, at small changes of the best one, and for
-    /// small pipelines at every order that there is; with more than one chunk also in a zigzag. The same arguments give
-    /// the same schedule on every rank. It takes some hundred simulations.
+    /// It tries all named schedules, orders from greedy rules, small changes of the best one and, for small pipelines,
+    /// every possible order; with more than one chunk it also tries the zigzag placement. The same arguments give the
+    /// same schedule on every rank. It takes some hundred simulations.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipeLimits, PipePlanner};
@@ -92,14 +92,14 @@ impl PipePlanner {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "dsc_pipe_schedule_find")]
+    #[doc(alias = "dsc_pipe_search")]
     pub fn find(&self, costs: &PipeCosts, limits: &PipeLimits) -> Result<PipeFound> {
         let (search, mut result) = (limits.raw()?, sized!(sys::dsc_pipe_search_result_t));
         let handle = self.with_raw(|options| {
             costs.with_raw(|costs| {
                 ScheduleHandle::made(|schedule| {
-                    // SAFETY: options, costs, search and result outlive the call, as the place for the schedule does.
-                    unsafe { sys::dsc_pipe_schedule_find(options, costs, &search, &mut result, schedule) }
+                    // SAFETY: options, costs, search and result outlive the call, as the pointer for the schedule does.
+                    unsafe { sys::dsc_pipe_search(options, costs, &search, &mut result, schedule) }
                 })
             })
         })?;

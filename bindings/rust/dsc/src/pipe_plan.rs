@@ -1,4 +1,4 @@
-//! Schedules of whole pipelines: taken apart, written down, read and printed.
+//! Schedules of whole pipelines: queries, text formats and printing.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::pipe::PipeSchedule;
 use crate::pipe_costs::PipeCosts;
 use crate::pipe_planner::{default_options, PipeCompute, WHOLE};
 
-/// What a [`PipePlan`] is.
+/// Properties of a [`PipePlan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeInfo {
     /// Devices of the pipeline.
     pub stages: usize,
-    /// Of a batch.
+    /// Micro-batches of a batch.
     pub micro_batches: usize,
     /// Parts of the model on every stage.
     pub chunks: usize,
-    /// As it was made; `None` where it has no meaning.
+    /// The group size that the planner was given; `None` for a schedule without one.
     pub micro_batch_group: Option<usize>,
-    /// Without backward passes.
+    /// Whether it has no backward passes.
     pub forward_only: bool,
-    /// Where messages are put.
+    /// When messages are sent and received.
     pub messages: PipeMessages,
     /// Where the parts of the model are.
     pub placement: PipePlacement,
@@ -35,9 +35,9 @@ pub struct PipeInfo {
 /// Settings of [`PipePlan::read_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PipeReadOptions {
-    /// Halves of a backward pass that follow each other become one.
+    /// Whether two halves of a backward pass that follow each other become one.
     pub merge_backward: bool,
-    /// Where messages are put, for a text that has none.
+    /// When messages are sent and received, for a text without messages.
     pub messages: PipeMessages,
 }
 
@@ -47,10 +47,10 @@ impl Default for PipeReadOptions {
     }
 }
 
-/// The schedule of a whole pipeline: it can be printed, priced, drawn, written down and taken apart; a
-/// [`stage`](PipePlan::stage) of it can be run. It never changes, and any thread may ask it.
+/// The schedule of a whole pipeline. It can be printed, simulated, drawn and exported; a [`stage`](PipePlan::stage) of
+/// it can be run. It is immutable, and any thread may use it.
 ///
-/// Printed, it is a grid with a line per stage, for costs of 1; one of more than 200,000 operations is named only.
+/// `{}` prints a grid with a line per stage, for costs of 1. For more than 200,000 operations it prints only the name.
 ///
 /// ```
 /// use dsc::{PipeCosts, PipePlanner};
@@ -84,7 +84,7 @@ impl PipePlan {
         at_stage(self.raw(), number("stage", stage)?).map(PipeSchedule::of)
     }
 
-    /// What it is.
+    /// Its properties.
     ///
     /// ```
     /// use dsc::{PipePlacement, PipePlanner};
@@ -95,11 +95,11 @@ impl PipePlan {
     /// # Ok(())
     /// # }
     /// ```
-    #[doc(alias = "dsc_pipe_schedule_describe")]
+    #[doc(alias = "dsc_pipe_schedule_info")]
     pub fn info(&self) -> Result<PipeInfo> {
         let mut raw = sized!(sys::dsc_pipe_schedule_info_t);
         // SAFETY: the library checks the handle; raw has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_pipe_schedule_describe(self.raw(), &mut raw) })?;
+        check(unsafe { sys::dsc_pipe_schedule_info(self.raw(), &mut raw) })?;
         Ok(PipeInfo {
             stages: natural(raw.stages),
             micro_batches: natural(raw.micro_batches),
@@ -135,7 +135,8 @@ impl PipePlan {
     pub fn order(&self, stage: usize) -> Result<Vec<PipeCompute>> {
         let (stage, idle) = (number("stage", stage)?, PipeCompute::idle().raw()?);
         let order = list(0, idle, |room, capacity, total| {
-            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the call.
+            // SAFETY: the library checks the handle and the stage; room has capacity entries, and total outlives the
+            // call.
             unsafe { sys::dsc_pipe_schedule_order(self.raw(), stage, 0, room, capacity, total) }
         })?;
         Ok(order.iter().map(PipeCompute::from_raw).collect())
@@ -146,7 +147,7 @@ impl PipePlan {
         (0..self.info()?.stages).map(|stage| self.order(stage)).collect()
     }
 
-    /// The schedule as text; a schedule that the format has no words for is an error that tells them.
+    /// Exports the schedule as text. If the format cannot express the schedule, the error says what it cannot express.
     ///
     /// ```
     /// use dsc::{PipeFormat, PipePlan, PipePlanner};
@@ -167,10 +168,9 @@ impl PipePlan {
         })
     }
 
-    /// A schedule from text; what is wrong in it is an error with line and column.
+    /// Imports a schedule from text. An error in the text is reported with line and column.
     ///
-    /// Stages, chunks, placement and micro-batches are found in the text. Sends and receives that it has keep their
-    /// places.
+    /// Stages, chunks, placement and micro-batches follow from the text. Its sends and receives keep their positions.
     ///
     /// ```
     /// use dsc::{PipeFormat, PipePlan};
@@ -206,8 +206,8 @@ impl PipePlan {
         raw.messages = options.messages.number();
         let (bytes, len) = (text.as_ptr().cast(), text.len());
         ScheduleHandle::made(|schedule| {
-            // SAFETY: the text has the length that is said; it and the options outlive the call, as the place for the
-            // schedule does.
+            // SAFETY: the text has the length that is passed; it and the options outlive the call, as the pointer for
+            // the schedule does.
             unsafe { sys::dsc_pipe_schedule_import(bytes, len, format.number(), &raw, schedule) }
         })
         .map(PipePlan::of)
@@ -221,7 +221,7 @@ impl PipePlan {
 }
 
 impl PipeSchedule {
-    /// The schedule of the whole pipeline that this stage is of.
+    /// The schedule of the whole pipeline of this stage.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {

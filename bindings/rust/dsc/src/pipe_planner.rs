@@ -1,4 +1,4 @@
-//! What a pipeline's schedule is to be: a name or orders of one's own, and options.
+//! Makes schedules of pipelines: from a name or custom orders, and options.
 
 use dsc_sys as sys;
 
@@ -8,14 +8,14 @@ use crate::handles::ScheduleHandle;
 use crate::numbers::{PipeMessages, PipeOp, PipePlacement};
 use crate::pipe_plan::PipePlan;
 
-/// For a stage: all of them.
+/// Instead of a stage: all stages.
 pub(crate) const WHOLE: i32 = -1;
 
-/// What a pipeline's schedule is to be. [`plan`](PipePlanner::plan) makes the one with that name,
-/// [`custom`](PipePlanner::custom) one from orders of your own, [`find`](PipePlanner::find) the best one for given
+/// Makes schedules of pipelines. [`plan`](PipePlanner::plan) makes the schedule with a name,
+/// [`custom`](PipePlanner::custom) one from custom orders, and [`find`](PipePlanner::find) the best one for given
 /// costs.
 ///
-/// All of it is plain arithmetic and needs no communicator.
+/// It is plain arithmetic and needs no communicator.
 ///
 /// ```
 /// use dsc::{PipeFormat, PipePlanner};
@@ -42,8 +42,8 @@ pub struct PipePlanner {
 }
 
 impl PipePlanner {
-    /// A name of `dsc/pipe.h` such as "1f1b", "zb_v" or "auto" (for [`custom`](PipePlanner::custom): any), the devices
-    /// of the pipeline and the micro-batches of a batch; both are 1 or more.
+    /// The name of a schedule in `dsc/pipe.h`, such as "1f1b", "zb_v" or "auto" (for [`custom`](PipePlanner::custom):
+    /// any name), the number of stages and the micro-batches of a batch; both are 1 or more.
     pub fn new(name: &str, stages: usize, micro_batches: usize) -> Self {
         PipePlanner {
             name: name.to_owned(),
@@ -58,70 +58,68 @@ impl PipePlanner {
         }
     }
 
-    /// Parts of the model on every stage, 1 or more; by default what the schedule is made for, and one for orders of
-    /// your own.
+    /// Parts of the model on every stage, 1 or more; by default as many as the schedule needs, and 1 for custom orders.
     #[must_use]
     pub fn chunks(mut self, chunks: usize) -> Self {
         self.chunks = Some(chunks);
         self
     }
 
-    /// Of "interleaved_1f1b": micro-batches that run through a chunk before the next chunk, 1 or more; by default as
-    /// many as stages, or what divides the batch evenly.
+    /// For "interleaved_1f1b": micro-batches that run through a chunk before the next chunk, 1 or more; by default as
+    /// many as there are stages, or a number that divides the batch evenly.
     #[must_use]
     pub fn micro_batch_group(mut self, micro_batches: usize) -> Self {
         self.micro_batch_group = Some(micro_batches);
         self
     }
 
-    /// Without backward passes.
+    /// Makes schedules without backward passes.
     #[must_use]
     pub fn forward_only(mut self) -> Self {
         self.forward_only = true;
         self
     }
 
-    /// Halves of a backward pass that follow each other become one.
+    /// Merges two halves of a backward pass that follow each other.
     #[must_use]
     pub fn merge_backward(mut self) -> Self {
         self.merge_backward = true;
         self
     }
 
-    /// Messages are sent right after what makes them and received as early, as by PyTorch 2.7; by default when they are
-    /// needed, with the fewest buffers.
+    /// Messages are sent right after they are computed, and received as early as possible, as in PyTorch 2.7. By
+    /// default they are exchanged when they are needed, with the fewest buffers.
     #[must_use]
     pub fn messages_at_once(mut self) -> Self {
         self.messages = PipeMessages::AtOnce;
         self
     }
 
-    /// Of orders of your own: parts run from the first stage to the last, then back; two chunks make a V.
+    /// For custom orders: parts are placed from the first stage to the last, then back; two chunks make a V.
     #[must_use]
     pub fn zigzag(self) -> Self {
         self.placement(PipePlacement::Zigzag)
     }
 
-    /// Of orders of your own: where the parts of the model are; [`PipePlacement::Loop`] by default.
+    /// For custom orders: where the parts of the model are; [`PipePlacement::Loop`] by default.
     #[must_use]
     pub fn placement(mut self, placement: PipePlacement) -> Self {
         self.placement = placement;
         self
     }
 
-    /// The schedule with the name; for "auto" what [`find`](PipePlanner::find) finds for equal costs and without
-    /// limits.
+    /// The schedule with the name; for "auto", the result of [`find`](PipePlanner::find) for equal costs and no limits.
     #[doc(alias = "dsc_pipe_schedule_create")]
     #[doc(alias = "dsc_pipe_schedule_options_init")]
     pub fn plan(&self) -> Result<PipePlan> {
         self.make(WHOLE).map(PipePlan::of)
     }
 
-    /// One stage of it, or with -1 the whole.
+    /// One stage of the schedule; -1: the whole schedule.
     pub(crate) fn make(&self, stage: i32) -> Result<ScheduleHandle> {
         self.with_raw(|options| {
             let options = sys::dsc_pipe_schedule_options_t { stage, ..*options };
-            // SAFETY: the options and their name outlive the call, as the place for the schedule does.
+            // SAFETY: the options and their name outlive the call, as the pointer for the schedule does.
             ScheduleHandle::made(|schedule| unsafe { sys::dsc_pipe_schedule_create(&options, schedule) })
         })
     }
@@ -129,8 +127,8 @@ impl PipePlanner {
     /// A schedule from the order in which each stage computes, with a list for every stage.
     ///
     /// Every part of the model needs a forward pass of each micro-batch, and unless it is
-    /// [`forward_only`](PipePlanner::forward_only) a backward pass or both halves of one. Orders that can not be run
-    /// are an error with stage and operation, and the stages that wait for each other.
+    /// [`forward_only`](PipePlanner::forward_only) a backward pass or both halves of one. For orders that
+    /// cannot be run, the error names stage and operation, and the stages that wait for each other.
     ///
     /// ```
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
@@ -155,14 +153,14 @@ impl PipePlanner {
             let (operations, starts) = (operations.as_ptr(), starts.as_ptr());
             ScheduleHandle::made(|schedule| {
                 // SAFETY: there are stages + 1 starts, and as many operations as the last one says; both and the
-                // options outlive the call, as the place for the schedule does.
+                // options outlive the call, as the pointer for the schedule does.
                 unsafe { sys::dsc_pipe_schedule_create_custom(options, operations, starts, schedule) }
             })
         })
         .map(PipePlan::of)
     }
 
-    /// Where the entries of each stage begin when all lists are one, and behind them the end.
+    /// Where the entries of each stage begin in the concatenated lists, then the end.
     pub(crate) fn starts<T>(&self, name: &str, lists: &[Vec<T>]) -> Result<Vec<usize>> {
         if lists.len() != self.stages {
             let text = format!("{} has {} lists; expected {}, one per stage", name, lists.len(), self.stages);
@@ -175,7 +173,7 @@ impl PipePlanner {
         Ok(std::iter::once(0).chain(ends).collect())
     }
 
-    /// Calls with the options, of the whole pipeline, in the form of the C interface.
+    /// Calls with the options for the whole pipeline, in the form of the C interface.
     pub(crate) fn with_raw<T>(&self, call: impl FnOnce(&sys::dsc_pipe_schedule_options_t) -> Result<T>) -> Result<T> {
         let name = c_string("the name of a schedule", &self.name)?;
         let mut options = default_options()?;
@@ -192,7 +190,7 @@ impl PipePlanner {
     }
 }
 
-/// Of the whole pipeline, and everything else as the library has it.
+/// Options for the whole pipeline, with the library's defaults.
 pub(crate) fn default_options() -> Result<sys::dsc_pipe_schedule_options_t> {
     // SAFETY: the struct has so many bytes.
     let mut options = defaults(|raw, bytes| unsafe { sys::dsc_pipe_schedule_options_init(raw, bytes) })?;
@@ -200,7 +198,7 @@ pub(crate) fn default_options() -> Result<sys::dsc_pipe_schedule_options_t> {
     Ok(options)
 }
 
-/// 0 stands for what was left out, so it may not be given.
+/// 0 means "not set" in the C interface, so it is refused.
 fn given(name: &str, value: Option<usize>) -> Result<i32> {
     match value {
         None => Ok(0),
@@ -215,11 +213,11 @@ fn given(name: &str, value: Option<usize>) -> Result<i32> {
 pub struct PipeCompute {
     /// `Forward`, `Backward`, `BackwardInput` or `BackwardWeight`; `None`: the stage is idle for a step.
     pub op: Option<PipeOp>,
-    /// Part of the model on this stage; `None` when idle.
+    /// The part of the model on this stage; `None` when idle.
     pub chunk: Option<usize>,
     /// The micro-batch; `None` when idle.
     pub micro_batch: Option<usize>,
-    /// It runs at once with the next one, a forward with a backward pass.
+    /// Whether it runs at the same time as the next one, a forward with a backward pass.
     pub overlaps: bool,
 }
 
@@ -229,12 +227,12 @@ impl PipeCompute {
         PipeCompute { op: Some(op), chunk: Some(chunk), micro_batch: Some(micro_batch), overlaps: false }
     }
 
-    /// Nothing for a step.
+    /// An idle step.
     pub fn idle() -> Self {
         PipeCompute { op: None, chunk: None, micro_batch: None, overlaps: false }
     }
 
-    /// The same, at once with the operation that follows it.
+    /// The same, at the same time as the operation that follows it.
     ///
     /// ```
     /// use dsc::{PipeCompute, PipeOp, PipePlanner};
@@ -272,7 +270,7 @@ impl PipeCompute {
     }
 }
 
-/// Fields without a meaning are -1 in the C interface.
+/// Fields without a value are -1 in the C interface.
 pub(crate) fn or_none(name: &str, value: Option<usize>) -> Result<i32> {
     value.map_or(Ok(-1), |value| number(name, value))
 }

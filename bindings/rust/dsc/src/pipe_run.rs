@@ -1,4 +1,4 @@
-//! Carrying out a pipeline schedule: callbacks compute, and the library sends and receives between them.
+//! Runs a pipeline schedule: callbacks compute, and the library sends and receives between them.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -19,8 +19,9 @@ use crate::error::{check, Error, Result};
 use crate::numbers::{ErrorCode, PipeOp};
 use crate::pipe::{PipeInstruction, PipeSchedule};
 use crate::tensor::{RawTensors, Tensor};
+use crate::user_op::text_of;
 
-/// What a callback returns; any error ends the run on all ranks, and its text becomes part of the run's error.
+/// What a callback returns. Any error ends the run on all ranks, and its text is part of the run's error.
 pub type PipeResult = std::result::Result<(), Box<dyn std::error::Error>>;
 
 /// The ops that callbacks carry out.
@@ -44,12 +45,15 @@ pub struct PipeShapes {
     pub inputs: Vec<Tensor<'static>>,
     /// What the next stage receives; empty on the last stage.
     pub outputs: Vec<Tensor<'static>>,
-    /// The tensors above are the largest ones: forward may [`resize`](PipeTensors::resize) its outputs.
+    /// Whether the shapes above are upper limits: forward may [`resize`](PipeTensors::resize) its outputs.
     pub variable: bool,
 }
 
-/// What [`Comm::pipe_run`] calls, with a state of the caller's. The passes that a schedule has must be there; of the others
-/// those with nothing to do may be missing.
+/// The functions that [`Comm::pipe_run`] calls, with a state that the caller passes. Set a callback for every pass in
+/// the schedule; any other may be missing.
+///
+/// Callbacks may share references, so a backward pass can mark gradients in the
+/// [`Iteration`](crate::Iteration) of a reducer; see [`mark_ready_copy`](crate::Iteration::mark_ready_copy).
 pub struct PipeCallbacks<'f, S> {
     table: Vec<(PipeOp, Callback<'f, S>)>,
 }
@@ -60,8 +64,8 @@ impl<'f, S> PipeCallbacks<'f, S> {
         PipeCallbacks { table: Vec::new() }
     }
 
-    /// Says what to do for an op that computes: `LoadMicroBatch`, `Forward`, `Backward`, `BackwardInput`,
-    /// `BackwardWeight`, `ReduceTiedGrads`, `ReduceGrads` or `OptimizerStep`. The library sends and receives by itself.
+    /// Sets the callback for an op that computes: `LoadMicroBatch`, `Forward`, `Backward`, `BackwardInput`,
+    /// `BackwardWeight`, `ReduceTiedGrads`, `ReduceGrads` or `OptimizerStep`. The library itself sends and receives.
     #[must_use]
     pub fn on(mut self, op: PipeOp, callback: impl Fn(&mut S, &mut PipeCall<'_>) -> PipeResult + 'f) -> Self {
         self.table.retain(|(known, _)| *known != op);
@@ -77,7 +81,7 @@ impl<'f, S> PipeCallbacks<'f, S> {
     fn check(&self) -> Result<()> {
         match self.table.iter().find(|(op, _)| !COMPUTING.contains(op)) {
             Some((op, _)) => {
-                Err(Error::invalid(format!("pipe_run: there is a callback for {}, which the library does", op)))
+                Err(Error::invalid(format!("pipe_run: there is a callback for {}, which the library does itself", op)))
             }
             None => Ok(()),
         }
@@ -117,7 +121,7 @@ impl<S> fmt::Debug for PipeCallbacks<'_, S> {
 pub struct PipeTensors<'c> {
     list: &'c [sys::dsc_tensor_t],
     places: *const *mut c_void,
-    sizes: *const *mut i64, // that forward writes
+    sizes: *const *mut i64, // which forward writes
     writable: bool,
     memory: PhantomData<&'c mut ()>,
 }
@@ -125,8 +129,8 @@ pub struct PipeTensors<'c> {
 impl<'c> PipeTensors<'c> {
     /// # Safety
     ///
-    /// Places must be NULL, or have an entry for every one of n tensors, whose memory is the callback's for 'c. The same
-    /// with sizes, which have as many entries as that tensor has dimensions.
+    /// `places` must be NULL, or have an entry for every one of n tensors, whose memory only the callback uses during
+    /// 'c. The same holds for `sizes`; each has as many entries as its tensor has dimensions.
     unsafe fn new(
         tensors: *const sys::dsc_tensor_t,
         n: usize,
@@ -140,12 +144,12 @@ impl<'c> PipeTensors<'c> {
         PipeTensors { list, places, sizes, writable, memory: PhantomData }
     }
 
-    /// The number of tensors; 0 where this end of the stage, or this callback, has none.
+    /// The number of tensors; 0 if this end of the stage, or this callback, has none.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Says whether there is none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -162,8 +166,9 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts(shape, usize::try_from(tensor.ndim).unwrap_or(0)) })
     }
 
-    /// Says what shape an output of forward has, if the run's shapes are [`variable`](PipeShapes::variable): as many
-    /// dimensions as described, and no more elements. What is not resized has the largest shape.
+    /// Sets the shape of an output of forward, if the run's shapes are [`variable`](PipeShapes::variable). It has as
+    /// many dimensions as described, and at most as many elements. An output that is not resized has the described
+    /// shape.
     pub fn resize(&mut self, index: usize, shape: &[usize]) -> Result<()> {
         if self.sizes.is_null() {
             let text = "these tensors cannot be resized: only outputs can, in forward, when shapes are variable";
@@ -186,7 +191,8 @@ impl<'c> PipeTensors<'c> {
             }
         };
         for (axis, size) in sizes.into_iter().enumerate() {
-            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed mutably.
+            // SAFETY: sizes has an entry for every tensor, with as many sizes as it has dimensions; self is borrowed
+            // mutably.
             unsafe { *(*self.sizes.add(index)).add(axis) = size };
         }
         Ok(())
@@ -210,7 +216,7 @@ impl<'c> PipeTensors<'c> {
     /// The elements of a tensor.
     pub fn get<T: Element>(&self, index: usize) -> Result<&[T]> {
         let (place, count) = self.find::<T>(index)?;
-        // SAFETY: the library aligns the memory, which has so many elements and is the callback's.
+        // SAFETY: the library aligns the memory, which has so many elements and is used by the callback only.
         Ok(unsafe { slice::from_raw_parts(place, count) })
     }
 
@@ -225,9 +231,9 @@ impl<'c> PipeTensors<'c> {
         Ok(unsafe { slice::from_raw_parts_mut(place, count) })
     }
 
-    /// The address of a tensor, which is on the GPU in a [run there](Comm::pipe_run_on), for what the callback puts on the
-    /// run's stream; NULL for the gradient of a tensor of an integer type. It is the callback's until the backward pass of
-    /// the micro-batch.
+    /// The address of a tensor, for work that the callback puts on the run's stream; it is on the GPU in a [run
+    /// there](Comm::pipe_run_on). NULL for the gradient of a tensor of an integer type. The memory stays valid until
+    /// the backward pass of the micro-batch.
     pub fn place(&self, index: usize) -> Result<*mut c_void> {
         self.tensor(index)?;
         // SAFETY: places has an entry for every tensor of the list.
@@ -237,7 +243,8 @@ impl<'c> PipeTensors<'c> {
     fn find<T: Element>(&self, index: usize) -> Result<(*mut T, usize)> {
         let tensor = self.tensor(index)?;
         if tensor.device != HOST {
-            let text = format!("tensor {} is on device {}, where no slice can be; see place", index, tensor.device);
+            let text =
+                format!("tensor {} is on device {}, where a slice is not possible; see place", index, tensor.device);
             return Err(Error::invalid(text));
         }
         if tensor.dtype != T::DTYPE.number() {
@@ -263,11 +270,11 @@ impl fmt::Debug for PipeTensors<'_> {
     }
 }
 
-/// What a callback of [`Comm::pipe_run`] is given.
+/// The argument of a callback of [`Comm::pipe_run`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PipeCall<'c> {
-    /// What is asked for.
+    /// The instruction to carry out.
     pub instruction: PipeInstruction,
     /// Activations from the previous stage.
     pub inputs: PipeTensors<'c>,
@@ -283,12 +290,12 @@ pub struct PipeCall<'c> {
 
 /// Where the tensors of a run are.
 enum Place<'m> {
-    /// In memory of the caller's, or of the library's own.
+    /// In memory of the caller; `None`: in memory that the library allocates.
     Host(Option<&'m mut [u8]>),
     Device(u32, Stream<'m>),
 }
 
-/// What the library's context pointer leads to.
+/// The target of the library's context pointer.
 struct Run<'a, 'f, S> {
     callbacks: &'a PipeCallbacks<'f, S>,
     state: &'a mut S,
@@ -342,8 +349,7 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
         Ok(Ok(())) => return 0,
         Ok(Err(cause)) => run.failure.insert(cause).clone(),
         Err(panic) => {
-            let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            let words = format!("panicked: {}", text.unwrap_or("without a text"));
+            let words = format!("panicked: {}", text_of(&*panic));
             run.panic = Some(panic);
             words
         }
@@ -359,15 +365,15 @@ unsafe extern "C" fn receive<S>(context: *mut c_void, call: *const sys::dsc_pipe
 ///
 /// The call must be as the library describes it.
 unsafe fn explain(call: &sys::dsc_pipe_call_t, words: &str) {
-    let room = call.problem_bytes.saturating_sub(1);
+    let room = call.error_capacity.saturating_sub(1);
     let end = (0..=words.len().min(room)).rev().find(|end| words.is_char_boundary(*end)).unwrap_or(0);
-    if call.problem.is_null() || call.problem_bytes == 0 {
+    if call.error.is_null() || call.error_capacity == 0 {
         return;
     }
-    // SAFETY: there is room for problem_bytes, of which these are at most all.
+    // SAFETY: there is room for error_capacity, of which these are at most all.
     unsafe {
-        ptr::copy_nonoverlapping(words.as_ptr(), call.problem.cast(), end);
-        *call.problem.add(end) = 0;
+        ptr::copy_nonoverlapping(words.as_ptr(), call.error.cast(), end);
+        *call.error.add(end) = 0;
     }
 }
 
@@ -375,9 +381,9 @@ impl Comm {
     /// Runs a schedule from its first to its last instruction: calls the callbacks with a state, and sends and receives
     /// activations and gradients between them. Rank s is stage s. Collective. Returns the mean loss, on all ranks.
     ///
-    /// Before the first callback all ranks compare schedules and shapes; what does not fit, or a callback that is
-    /// missing, is an error and nothing has happened. A failure after that revokes this communicator: every rank
-    /// returns the first cause. A panic in a callback does so too, and goes on here afterwards.
+    /// Before the first callback, all ranks compare schedules and shapes. If they do not fit, or a callback is missing,
+    /// the call fails without side effects. A failure after that revokes this communicator, and every rank returns the
+    /// first cause. So does a panic in a callback; the panic then continues here.
     ///
     /// Callbacks run on this thread. They may use other communicators, but not this one.
     ///
@@ -414,8 +420,8 @@ impl Comm {
         self.run_schedule(schedule, state, callbacks, shapes, Place::Host(None))
     }
 
-    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller's: at least
-    /// [`run_bytes`](PipeSchedule::run_bytes). All ranks of a run hand in memory, or none.
+    /// As [`pipe_run`](Comm::pipe_run), with activations and gradients in memory of the caller: at least
+    /// [`run_bytes`](PipeSchedule::run_bytes). Either all ranks of a run pass memory, or none.
     pub fn pipe_run_in<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -428,8 +434,8 @@ impl Comm {
     }
 
     /// As [`pipe_run`](Comm::pipe_run), with activations and gradients on the GPU that this communicator is bound to: a
-    /// callback puts its work on the stream, where it has its [inputs](PipeTensors::place) and leaves its outputs. The call
-    /// returns when all is on the streams; what comes on this one afterwards is behind the run.
+    /// callback puts its work on the stream, and finds [inputs](PipeTensors::place) and outputs there. The call returns
+    /// when all work is on the streams; later work on this stream runs after the run.
     pub fn pipe_run_on<S>(
         &self,
         schedule: &mut PipeSchedule,
@@ -472,9 +478,9 @@ impl Comm {
         let context: *mut Run<'_, '_, S> = &mut run;
         let table = callbacks.raw(context.cast());
         let mut mean_loss = 0.0;
-        // SAFETY: the table, what its context leads to, the options, the shapes and the memory, which is borrowed mutably,
-        // outlive the call, which keeps nothing;
-        // the context is used by the callbacks only while the call runs.
+        // SAFETY: the table, the target of its context, the options, the shapes and the memory, which is borrowed
+        // mutably, outlive the call, which keeps no pointer; the context is used by the callbacks only while the call
+        // runs.
         let result = unsafe { sys::dsc_pipe_run(schedule.raw(), self.raw(), &table, &options, &mut mean_loss) };
         if let Some(panic) = run.panic {
             resume_unwind(panic);

@@ -1,4 +1,4 @@
-//! What a pipeline's schedule costs in time and memory, and how it looks.
+//! The time and memory that a pipeline's schedule takes, and pictures of it.
 
 use std::ptr::{self, NonNull};
 
@@ -11,7 +11,7 @@ use crate::numbers::{ErrorCode, PipeOp, PipePicture};
 use crate::pipe_costs::PipeCosts;
 use crate::pipe_plan::PipePlan;
 
-/// What [`PipePlan::simulate`] has found.
+/// The result of [`PipePlan::simulate`].
 #[derive(Debug)]
 pub struct PipeReport {
     /// When all stages have computed and reduced.
@@ -21,7 +21,7 @@ pub struct PipeReport {
     handle: ReportHandle,
 }
 
-/// What a stage does in a simulation.
+/// A stage in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PipeStageReport {
@@ -31,20 +31,20 @@ pub struct PipeStageReport {
     pub start: f64,
     /// When its last one ends.
     pub end: f64,
-    /// Of the whole makespan: makespan - busy.
+    /// Idle time of the whole makespan: makespan - busy.
     pub idle: f64,
-    /// Of its own window: end - start - busy.
+    /// Idle time between its first and last operation: end - start - busy.
     pub own_window_idle: f64,
-    /// When its last all-reduce ends; `None`: there is none.
+    /// When its last all-reduce ends; `None`: it has none.
     pub reduced: Option<f64>,
-    /// Static bytes and the most bytes of activations held at once.
+    /// Static bytes, and the largest number of bytes of activations held at once.
     pub peak_bytes: f64,
-    /// Most micro-batches times chunks held at once.
+    /// The largest number of micro-batches times chunks held at once.
     pub peak_activations: usize,
 }
 
 impl PipeStageReport {
-    fn from_raw(raw: &sys::dsc_pipe_stage_report_t) -> Self {
+    fn from_raw(raw: &sys::dsc_pipe_stage_stats_t) -> Self {
         PipeStageReport {
             busy: raw.busy,
             start: raw.start,
@@ -62,17 +62,17 @@ impl PipeStageReport {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PipeSpan {
-    /// Where.
+    /// The stage.
     pub stage: usize,
     /// A forward pass, a backward pass or a half of one.
     pub op: PipeOp,
-    /// Part of the model on that stage.
+    /// The part of the model on that stage.
     pub chunk: usize,
     /// The micro-batch.
     pub micro_batch: usize,
     /// When it starts.
     pub start: f64,
-    /// When it ends; two that run at once have the same times.
+    /// When it ends; two operations that run at once have the same times.
     pub end: f64,
 }
 
@@ -111,7 +111,8 @@ impl PipeReport {
         Ok(spans.iter().map(PipeSpan::from_raw).collect())
     }
 
-    /// The operations that nothing could delay without a longer makespan, in the order of their times.
+    /// The critical path: a chain of operations that cannot be delayed without a longer makespan, in the order of their
+    /// times.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -134,12 +135,12 @@ impl PipeReport {
 }
 
 impl PipePlan {
-    /// Computes when every operation runs and what memory that takes; about 0.1 microseconds and 60 bytes per
-    /// operation.
+    /// Computes when every operation runs and how much memory is in use. It takes about 0.1 microseconds and 60 bytes
+    /// per operation.
     ///
-    /// Every stage runs its operations in order, each as soon as it has its input. A message waits for its link, takes
-    /// bytes / bytes_per_time on it and latency after that, while both stages go on computing. An activation is held
-    /// from the start of its forward pass to the end of the half that gives gradients of weights.
+    /// Every stage runs its operations in order, each as soon as it has its input. A message waits for its link and
+    /// takes bytes / bytes_per_time on it, plus the latency; meanwhile both stages compute. An activation is held from
+    /// the start of its forward pass to the end of the half that computes gradients of weights.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePlanner};
@@ -161,14 +162,14 @@ impl PipePlan {
             .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no report and no error".into()))?;
         // SAFETY: the library checks the handle, and makespan outlives the call.
         check(unsafe { sys::dsc_pipe_report_makespan(report, &mut makespan) })?;
-        let stages = list(0, sized!(sys::dsc_pipe_stage_report_t), |stages, capacity, n| {
+        let stages = list(0, sized!(sys::dsc_pipe_stage_stats_t), |stages, capacity, n| {
             // SAFETY: the library checks the handle; stages has capacity entries, and n outlives the call.
             unsafe { sys::dsc_pipe_report_stages(report, stages, capacity, n) }
         })?;
         Ok(PipeReport { makespan, stages: stages.iter().map(PipeStageReport::from_raw).collect(), handle })
     }
 
-    /// A picture of when every operation runs, of at most 200,000 operations.
+    /// A picture of when every operation runs, for at most 200,000 operations.
     ///
     /// ```
     /// use dsc::{PipeCosts, PipePicture, PipePlanner};

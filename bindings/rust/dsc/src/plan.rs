@@ -1,4 +1,4 @@
-//! Pure planning: which tensor goes into which bucket, and which sample to which rank.
+//! Planning without communication: which tensor is in which bucket, and which rank gets which sample.
 
 use std::ptr;
 
@@ -29,18 +29,18 @@ pub struct BucketPlanner {
     limits: Vec<usize>,
 }
 
-/// What a [`BucketPlanner`] has found.
+/// The plan of a [`BucketPlanner`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BucketPlan {
     /// Tensor indices, bucket after bucket.
     pub buckets: Vec<Vec<usize>>,
-    /// The limit in bytes that each bucket was filled by.
+    /// The limit in bytes of each bucket.
     pub limits: Vec<usize>,
 }
 
 impl BucketPlanner {
-    /// Tensors with their elements and types, and the one limit of 25 MiB.
+    /// Tensors with their element counts and types; the limit is 25 MiB.
     pub fn new(counts: &[usize], dtypes: &[Dtype]) -> Self {
         BucketPlanner {
             counts: counts.to_vec(),
@@ -52,29 +52,29 @@ impl BucketPlanner {
         }
     }
 
-    /// A bucket is closed when it holds `limits[0]` bytes, the next of its kind at `limits[1]`, and so on; the last
-    /// limit stays.
+    /// A bucket is closed when it holds `limits[0]` bytes, the next one of its kind at `limits[1]`, and so on. The last
+    /// limit is used for all further buckets.
     #[must_use]
     pub fn limits(mut self, bytes: &[usize]) -> Self {
         self.limits = bytes.to_vec();
         self
     }
 
-    /// Where each tensor is, any numbers; only equal ones share a bucket.
+    /// The device of each tensor, as any numbers; only tensors with the same number share a bucket.
     #[must_use]
     pub fn devices(mut self, devices: &[i32]) -> Self {
         self.devices = Some(devices.to_vec());
         self
     }
 
-    /// True for tensors that need a bucket of their own, by tensor index.
+    /// True for tensors that need a separate bucket, by tensor index.
     #[must_use]
     pub fn expect_sparse(mut self, sparse: &[bool]) -> Self {
         self.expect_sparse = Some(sparse.iter().map(|sparse| u8::from(*sparse)).collect());
         self
     }
 
-    /// The tensor index at each position, when the tensors are not taken in order.
+    /// The tensor index at each position, if the tensors are not in order.
     #[must_use]
     pub fn order(mut self, order: &[usize]) -> Self {
         self.order = Some(order.to_vec());
@@ -87,7 +87,7 @@ impl BucketPlanner {
         let n = self.counts.len();
         self.check_lengths(n)?;
         let (mut indices, mut starts, mut limits, mut n_buckets) = (vec![0; n], vec![0; n + 1], vec![0; n], 0);
-        // SAFETY: the lists of tensors have n entries each, and those to be filled have the room that they need.
+        // SAFETY: the lists of tensors have n entries each, and the output lists are large enough.
         check(unsafe {
             sys::dsc_bucket_plan(
                 self.counts.as_ptr(),
@@ -129,7 +129,7 @@ fn first<T>(list: &Option<Vec<T>>) -> *const T {
     list.as_ref().map_or(ptr::null(), |list| list.as_ptr())
 }
 
-/// Turns the form of the C interface into lists.
+/// Converts the form of the C interface into lists.
 pub(crate) fn bucket_lists(indices: &[usize], starts: &[usize], n_buckets: usize) -> Vec<Vec<usize>> {
     (0..n_buckets).map(|bucket| indices[starts[bucket]..starts[bucket + 1]].to_vec()).collect()
 }
@@ -148,7 +148,7 @@ pub(crate) fn bucket_lists(indices: &[usize], starts: &[usize], n_buckets: usize
 /// # Ok(())
 /// # }
 /// ```
-#[doc(alias = "dsc_shard_indices")]
+#[doc(alias = "dsc_sampler_indices")]
 pub fn shard_indices(
     count: usize,
     shards: usize,
@@ -160,7 +160,7 @@ pub fn shard_indices(
     list(0, 0, |indices, capacity, found| {
         // SAFETY: indices has capacity entries, and found outlives the call.
         unsafe {
-            sys::dsc_shard_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
+            sys::dsc_sampler_indices(count, shards, shard, shuffle, seed, i32::from(drop_last), indices, capacity, found)
         }
     })
 }

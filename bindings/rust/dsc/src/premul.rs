@@ -23,7 +23,7 @@ pub struct PremulSum {
 }
 
 impl PremulSum {
-    /// Makes it; all ranks use the same finite scale.
+    /// Makes an operation with a finite scale, the same on all ranks.
     pub fn new(scale: f64) -> Result<Self> {
         let mut number = 0;
         // SAFETY: number outlives the call.
@@ -31,7 +31,7 @@ impl PremulSum {
         Ok(PremulSum { number })
     }
 
-    /// For the `op` of reductions. Used after this is dropped, it is an error
+    /// For the `op` of reductions. Using it after this `PremulSum` is dropped is an error
     /// ([`InvalidArg`](crate::ErrorCode::InvalidArg)); its number is never used again.
     pub fn op(&self) -> Op {
         Op::Unknown(self.number)
@@ -40,7 +40,7 @@ impl PremulSum {
 
 impl Drop for PremulSum {
     fn drop(&mut self) {
-        // SAFETY: the library checks the number; what runs with it goes on.
+        // SAFETY: the library checks the number; operations that use it continue.
         unsafe { sys::dsc_op_destroy(self.number) };
     }
 }

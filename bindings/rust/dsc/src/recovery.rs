@@ -1,4 +1,4 @@
-//! After a failure: agreeing with the ranks that still live, and going on with them.
+//! After a failure: agreeing with the surviving ranks, and continuing with them.
 
 use std::ptr;
 
@@ -11,10 +11,10 @@ use crate::group::GroupOptions;
 use crate::numbers::ErrorCode;
 
 impl Comm {
-    /// Combines flags of all ranks that live by bitwise AND; works on a communicator that failed, too.
+    /// Combines flags of all surviving ranks by bitwise AND; also works on a communicator that has failed.
     ///
-    /// Collective among the ranks that live. All that get a value get the same one, whenever ranks die. A rank that
-    /// lives and does not come gives [`ErrorCode::Timeout`](crate::ErrorCode::Timeout) on all ranks.
+    /// Collective among the surviving ranks. All ranks that get a value get the same one, whenever ranks die. If a
+    /// surviving rank does not call it, all ranks get [`ErrorCode::Timeout`](crate::ErrorCode::Timeout).
     pub fn agree(&self, flags: i32) -> Result<i32> {
         let mut agreed = 0;
         // SAFETY: the library checks the handle, and agreed outlives the call.
@@ -23,10 +23,10 @@ impl Comm {
         Ok(agreed)
     }
 
-    /// Makes a working communicator of the ranks that live, in their old order.
+    /// Makes a working communicator of the surviving ranks, in their old order.
     ///
-    /// Collective among the ranks that live; works after a failure and without one. Keep the world's `Comm` for its
-    /// [`finalize`](Comm::finalize), which waits for the ranks of the new one while that is there.
+    /// Collective among the surviving ranks; works with or without a failure before it. Keep the world's `Comm` for its
+    /// [`finalize`](Comm::finalize), which waits for the ranks of the new communicator as long as that exists.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -45,7 +45,7 @@ impl Comm {
     pub fn shrink_with(&self, options: &GroupOptions) -> Result<Comm> {
         let mut shrunk = ptr::null_mut();
         let result = options.with_raw(|raw| {
-            // SAFETY: the options outlive the call, which keeps nothing; shrunk outlives it too.
+            // SAFETY: the options outlive the call, which keeps no pointer; shrunk outlives it too.
             unsafe { sys::dsc_comm_shrink(self.raw(), raw, &mut shrunk) }
         })?;
         self.check(result, "shrink")?;

@@ -31,23 +31,23 @@ pub(crate) const IN_USE: u8 = 1;
 /// The library, until the iteration ends.
 pub(crate) const MARKED: u8 = 2;
 
-/// What is known of a parameter, and who may touch its place: whoever has claimed it through `state`, and between iterations
-/// those who borrow the reducer.
+/// A parameter, and who may touch its place in the bucket: the owner of the claim in `state`, and between iterations
+/// whoever borrows the reducer.
 pub(crate) struct Param {
     pub(crate) count: usize,
-    /// Of gradients.
+    /// Type of gradients.
     pub(crate) dtype: Dtype,
-    /// Of the place in the bucket.
+    /// Type of the place in the bucket.
     view_dtype: Dtype,
     pub(crate) device: i32,
-    /// The elements of a row, if gradients are sparse: then there is no place in a bucket.
+    /// The elements of a row, if gradients are sparse; then it has no place in a bucket.
     pub(crate) sparse_row: Option<usize>,
     state: AtomicU8,
-    /// Whether it was marked in this iteration, or where a static graph is known, in the first one.
+    /// Whether it was marked in this iteration, or if a static graph is known, in the first one.
     marked: AtomicBool,
 }
 
-/// Averages gradients over all ranks, in buckets that start as soon as they are full.
+/// Averages gradients over all ranks, in buckets. The reduction of a bucket starts as soon as it is full.
 ///
 /// One iteration per training step: [`begin`](BucketReducer::begin), one mark per parameter,
 /// [`finish`](Iteration::finish).
@@ -72,10 +72,10 @@ pub(crate) struct Param {
 ///
 /// # On a GPU
 ///
-/// Parameters on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s, have their buckets
-/// there, and their gradients come from there. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and the
-/// like name the streams that gradients are computed on; without them it is the default one. [`Iteration::finish`] waits
-/// until the device is done, [`Iteration::finish_on`] does not.
+/// Parameters may be on the GPU that the communicator is bound to, as [`DeviceBuffer`](crate::DeviceBuffer)s. Then
+/// their buckets and gradients are there, too. [`begin_on`](BucketReducer::begin_on), [`Iteration::mark_ready_on`] and
+/// similar calls take the stream that gradients are computed on; the other calls use the default stream.
+/// [`Iteration::finish`] waits until the device is done, [`Iteration::finish_on`] does not.
 ///
 /// # Threads
 ///
@@ -85,26 +85,26 @@ pub(crate) struct Param {
 /// # Views
 ///
 /// After the first iteration the buckets are rebuilt in the order in which gradients became ready
-/// ([`ReducerOptions::rebuild`]), unless a rank has asked for the place of a gradient in its bucket, by
-/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`];
-/// [`read_grad`](BucketReducer::read_grad) keeps nothing from being rebuilt.
+/// ([`ReducerOptions::rebuild`]). After a rank has asked for the place of a gradient in its bucket, by
+/// [`view`](BucketReducer::view), [`device_view`](BucketReducer::device_view) or [`Iteration::grad_view`], they are not
+/// rebuilt again. [`read_grad`](BucketReducer::read_grad) does not prevent rebuilding.
 pub struct BucketReducer {
     /// Before the hook: it is destroyed first, and the library calls the hook until then.
     handle: Option<ReducerHandle>,
     pub(crate) hook: Option<Arc<Hook>>,
     pub(crate) params: Vec<Param>,
     pub(crate) group: Arc<str>,
-    /// Says whether the buckets are at rest and hold what the last iteration promised.
+    /// Whether the buckets are at rest and hold the results of the last iteration.
     pub(crate) at_rest: bool,
-    /// Says whether the next iteration is reduced.
+    /// Whether the next iteration is reduced.
     pub(crate) sync: bool,
-    /// Says whether the graph is static, so that parameters may be marked several times.
+    /// Whether the graph is static, so that parameters may be marked several times.
     pub(crate) marks_repeat: bool,
-    /// Says whether the first iteration of a static graph is over.
+    /// Whether the first iteration of a static graph is over.
     counted: bool,
-    /// What the library was told to make equal.
+    /// The buffers that the library makes equal.
     pub(crate) buffers: Vec<Place>,
-    /// What reducers under one join have in common: one thread at a time may be inside it.
+    /// Shared by reducers under one join, which only one thread at a time may use.
     pub(crate) joined: Option<Arc<Mutex<()>>>,
 }
 
@@ -112,7 +112,7 @@ impl BucketReducer {
     /// Verifies that all ranks have the same parameters, plans the buckets, allocates them, and copies rank 0's
     /// parameters to all ranks. Collective.
     ///
-    /// The parameters are given in forward order, and their memory is used during this call only.
+    /// The parameters are in forward order. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ReducerOptions) -> Result<Self> {
         let raw = RawTensors::new(params)?;
         let mut reducer = ptr::null_mut();
@@ -163,16 +163,16 @@ impl BucketReducer {
 
     /// Starts an iteration.
     ///
-    /// An iteration that is dropped without [`finish`](Iteration::finish) ends the reducer on all ranks, so that
-    /// none waits for gradients that do not come.
+    /// Dropping an iteration without [`finish`](Iteration::finish) ends the reducer on all ranks, so that no rank waits
+    /// for gradients that will not arrive.
     ///
     /// Under a [`Join`](crate::Join) it is collective.
     pub fn begin<'r, 'g>(&'r mut self) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(ptr::null_mut())
     }
 
-    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: what is on the stream by now comes before anything
-    /// of the iteration.
+    /// As [`begin`](BucketReducer::begin) with parameters on the GPU: the iteration is ordered after the work that is
+    /// already on the stream.
     pub fn begin_on<'r, 'g>(&'r mut self, stream: Stream<'_>) -> Result<Iteration<'r, 'g>> {
         self.begin_raw(stream.as_raw())
     }
@@ -193,8 +193,8 @@ impl BucketReducer {
 
     /// Waits for all buckets and writes the results; called by [`Iteration::finish`].
     pub(crate) fn finish(&mut self) -> Result<()> {
-        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call, which
-        // waits for the device.
+        // SAFETY: the gradients that were marked ready are borrowed until the iteration is dropped, after this call,
+        // which waits for the device.
         let done = unsafe { self.finish_raw(ptr::null_mut()) }.and_then(|()| self.settle());
         if matches!(&done, Err(error) if error.code != ErrorCode::State) && self.is_on_device() {
             self.abandon(); // which waits for what may still be written
@@ -204,10 +204,10 @@ impl BucketReducer {
 
     /// # Safety
     ///
-    /// Gradients on a device that were marked ready must stay until the stream is past what is put on it here.
+    /// Gradients on a device that were marked ready must stay valid until the stream has passed the work of this call.
     pub(crate) unsafe fn finish_raw(&mut self, stream: *mut c_void) -> Result<()> {
-        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the caller
-        // answers for others.
+        // SAFETY: gradients in memory of the host are borrowed until the iteration is dropped, after this call; the
+        // caller guarantees others.
         let result = unsafe { sys::dsc_bucket_reducer_finish(self.raw(), stream) };
         self.counted |= self.marks_repeat && self.sync; // or the reducer has ended
         self.check(result, "bucket_reducer_finish")?;
@@ -236,9 +236,9 @@ impl BucketReducer {
         Err(Error::new(ErrorCode::Timeout, text.into()).in_group(&self.group))
     }
 
-    /// Waits until all iterations that were finished are over on the GPU, but not longer than this; `false` when the time
-    /// has passed. Asked before results are relied on that [`Iteration::finish_on`] has put on a stream: it tells a failure
-    /// that came later.
+    /// Waits until all finished iterations are over on the GPU, but at most `timeout`; `false`: the time has passed.
+    /// Call it before you rely on results that [`Iteration::finish_on`] has put on a stream: it returns a failure that
+    /// happened later.
     pub fn synchronize(&self, timeout: Duration) -> Result<bool> {
         self.synchronize_raw(milliseconds(timeout))
     }
@@ -250,8 +250,8 @@ impl BucketReducer {
         Ok(result == sys::DSC_OK)
     }
 
-    /// The address of a parameter's place in its bucket on the GPU: a gradient that is computed there, after `begin` and
-    /// before it is marked, is never copied. It may be another one after the next `begin`: ask again then.
+    /// The address of a parameter's place in its bucket on the GPU. A gradient that is computed there, after `begin`
+    /// and before it is marked, is never copied. The address may change at the next `begin`: ask again then.
     pub fn device_view<T: Element>(&self, index: usize) -> Result<*mut T> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
@@ -266,19 +266,19 @@ impl BucketReducer {
         self.handle = None;
     }
 
-    /// The result for a parameter as it stands in its bucket, until the next iteration begins; zeros before the
-    /// first one.
+    /// The result for a parameter in its bucket, valid until the next iteration begins; zeros before the first one.
     pub fn view<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
         param.expect_on_host(index)?;
         self.expect_at_rest("view")?;
-        // SAFETY: the place has so many elements of this type as long as the reducer lives, and after a finished iteration
-        // nobody writes there until the next one begins, which needs the reducer mutably, as do all that write between them.
+        // SAFETY: the place has so many elements of this type as long as the reducer exists. After a finished iteration
+        // it is not written until the next one begins, which needs the reducer mutably, as do all calls that write
+        // between iterations.
         Ok(unsafe { slice::from_raw_parts(self.place(index)?, param.count) })
     }
 
-    /// A copy of what [`view`](BucketReducer::view) shows, for callers that keep no view.
+    /// A copy of the result that [`view`](BucketReducer::view) shows; it does not prevent rebuilding.
     pub fn read_grad<T: Element>(&self, index: usize) -> Result<Vec<T>> {
         let param = self.param(index)?;
         param.expect_place::<T>(index)?;
@@ -298,7 +298,7 @@ impl BucketReducer {
         if self.at_rest && self.handle.is_some() {
             return Ok(());
         }
-        let text = format!("{}: the last iteration was not finished, or failed: buckets hold nothing of use", call);
+        let text = format!("{}: the last iteration was not finished, or failed: the buckets hold no results", call);
         Err(Error::new(ErrorCode::State, text).in_group(&self.group))
     }
 
@@ -306,7 +306,7 @@ impl BucketReducer {
     pub fn buckets(&self) -> Result<Vec<Vec<usize>>> {
         let n = self.params.len();
         let (mut indices, mut starts, mut n_buckets) = (vec![0; n], vec![0; n + 1], 0);
-        // SAFETY: both lists have the room that the function asks for.
+        // SAFETY: both lists are as large as the function needs.
         check(unsafe {
             sys::dsc_bucket_reducer_buckets(self.raw(), indices.as_mut_ptr(), starts.as_mut_ptr(), &mut n_buckets)
         })?;
@@ -319,7 +319,8 @@ impl BucketReducer {
         })
     }
 
-    /// Refuses what a static graph does not use: the library reduces zeros in its place as soon as anything is marked.
+    /// Refuses a parameter that a static graph does not use: the library reduces zeros for it as soon as any other is
+    /// marked.
     pub(crate) fn expect_in_graph(&self, index: usize) -> Result<()> {
         if !self.counted || self.param(index)?.marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -338,7 +339,7 @@ impl BucketReducer {
         check(result).map_err(|error| self.explain(error, op))
     }
 
-    /// Says what the reducer and its hook know about a failure.
+    /// Adds what the reducer and its hook know about a failure.
     pub(crate) fn explain(&self, error: Error, op: &str) -> Error {
         let error = error.in_op(op).in_group(&self.group);
         if self.handle.is_none() {
@@ -373,8 +374,8 @@ impl Place {
 }
 
 impl Param {
-    /// Takes the place from one who may give it, and says who that is: FREE, or with `again` also MARKED, where the library
-    /// knows whether another mark may come.
+    /// Claims the place, and returns its state before: FREE, or with `again` also MARKED, if the library knows whether
+    /// another mark may follow.
     pub(crate) fn claim(&self, index: usize, again: bool) -> Result<u8> {
         let from = |state| self.state.compare_exchange(state, IN_USE, Ordering::Acquire, Ordering::Acquire);
         let claimed = match from(FREE) {
@@ -390,7 +391,7 @@ impl Param {
         })
     }
 
-    /// Gives the place, which the caller has claimed, to its next owner.
+    /// Releases the place, which the caller has claimed, to its next owner.
     pub(crate) fn give(&self, state: u8) {
         self.state.store(state, Ordering::Release);
     }
@@ -399,7 +400,8 @@ impl Param {
         if self.device == HOST {
             return Ok(());
         }
-        let text = format!("parameter {} is on device {}, where no slice can be; see device_view", index, self.device);
+        let text =
+            format!("parameter {} is on device {}, where a slice is not possible; see device_view", index, self.device);
         Err(Error::invalid(text))
     }
 
@@ -410,7 +412,7 @@ impl Param {
         Err(Error::invalid(format!("parameter {} has sparse gradients; see mark_sparse and sparse", index)))
     }
 
-    /// Checks that there is a place, of this type.
+    /// Checks that it has a place, of this type.
     pub(crate) fn expect_place<T: Element>(&self, index: usize) -> Result<()> {
         self.expect_dense(index)?;
         self.expect_type::<T>(index)

@@ -1,4 +1,4 @@
-//! What a reducer does besides its iterations.
+//! Features of a reducer outside of its iterations.
 
 use std::fmt;
 use std::ptr;
@@ -17,10 +17,10 @@ use crate::tensor::{RawTensors, Tensor};
 
 /// # Several backward passes per step
 impl BucketReducer {
-    /// Says whether the iterations that begin from now on are reduced, as they are at first; give all ranks the same.
+    /// Sets whether the iterations that begin from now on are reduced (the default); use the same value on all ranks.
     ///
-    /// One that is not communicates nothing: gradients that are marked are added to what this rank collects, and
-    /// [`finish`](crate::Iteration::finish) only ends it. The next one that is reduces the sums.
+    /// An iteration that is not reduced does not communicate: marked gradients are added to what this rank collects,
+    /// and [`finish`](crate::Iteration::finish) only ends it. The next reduced iteration reduces the sums.
     pub fn set_sync(&mut self, sync: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_bucket_reducer_set_sync(self.raw(), i32::from(sync)) };
@@ -29,7 +29,7 @@ impl BucketReducer {
         Ok(())
     }
 
-    /// Runs iterations that are not reduced; afterwards, also after an error, it is as before. See
+    /// Runs iterations that are not reduced. Afterwards, also after an error, the setting is as before. See
     /// [`set_sync`](BucketReducer::set_sync).
     ///
     /// ```
@@ -63,7 +63,7 @@ impl BucketReducer {
     }
 }
 
-/// Sets what [`BucketReducer::no_sync`] has changed back, also while a panic unwinds.
+/// Restores the setting that [`BucketReducer::no_sync`] has changed, also while a panic unwinds.
 struct Restore<'r> {
     reducer: &'r mut BucketReducer,
     sync: bool,
@@ -71,18 +71,18 @@ struct Restore<'r> {
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped or forgotten, as begin() tells
+        let _ = self.reducer.set_sync(self.sync); // fails if an iteration was dropped; begin() returns that
     }
 }
 
 /// # Buffers
 impl BucketReducer {
-    /// Names the tensors of a model that are no parameters, such as the running means of a normalisation, for
-    /// [`sync_buffers`](BucketReducer::sync_buffers). Collective. Only their places are kept.
+    /// Registers tensors of the model that are not parameters (PyTorch's buffers), such as running means, for
+    /// [`sync_buffers`](BucketReducer::sync_buffers). Collective. Only their addresses are kept.
     pub fn set_buffers(&mut self, buffers: &mut [Tensor<'_>]) -> Result<()> {
         let raw = RawTensors::new(buffers)?;
-        // SAFETY: the list and what it points to outlive the call. What it keeps of the tensors is used by sync_buffers() and
-        // Join::finish() only, which are given these places again, borrowed.
+        // SAFETY: the list and what it points to outlive the call. The library keeps the addresses, which only
+        // sync_buffers() and Join::finish() use; they get these tensors again, borrowed.
         let result = unsafe { sys::dsc_bucket_reducer_set_buffers(self.raw(), raw.list.as_ptr(), raw.list.len()) };
         self.check(result, "bucket_reducer_set_buffers")?;
         self.buffers = buffers.iter().map(Place::of).collect();
@@ -100,7 +100,7 @@ impl BucketReducer {
     /// # let mut reducer = dsc::BucketReducer::new(&world, &mut tensors, &dsc::ReducerOptions::new())?;
     /// let mut means = vec![world.rank() as f32; 3];
     /// reducer.set_buffers(&mut [dsc::Tensor::new(&mut means)])?;
-    /// means[2] += 1.0; // they belong to the program between the calls
+    /// means[2] += 1.0; // the program may use them between the calls
     /// reducer.sync_buffers(&mut [dsc::Tensor::new(&mut means)], dsc::BufferSync::Broadcast)?;
     /// assert_eq!(means, [0.0, 0.0, 1.0]); // rank 0's
     /// # world.finalize()
@@ -128,7 +128,8 @@ impl BucketReducer {
 
 /// # Sparse gradients
 impl BucketReducer {
-    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after another.
+    /// The result for a parameter with [sparse](Tensor::expect_sparse) gradients: indices and their rows, one after
+    /// another.
     pub fn sparse<T: Element>(&mut self, index: usize) -> Result<(&[i64], &[T])> {
         let param = self.param(index)?;
         param.expect_type::<T>(index)?;
@@ -138,27 +139,28 @@ impl BucketReducer {
         // SAFETY: the library checks handle and index; all results outlive the call.
         let result = unsafe { sys::dsc_bucket_reducer_sparse(self.raw(), index, &mut indices, &mut values, &mut rows) };
         self.check(result, "bucket_reducer_sparse")?;
-        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer mutably.
+        // SAFETY: there are so many indices, and rows of this type, until the next iteration, which needs the reducer
+        // mutably.
         Ok(unsafe { (entries(indices, rows), entries(values.cast::<T>(), rows * row)) })
     }
 }
 
 /// # Safety
 ///
-/// There are so many entries, which stay as they are for `'e`.
+/// There are so many entries, which do not change during `'e`.
 pub(crate) unsafe fn entries<'e, T>(first: *const T, n: usize) -> &'e [T] {
     if n == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { slice::from_raw_parts(first, n) }
 }
 
 /// # What it tells
 impl BucketReducer {
-    /// The parameters for which no rank had a gradient: nothing was written for them. Known with
-    /// [`find_unused`](crate::ReducerOptions::find_unused) for the latest iteration, with
-    /// [`static_graph`](crate::ReducerOptions::static_graph) for all.
+    /// The parameters for which no rank had a gradient; their gradients were not written. With
+    /// [`find_unused`](crate::ReducerOptions::find_unused) they are those of the latest iteration, with
+    /// [`static_graph`](crate::ReducerOptions::static_graph) those of all iterations.
     pub fn unused(&self) -> Result<Vec<usize>> {
         let found = list(0, 0, |indices, capacity, count| {
             // SAFETY: the library checks the handle; indices has capacity entries, and count outlives the call.
@@ -176,18 +178,18 @@ impl BucketReducer {
         Ok(count)
     }
 
-    /// Tells about the reducer and its latest iterations, as a JSON object under the names of PyTorch's DDP logging data;
-    /// docs/buckets.md of libdsc lists them. Times are nanoseconds.
+    /// Statistics of the reducer and its latest iterations, as a JSON object with the names of PyTorch's DDP logging
+    /// data. docs/buckets.md of libdsc lists them. Times are in nanoseconds.
     pub fn stats(&mut self) -> Result<String> {
         let told = text(|room, capacity, bytes| {
             // SAFETY: the library checks the handle; room has capacity bytes, and bytes outlives the call.
-            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), room, capacity, bytes) }
+            unsafe { sys::dsc_bucket_reducer_stats_json(self.raw(), room, capacity, bytes) }
         });
         told.map_err(|error| self.explain(error, "bucket_reducer_stats"))
     }
 
-    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of that no
-    /// computation hid.
+    /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was reduced, and how much of
+    /// the reduction did not overlap with computation.
     pub fn draw(&mut self) -> Result<String> {
         let drawn = text(|room, capacity, bytes| {
             // SAFETY: as in stats().
@@ -200,7 +202,7 @@ impl BucketReducer {
     pub fn op_stats(&self) -> Result<Vec<OpStats>> {
         let totals = read_stats(|stats, capacity, count| {
             // SAFETY: stats has capacity elements, and count outlives the call.
-            unsafe { sys::dsc_bucket_reducer_op_stats(self.raw(), stats, capacity, count) }
+            unsafe { sys::dsc_bucket_reducer_stats(self.raw(), stats, capacity, count) }
         });
         totals.map_err(|error| self.explain(error, "bucket_reducer_op_stats"))
     }

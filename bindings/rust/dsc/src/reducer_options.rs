@@ -29,14 +29,14 @@ impl ReducerOptions {
         Self::default()
     }
 
-    /// A bucket is closed when it holds so much; 25 MiB by default.
+    /// A bucket is closed when it holds this many bytes; 25 MiB by default.
     #[must_use]
     pub fn bucket_bytes(mut self, bytes: usize) -> Self {
         self.bucket_bytes = Some(bytes);
         self
     }
 
-    /// The same for the bucket of the parameters that are declared first, which is launched last; 1 MiB by default.
+    /// The same for the bucket of the first parameters, which is launched last; 1 MiB by default.
     #[must_use]
     pub fn first_bucket_bytes(mut self, bytes: usize) -> Self {
         self.first_bucket_bytes = Some(bytes);
@@ -57,7 +57,7 @@ impl ReducerOptions {
         self
     }
 
-    /// Whether rank 0's parameters are copied to all ranks at creation, as they are by default.
+    /// Whether rank 0's parameters are copied to all ranks at creation; on by default.
     #[must_use]
     pub fn sync(mut self, on: bool) -> Self {
         self.keep_own = !on;
@@ -72,34 +72,35 @@ impl ReducerOptions {
     }
 
     /// Parameters that are not marked before [`finish`](crate::Iteration::finish) have no gradient on this rank, and
-    /// [`unused`](crate::BucketReducer::unused) tells which have none on any rank; by default they are an error.
+    /// [`unused`](crate::BucketReducer::unused) returns those without a gradient on any rank. By default `finish` fails
+    /// for unmarked parameters.
     #[must_use]
     pub fn find_unused(mut self, on: bool) -> Self {
         self.find_unused = on;
         self
     }
 
-    /// Every iteration uses the same parameters equally often: the first one counts the marks of each and is reduced at its
-    /// end, later ones take a parameter as ready after as many.
+    /// Every iteration uses the same parameters equally often. The first one counts the marks of each parameter and is
+    /// reduced at its end; in later ones a parameter is ready after as many marks.
     ///
-    /// A parameter that is used several times collects its gradient by [`accumulate`](crate::Iteration::accumulate), with
-    /// [`mark_accumulated`](crate::Iteration::mark_accumulated) after each.
+    /// A parameter that is used several times collects its gradient by [`accumulate`](crate::Iteration::accumulate),
+    /// with [`mark_accumulated`](crate::Iteration::mark_accumulated) after each.
     #[must_use]
     pub fn static_graph(mut self, on: bool) -> Self {
         self.static_graph = on;
         self
     }
 
-    /// When buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. Never with
-    /// explicit buckets, with `find_unused`, or once a rank has asked for a view.
+    /// When buckets are rebuilt in the order in which gradients become ready; [`Rebuild::Once`] by default. They are
+    /// never rebuilt with explicit buckets, with `find_unused`, or after a rank has asked for a view.
     #[must_use]
     pub fn rebuild(mut self, when: Rebuild) -> Self {
         self.rebuild = Some(when);
         self
     }
 
-    /// In a rebuilt plan `first_bucket_bytes` is the limit of the bucket that is launched first, as in PyTorch; by default of
-    /// the one that is launched last.
+    /// Whether, in a rebuilt plan, `first_bucket_bytes` is the limit of the bucket that is launched first, as in
+    /// PyTorch. By default it is the limit of the one that is launched last.
     #[must_use]
     pub fn small_bucket_first(mut self, on: bool) -> Self {
         self.small_bucket_first = on;
@@ -114,8 +115,8 @@ impl ReducerOptions {
         self
     }
 
-    /// Results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another; by default each
-    /// index is there once, in ascending order, with the sum of its rows.
+    /// Whether results of [sparse](crate::Tensor::expect_sparse) gradients are the rows of all ranks one after another.
+    /// By default each index occurs once, in ascending order, with the sum of its rows.
     #[must_use]
     pub fn keep_sparse_rows(mut self, on: bool) -> Self {
         self.keep_sparse_rows = on;
@@ -127,7 +128,7 @@ impl ReducerOptions {
         self.grad_dtype.unwrap_or(dtype)
     }
 
-    /// Says whether a parameter may be marked several times in an iteration.
+    /// Whether a parameter may be marked several times in an iteration.
     pub(crate) fn marks_repeat(&self) -> bool {
         self.static_graph
     }

@@ -1,7 +1,7 @@
-//! Operations that are described first and started later, by [`Scope::start`] or [`Comm::start`].
+//! Descriptions of operations, which [`Scope::start`] or [`Comm::start`] start.
 //!
 //! A request holds its buffers: references for a scope, or owned buffers for [`Comm::start`]. The methods of [`Comm`]
-//! with the same names do the same at once and wait.
+//! with the same names do the same and wait.
 //!
 //! [`Scope::start`]: crate::Scope::start
 //! [`Comm::start`]: crate::Comm::start
@@ -10,8 +10,8 @@
 use std::fmt;
 
 use crate::data::{Data, DataMut, Span};
-use crate::numbers::Op;
 use crate::operation::Operation;
+use crate::reduction::Reduction;
 
 /// An operation with its buffers, not started yet.
 #[must_use = "a request does nothing until it is started"]
@@ -41,13 +41,17 @@ pub(crate) fn pair<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, operat
 }
 
 /// Combines the elements of all ranks, in place; see [`Comm::all_reduce`](crate::Comm::all_reduce).
-pub fn all_reduce<B: DataMut>(data: B, op: Op) -> Request<B> {
-    in_place(data, Operation::AllReduce(op))
+pub fn all_reduce<B: DataMut>(data: B, op: impl Reduction<B::Kind>) -> Request<B> {
+    in_place(data, Operation::AllReduce(op.combine()))
 }
 
 /// Combines the elements of all ranks; see [`Comm::all_reduce_into`](crate::Comm::all_reduce_into).
-pub fn all_reduce_into<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, op: Op) -> Request<(S, R)> {
-    pair(send, recv, Operation::AllReduce(op))
+pub fn all_reduce_into<S: Data, R: DataMut<Kind = S::Kind>>(
+    send: S,
+    recv: R,
+    op: impl Reduction<S::Kind>,
+) -> Request<(S, R)> {
+    pair(send, recv, Operation::AllReduce(op.combine()))
 }
 
 /// Copies the root's elements to all ranks, in place; see [`Comm::broadcast`](crate::Comm::broadcast).
@@ -71,19 +75,23 @@ pub fn all_gather_in_place<B: DataMut>(data: B) -> Request<B> {
 }
 
 /// Combines elements and gives each rank a part; see [`Comm::reduce_scatter`](crate::Comm::reduce_scatter).
-pub fn reduce_scatter<S: Data, R: DataMut<Kind = S::Kind>>(send: S, recv: R, op: Op) -> Request<(S, R)> {
-    pair(send, recv, Operation::ReduceScatter(op))
+pub fn reduce_scatter<S: Data, R: DataMut<Kind = S::Kind>>(
+    send: S,
+    recv: R,
+    op: impl Reduction<S::Kind>,
+) -> Request<(S, R)> {
+    pair(send, recv, Operation::ReduceScatter(op.combine()))
 }
 
 /// Combines elements and leaves each rank's part in place; see
 /// [`Comm::reduce_scatter_in_place`](crate::Comm::reduce_scatter_in_place).
-pub fn reduce_scatter_in_place<B: DataMut>(data: B, op: Op) -> Request<B> {
-    in_place(data, Operation::ReduceScatterInPlace(op))
+pub fn reduce_scatter_in_place<B: DataMut>(data: B, op: impl Reduction<B::Kind>) -> Request<B> {
+    in_place(data, Operation::ReduceScatterInPlace(op.combine()))
 }
 
 /// Combines the elements of all ranks, in place on the root; see [`Comm::reduce`](crate::Comm::reduce).
-pub fn reduce<B: DataMut>(data: B, op: Op, root: usize) -> Request<B> {
-    in_place(data, Operation::Reduce { op, root })
+pub fn reduce<B: DataMut>(data: B, op: impl Reduction<B::Kind>, root: usize) -> Request<B> {
+    in_place(data, Operation::Reduce { op: op.combine(), root })
 }
 
 /// Gathers the elements of all ranks on the root; see [`Comm::gather`](crate::Comm::gather).

@@ -1,4 +1,4 @@
-//! Blocks that go around the ranks of a communicator, for ring attention.
+//! Blocks that are passed around the ranks of a communicator, for ring attention.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::numbers::ErrorCode;
 
 const FOREVER_MS: i32 = -1;
 
-/// Passes the blocks of all ranks around, one step at a time, while the caller computes with the one that it has.
+/// Passes the blocks of all ranks around, one step at a time, while the caller computes with the current one.
 ///
 /// ```
 /// use dsc::Ring;
@@ -33,7 +33,7 @@ const FOREVER_MS: i32 = -1;
 /// }
 /// let mut pass = ring.backward::<f32, f64>(&mine, None)?;
 /// while let Some(block) = pass.step()? {
-///     block.grad[0] += 1.0; // what this rank's queries cause
+///     block.grad[0] += 1.0; // what this rank's queries contribute
 /// }
 /// assert_eq!(pass.into_sum()?[0], world.size() as f64);
 /// drop(ring);
@@ -41,7 +41,7 @@ const FOREVER_MS: i32 = -1;
 /// # }
 /// ```
 ///
-/// A block is borrowed from the pass, so that the next step, which overwrites it, is refused while it is in use:
+/// A block is borrowed from the pass. The next step overwrites it, so it does not compile while the block is in use:
 ///
 /// ```compile_fail
 /// # fn f(pass: &mut dsc::RingPass<'_, f32>) -> dsc::Result<()> {
@@ -51,46 +51,45 @@ const FOREVER_MS: i32 = -1;
 /// # Ok(())
 /// # }
 /// ```
-/// Blocks on a GPU go around by [`pass_on`](Ring::pass_on) and [`backward_on`](Ring::backward_on), in the order of a
-/// stream.
+/// [`pass_on`](Ring::pass_on) and [`backward_on`](Ring::backward_on) pass blocks on a GPU around, in stream order.
 #[doc(alias = "dsc_ring_create")]
 pub struct Ring {
     handle: RingHandle,
     group: Arc<str>,
     size: usize,
-    // What the library reads and writes until the pass has ended or another one has begun, also if the pass is leaked.
+    // Memory that the library uses until the pass has ended or another one has begun, also if the pass is leaked.
     own: Vec<u64>,
     sums: Vec<u64>,
 }
 
-/// What a rank has at one step.
+/// What a rank gets in one step.
 #[derive(Debug)]
 pub struct RingBlock<'a, T> {
-    /// The rank whose block it is.
+    /// The rank that the block is from.
     pub source: usize,
     /// The block.
     pub data: &'a [T],
 }
 
-/// What a rank has at one step of a pass with gradients.
+/// What a rank gets in one step of a pass with gradients.
 #[derive(Debug)]
 pub struct RingGrads<'a, T, G> {
-    /// The rank whose block it is.
+    /// The rank that the block is from.
     pub source: usize,
     /// The block.
     pub data: &'a [T],
-    /// Zeros, for the gradients of the block that this rank causes.
+    /// Zeros, to which this rank adds its contribution to the gradients of the block.
     pub grad: &'a mut [G],
 }
 
-/// One way around the ranks; made by [`Ring::pass`].
+/// One pass around the ranks; made by [`Ring::pass`].
 pub struct RingPass<'r, T> {
     ring: &'r mut Ring,
     is_over: bool,
     types: PhantomData<T>,
 }
 
-/// One way around the ranks with gradients; made by [`Ring::backward`].
+/// One pass around the ranks with gradients; made by [`Ring::backward`].
 pub struct RingBackward<'r, T, G> {
     ring: &'r mut Ring,
     count: usize,
@@ -106,7 +105,8 @@ pub(crate) struct Step {
 }
 
 impl Ring {
-    /// Makes a ring for blocks and gradients of at most so many bytes, equal on all ranks; without gradients 0. Collective.
+    /// Makes a ring for blocks and gradients of at most these sizes, equal on all ranks; `grad_bytes` is 0 without
+    /// gradients. Collective.
     pub fn new(comm: &Comm, block_bytes: usize, grad_bytes: usize) -> Result<Self> {
         let mut ring = ptr::null_mut();
         // SAFETY: the library checks the handle, and the output outlives the call.
@@ -128,9 +128,10 @@ impl Ring {
         Ok(RingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block, as elements of type G, travel behind it. Collective.
+    /// Begins a pass in which the gradients of each block, as elements of type G, follow it around the ranks.
+    /// Collective.
     ///
-    /// Each addition rounds to G, so f32 suits blocks of 16-bit floats.
+    /// Each addition rounds to G, so use f32 for blocks of 16-bit floats.
     pub fn backward<T: Element, G: Element>(
         &mut self,
         block: &[T],
@@ -140,14 +141,14 @@ impl Ring {
         Ok(RingBackward { ring: self, count: block.len(), is_over: false, types: PhantomData })
     }
 
-    /// What the pass before uses is replaced when the library has let go of it.
+    /// The memory of the pass before is replaced when the library no longer uses it.
     fn begin<T: Element, G: Element>(&mut self, block: &[T], counts: Option<&[usize]>, sums: bool) -> Result<()> {
         self.expect_counts(counts)?;
         let mut own = room(size_of_val(block));
         let mut home = room(if sums { block.len() * size_of::<G>() } else { 0 });
-        // SAFETY: the room has at least as many bytes as the block, and both are memory of their own.
+        // SAFETY: the buffer has at least as many bytes as the block, and they do not overlap.
         unsafe { ptr::copy_nonoverlapping(block.as_ptr().cast::<u8>(), own.as_mut_ptr().cast(), size_of_val(block)) };
-        // SAFETY: both rooms belong to the ring from here on, or are not used any more if the call fails; counts has one
+        // SAFETY: from here on the ring owns both buffers; if the call fails, they are no longer used. counts has one
         // entry per rank.
         let result = unsafe {
             sys::dsc_ring_begin(
@@ -195,7 +196,7 @@ impl Ring {
 }
 
 impl<T: Element> RingPass<'_, T> {
-    /// Waits for the next block; None after that of the last rank.
+    /// Waits for the next block; `None` after the block of the last rank.
     #[doc(alias = "dsc_ring_next")]
     pub fn step(&mut self) -> Result<Option<RingBlock<'_, T>>> {
         if self.is_over {
@@ -203,14 +204,14 @@ impl<T: Element> RingPass<'_, T> {
         }
         let step = self.ring.step()?;
         self.is_over = step.source.is_none();
-        // SAFETY: the block stays until the next step, which needs this pass to be free again.
+        // SAFETY: the block stays valid until the next step, which needs an exclusive borrow of this pass.
         Ok(step.source.map(|source| RingBlock { source, data: unsafe { elements(step.data, step.count) } }))
     }
 }
 
 impl<T: Element, G: Element> RingBackward<'_, T, G> {
-    /// Waits for the next block, and adds the gradients of the block before to those of the other ranks; None after the
-    /// last rank, when this rank's sum is there.
+    /// Waits for the next block, and adds the gradients of the block before to those of the other ranks. `None` after
+    /// the last rank; then this rank's sum is ready.
     pub fn step(&mut self) -> Result<Option<RingGrads<'_, T, G>>> {
         if self.is_over {
             return Ok(None);
@@ -218,8 +219,8 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
         let step = self.ring.step()?;
         self.is_over = step.source.is_none();
         Ok(step.source.map(|source| {
-            // SAFETY: block and gradients stay until the next step, which needs this pass to be free again; nobody else
-            // has the gradients.
+            // SAFETY: block and gradients stay valid until the next step, which needs an exclusive borrow of this pass;
+            // nothing else uses the gradients.
             let (data, grad) = unsafe { (elements(step.data, step.count), elements_mut(step.grad, step.count)) };
             RingGrads { source, data, grad }
         }))
@@ -231,7 +232,7 @@ impl<T: Element, G: Element> RingBackward<'_, T, G> {
             let text = "ring: the pass is not at its end; expected step() until it gives None";
             return Err(Error::new(ErrorCode::State, text.into()));
         }
-        // SAFETY: the library has written so many elements, and lets go of them at the end of a pass.
+        // SAFETY: the library has written so many elements, and no longer uses them after the end of a pass.
         Ok(unsafe { elements::<G>(self.ring.sums.as_ptr().cast(), self.count) }.to_vec())
     }
 }
@@ -243,23 +244,24 @@ fn room(bytes: usize) -> Vec<u64> {
 
 /// # Safety
 ///
-/// So many elements are at the address, aligned, for as long as the slice lives; it may be null for none.
+/// So many elements are at the address, aligned, during the lifetime of the slice; the address may be null for 0
+/// elements.
 unsafe fn elements<'a, T>(at: *const c_void, count: usize) -> &'a [T] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { slice::from_raw_parts(at.cast(), count) }
 }
 
 /// # Safety
 ///
-/// The caller keeps what elements() asks for, and nobody else uses the elements.
+/// As elements(), and nothing else uses the elements.
 unsafe fn elements_mut<'a, T>(at: *mut c_void, count: usize) -> &'a mut [T] {
     if count == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { slice::from_raw_parts_mut(at.cast(), count) }
 }
 

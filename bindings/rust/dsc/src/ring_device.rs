@@ -14,20 +14,20 @@ use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::ring::Ring;
 
-/// What a rank has at one step of a pass on a GPU, in the order of the stream, until the following step.
+/// What a rank gets in one step of a pass on a GPU, in stream order, until the following step.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceRingBlock<T, G> {
-    /// The rank whose block it is.
+    /// The rank that the block is from.
     pub source: usize,
-    /// The block, to read only.
+    /// The block, which is only read.
     pub data: *const T,
-    /// Zeros, for the gradients of the block that this rank causes; null in a pass without gradients.
+    /// Zeros, to which this rank adds its contribution to the gradients of the block; null in a pass without gradients.
     pub grad: *mut G,
     /// The elements of the block, and of its gradients.
     pub len: usize,
 }
 
-/// One way around the ranks in the order of a stream; made by [`Ring::pass_on`] and [`Ring::backward_on`].
+/// One pass around the ranks in stream order; made by [`Ring::pass_on`] and [`Ring::backward_on`].
 pub struct DeviceRingPass<'r, T, G> {
     ring: &'r mut Ring,
     is_over: bool,
@@ -35,16 +35,16 @@ pub struct DeviceRingPass<'r, T, G> {
 }
 
 impl Ring {
-    /// Begins a pass with this rank's block on the GPU, in the order of the stream. Collective.
+    /// Begins a pass with this rank's block on the GPU, in stream order. Collective.
     ///
-    /// The host waits only for the other ranks, and in the first pass until their messages are connected. A failure that
-    /// comes later is told by the next call and by [`synchronize`](Ring::synchronize).
+    /// The host waits only for the other ranks, and in the first pass until their messages are connected. The next
+    /// call and [`synchronize`](Ring::synchronize) return a failure that happens later.
     ///
     /// # Safety
     ///
-    /// Until the pass has ended, the next one has begun or the ring is dropped, the block stays valid and nothing writes
-    /// it, and the stream stays; after that until the stream is past it. What uses a block of a step is on the stream
-    /// before the following step.
+    /// The block stays valid and is not written, and the stream stays valid, until the pass has ended, the next one has
+    /// begun or the ring is dropped, and the stream has passed that. Work that uses the block of a step is put on the
+    /// stream before the following step.
     pub unsafe fn pass_on<D: Data>(
         &mut self,
         block: &D,
@@ -54,18 +54,17 @@ impl Ring {
     where
         D::Kind: Element,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { self.begin_on(block.span(), counts, None, stream)? };
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Begins a pass in which the gradients of each block travel behind it; their sum comes to `grad`, which has as many
-    /// elements as the block, of a floating type.
+    /// Begins a pass in which the gradients of each block follow it around the ranks. Their sum is written to `grad`,
+    /// which has as many elements as the block, of a floating-point type.
     ///
     /// # Safety
     ///
-    /// The caller promises what [`pass_on`](Ring::pass_on) asks for, and that only what is on the stream behind the pass
-    /// reaches `grad`.
+    /// As [`pass_on`](Ring::pass_on); and only work on the stream after the pass uses `grad`.
     pub unsafe fn backward_on<D: Data, S: DataMut>(
         &mut self,
         block: &D,
@@ -77,13 +76,13 @@ impl Ring {
         D::Kind: Element,
         S::Kind: Element,
     {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { self.begin_on(block.span(), counts, Some(grad.span_mut()), stream)? };
         Ok(DeviceRingPass { ring: self, is_over: false, types: PhantomData })
     }
 
-    /// Waits until the GPU is done with what passes have put on streams, but not longer than this; `false` when the time
-    /// has passed. Asked before results of the last pass are relied on: it tells a failure that came later.
+    /// Waits until the GPU has done the work of all passes, but at most `timeout`; `false`: the time has passed. Call
+    /// it before you rely on results of the last pass: it returns a failure that happened later.
     #[doc(alias = "dsc_ring_synchronize")]
     pub fn synchronize(&mut self, timeout: Duration) -> Result<bool> {
         // SAFETY: the library checks the handle.
@@ -94,7 +93,7 @@ impl Ring {
 
     /// # Safety
     ///
-    /// The caller promises what pass_on() and backward_on() ask for.
+    /// As pass_on() and backward_on().
     unsafe fn begin_on(
         &mut self,
         block: Span,
@@ -130,7 +129,8 @@ impl Ring {
 }
 
 impl<T: Element, G: Element> DeviceRingPass<'_, T, G> {
-    /// Puts the next step on the stream; None after that of the last rank, when the sum is there in the order of the stream.
+    /// Puts the next step on the stream; `None` after the block of the last rank. Then, in stream order, the sum is
+    /// ready.
     pub fn step(&mut self) -> Result<Option<DeviceRingBlock<T, G>>> {
         if self.is_over {
             return Ok(None);

@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 impl Comm {
     /// Adds up the inputs of all ranks and a residual, and normalizes each row by its root mean square. Collective.
     ///
-    /// Rows have `hidden` elements of f32, f64, f16 or bf16. `residual` gets the rows before they are normalized, and `rows`,
-    /// this rank's part of the sum, the normalized ones. `weight` has `hidden` factors; without it they are 1. Residual and
-    /// weight are the same on all ranks. `epsilon` is added to the mean of the squares and is above 0.
+    /// Rows have `hidden` elements of f32, f64, f16 or bf16. `rows` is this rank's part of the sum and gets the
+    /// normalized rows; `residual` gets the rows before they are normalized. `weight` has `hidden` factors; `None`: all
+    /// are 1. Residual and weight are the same on all ranks. `epsilon` is added to the mean of the squares and is above
+    /// 0.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {

@@ -1,4 +1,4 @@
-//! Operations that run beside the program on borrowed buffers.
+//! Asynchronous operations on borrowed buffers.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -26,8 +26,8 @@ use crate::request::Request;
 use crate::started::{start, start_batch, start_call, Held, Started};
 use crate::work::sealed_pair::SealedBuffers;
 
-/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or nothing; and what operations of
-/// a [`MoePlan`](crate::MoePlan) give back, of which one may be missing.
+/// Buffers that [`Scope::start`] takes: references, a [`Raw`] of one, a pair of them, or no buffer; also the results
+/// of a [`MoePlan`](crate::MoePlan), one of which is optional.
 pub trait Borrowed: SealedBuffers {}
 
 impl Borrowed for () {}
@@ -39,13 +39,14 @@ impl<B: Borrowed + Sealed> Borrowed for Option<B> {}
 impl<S: Borrowed + Sealed, R: Borrowed + Sealed> Borrowed for (S, R) {}
 
 impl Comm {
-    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns. The first
-    /// that failed and that nobody waited for is the scope's error, unless the closure has one of its own.
+    /// Runs a closure that may start operations on borrowed buffers; all of them are complete when it returns. If an
+    /// operation failed and the closure did not wait for it, the first such failure is the scope's error, unless the
+    /// closure itself returns one.
     ///
-    /// The waiting is done here, not by the handles: like [`std::thread::scope`], it is sound whatever happens to
-    /// them, and buffers cannot be reached by safe code while the library writes, even if a handle is forgotten.
+    /// The scope waits, not the handles. So, like [`std::thread::scope`], it is sound whatever happens to the handles:
+    /// safe code cannot access buffers while the library writes them, even if a handle is forgotten.
     ///
-    /// When the closure panics the communicator is aborted on all ranks first, so that the waiting is short.
+    /// If the closure panics, the scope first aborts the communicator on all ranks, so that it does not wait long.
     ///
     /// ```
     /// use dsc::{request, Op};
@@ -64,7 +65,7 @@ impl Comm {
     /// # }
     /// ```
     ///
-    /// A buffer that does not outlive the scope is refused:
+    /// A buffer that does not outlive the scope does not compile:
     ///
     /// ```compile_fail
     /// # fn main() -> dsc::Result<()> {
@@ -76,7 +77,7 @@ impl Comm {
     /// # }
     /// ```
     ///
-    /// And so is touching one while the library may write it:
+    /// Neither does access to a buffer while the library may write it:
     ///
     /// ```compile_fail
     /// # fn main() -> dsc::Result<()> {
@@ -108,7 +109,7 @@ impl Comm {
     }
 }
 
-/// What [`Comm::scope`] hands to its closure: the place where operations on borrowed buffers are started.
+/// The argument of the closure of [`Comm::scope`]: it starts operations on borrowed buffers.
 ///
 /// The lifetimes are invariant, as those of [`std::thread::Scope`], so that neither can be shortened.
 pub struct Scope<'scope, 'env: 'scope> {
@@ -125,7 +126,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// As [`start`](Scope::start) with buffers on the GPU, behind what is on a stream.
+    /// As [`start`](Scope::start) with buffers on the GPU, after the work that is on a stream.
     pub fn start_on<B: Borrowed + 'scope>(
         &'scope self,
         request: Request<B>,
@@ -140,12 +141,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         stream: *mut c_void,
     ) -> Result<ScopedWork<'scope, B>> {
         self.forget_completed();
-        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope waits
-        // for the operation.
+        // SAFETY: borrowed memory stays in place, and its borrow lasts until 'scope ends, before which Comm::scope
+        // waits for the operation.
         Ok(self.keep(unsafe { start(self.comm, request, stream)? }))
     }
 
-    /// Starts what no request describes: a call of the library that gives a work object.
+    /// Starts an operation without a request: a call of the library that returns a work object.
     pub(crate) fn start_call<B: Borrowed + 'scope>(
         &'scope self,
         op: &'static str,
@@ -167,8 +168,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.comm
     }
 
-    /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. What is returned stands
-    /// for all of them; its failure is that of the first one that failed.
+    /// Runs a closure that describes operations, and starts them together; see [`Comm::batch`]. The returned work is
+    /// complete when all of them are; its failure is the first failure among them.
     pub fn batch<F>(&'scope self, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
@@ -176,7 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.batch_raw(ptr::null_mut(), body)
     }
 
-    /// Starts a batch as [`batch`](Scope::batch) does; buffers of the device are used in the order of a stream.
+    /// Starts a batch as [`batch`](Scope::batch) does; buffers on the device are used in stream order.
     pub fn batch_on<F>(&'scope self, stream: Stream<'_>, body: F) -> Result<ScopedWork<'scope, ()>>
     where
         F: FnOnce(&mut Batch<'scope, 'env>) -> Result<()>,
@@ -201,8 +202,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// Keeps the list short when a scope starts many operations; most complete in their order. The end of the scope has
-    /// still to tell of those that failed.
+    /// Keeps the list short when a scope starts many operations; most complete in their order. Failed
+    /// ones are kept, because the end of the scope returns their failure.
     fn forget_completed(&self) {
         let succeeded = |work: &Arc<Started>| matches!(work.test(), Ok(true)) && work.untold_failure().is_none();
         let mut started = self.started.borrow_mut();
@@ -220,7 +221,7 @@ impl fmt::Debug for Scope<'_, '_> {
 
 /// An operation of a [`Scope`]. Dropping it is fine: the scope waits for the operation.
 ///
-/// Any thread may ask and wait. It is a [`Future`] as well, for a `block_on` inside the scope.
+/// Any thread may test and wait. It is also a [`Future`], for a `block_on` inside the scope.
 pub struct ScopedWork<'scope, B: Borrowed> {
     started: Arc<Started>,
     /// Taken by wait() or the last poll().
@@ -229,23 +230,23 @@ pub struct ScopedWork<'scope, B: Borrowed> {
 }
 
 impl<B: Borrowed> ScopedWork<'_, B> {
-    /// Says whether the operation has completed, with success or not; never blocks.
+    /// Whether the operation has completed, with success or not; never blocks.
     pub fn test(&self) -> Result<bool> {
         self.started.test()
     }
 
-    /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
+    /// Waits, but at most `timeout`; `false`: the time has passed and the operation continues.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.started.told(self.started.wait_for(timeout))
     }
 
-    /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
-    /// memory of the host it is this thread that waits.
+    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
+    /// of the host, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.told(self.started.wait_on(stream))
     }
 
-    /// Waits until the operation has completed, and gives the buffers back for the rest of the scope.
+    /// Waits until the operation has completed, and returns the buffers for the rest of the scope.
     pub fn wait(mut self) -> Result<B> {
         self.started.told(self.started.wait())?;
         Ok(self.buffers())
@@ -255,7 +256,7 @@ impl<B: Borrowed> ScopedWork<'_, B> {
         self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
-    /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
+    /// A descriptor that becomes readable when the operation completes, for event loops. It may only be polled.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.started.event_fd()
     }

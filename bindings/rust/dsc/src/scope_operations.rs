@@ -2,7 +2,7 @@
 
 use crate::data::{Data, DataMut};
 use crate::error::Result;
-use crate::numbers::Op;
+use crate::reduction::Reduction;
 use crate::request;
 use crate::scope::{Scope, ScopedWork};
 
@@ -13,7 +13,7 @@ type Pair<'scope, S, R> = Result<ScopedWork<'scope, (&'scope S, &'scope mut R)>>
 
 /// # Operations
 ///
-/// Each starts an operation and returns at once; [`Comm`](crate::Comm) has them with the same names, to run to their end.
+/// Each starts an operation and returns at once. The methods of [`Comm`](crate::Comm) with the same names also wait.
 /// [`start`](Scope::start) takes every other [`request`](crate::request).
 impl<'scope> Scope<'scope, '_> {
     /// Starts to combine the elements of all ranks, in place; see [`Comm::all_reduce`](crate::Comm::all_reduce).
@@ -24,18 +24,27 @@ impl<'scope> Scope<'scope, '_> {
     /// let mut x = [world.rank() as f32; 8];
     /// world.scope(|scope| {
     ///     scope.all_reduce(&mut x, dsc::Op::Max)?;
-    ///     Ok(()) // the end of the scope waits, and tells if it failed
+    ///     Ok(()) // the end of the scope waits, and returns a failure
     /// })?;
     /// assert_eq!(x[7], world.size() as f32 - 1.0);
     /// world.finalize()
     /// # }
     /// ```
-    pub fn all_reduce<B: DataMut + ?Sized>(&'scope self, data: &'scope mut B, op: Op) -> InPlace<'scope, B> {
+    pub fn all_reduce<B: DataMut + ?Sized>(
+        &'scope self,
+        data: &'scope mut B,
+        op: impl Reduction<B::Kind>,
+    ) -> InPlace<'scope, B> {
         self.start(request::all_reduce(data, op))
     }
 
     /// See [`Comm::all_reduce_into`](crate::Comm::all_reduce_into).
-    pub fn all_reduce_into<S, R>(&'scope self, send: &'scope S, recv: &'scope mut R, op: Op) -> Pair<'scope, S, R>
+    pub fn all_reduce_into<S, R>(
+        &'scope self,
+        send: &'scope S,
+        recv: &'scope mut R,
+        op: impl Reduction<S::Kind>,
+    ) -> Pair<'scope, S, R>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -58,7 +67,12 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// See [`Comm::reduce_scatter`](crate::Comm::reduce_scatter).
-    pub fn reduce_scatter<S, R>(&'scope self, send: &'scope S, recv: &'scope mut R, op: Op) -> Pair<'scope, S, R>
+    pub fn reduce_scatter<S, R>(
+        &'scope self,
+        send: &'scope S,
+        recv: &'scope mut R,
+        op: impl Reduction<S::Kind>,
+    ) -> Pair<'scope, S, R>
     where
         S: Data + ?Sized,
         R: DataMut<Kind = S::Kind> + ?Sized,
@@ -67,7 +81,12 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// See [`Comm::reduce`](crate::Comm::reduce).
-    pub fn reduce<B: DataMut + ?Sized>(&'scope self, data: &'scope mut B, op: Op, root: usize) -> InPlace<'scope, B> {
+    pub fn reduce<B: DataMut + ?Sized>(
+        &'scope self,
+        data: &'scope mut B,
+        op: impl Reduction<B::Kind>,
+        root: usize,
+    ) -> InPlace<'scope, B> {
         self.start(request::reduce(data, op, root))
     }
 

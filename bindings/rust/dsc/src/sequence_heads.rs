@@ -1,4 +1,4 @@
-//! The exchange of sequence and heads before and after an attention, of DeepSpeed-Ulysses.
+//! The exchange of sequence and heads before and after an attention, as in DeepSpeed-Ulysses.
 
 use std::ptr;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 const OP: &str = "sequence_to_heads";
 
-/// How the ranks exchange their tokens of `[batch, sequence, heads, head_dim]` for their heads, and back.
+/// The exchange in which ranks give their tokens of `[batch, sequence, heads, head_dim]` for their heads, and back.
 ///
 /// Forward takes `[batch, sequence / n, heads, head_dim]` to `[batch, sequence, heads / n, head_dim]`, and backward the
 /// reverse. Each is the gradient of the other: queries, keys and values go forward before the attention, and its result
@@ -46,14 +46,15 @@ impl SequenceHeads {
         SequenceHeads { sizes: [batch, sequence, heads, head_dim], sequence_parts: None, head_parts: None }
     }
 
-    /// The tokens of each rank, equal on all ranks; a number may be 0.
+    /// The number of tokens of each rank, the same list on all ranks; a number may be 0.
     #[must_use]
     pub fn sequence_parts(mut self, parts: &[usize]) -> Self {
         self.sequence_parts = Some(parts.to_vec());
         self
     }
 
-    /// The heads of each rank, equal on all ranks; a number may be 0, as with fewer heads of keys than ranks.
+    /// The number of heads of each rank, the same list on all ranks; a number may be 0, for example if there are fewer
+    /// heads of keys than ranks.
     #[must_use]
     pub fn head_parts(mut self, parts: &[usize]) -> Self {
         self.head_parts = Some(parts.to_vec());
@@ -97,8 +98,8 @@ impl SequenceHeads {
         let (tokens, own_heads) = (list(&self.sequence_parts), list(&self.head_parts));
         let (dtype, stream) = (to.dtype.number(), from.default_stream(to));
         comm.run_blocks(OP, from, to, |work| {
-            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one size
-            // per rank; the library checks all the rest.
+            // SAFETY: the buffers are borrowed until the call ends, and as long as the sizes say; the lists have one
+            // size per rank; the library checks all the rest.
             unsafe {
                 sys::dsc_sequence_to_heads(
                     comm.raw(),
@@ -119,7 +120,7 @@ impl SequenceHeads {
         })
     }
 
-    /// The elements of this rank's tokens, or of its heads; None: more than fit the address space.
+    /// The elements of this rank's tokens, or of its heads; `None`: more than fit the address space.
     fn count(&self, comm: &Comm, by_sequence: bool) -> Option<usize> {
         let part =
             |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
@@ -133,7 +134,7 @@ impl SequenceHeads {
     }
 }
 
-/// The buffer must have as many elements as the library is going to touch; it refuses sizes that do not divide.
+/// Checks that the buffer has as many elements as the library uses. The library refuses sizes that do not divide.
 fn expect(name: &str, buffer: Span, count: Option<usize>) -> Result<()> {
     if count == Some(buffer.count) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Tells which tokens of a sequence a rank holds, and what of a causal attention it computes.
+//! Which tokens of a sequence a rank holds, and which part of a causal attention it computes.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use dsc_sys as sys;
 use crate::convert::number;
 use crate::error::{check, Result};
 
-/// How ranks divide a sequence. With a causal mask, a zig-zag makes the work of all ranks the same.
+/// How ranks divide a sequence. With a causal mask, the zig-zag order gives all ranks the same work.
 ///
 /// ```
 /// use dsc::SequenceOrder;
@@ -28,26 +28,27 @@ pub enum SequenceOrder {
     Zigzag,
 }
 
-/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Which queries of a rank see which keys of a block, as positions among the tokens of the two ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CausalWork {
-    /// This rank's queries that see something; may be empty.
+    /// This rank's queries that see any key; may be empty.
     pub queries: Range<usize>,
     /// The keys that they see.
     pub keys: Range<usize>,
-    /// Query i sees the keys up to i; false: all of these queries see all of these keys.
+    /// Whether query i sees only the keys up to i; false: all of these queries see all of these keys.
     pub is_diagonal: bool,
 }
 
 impl SequenceOrder {
     fn number(self) -> sys::dsc_sequence_order_t {
         match self {
-            SequenceOrder::Contiguous => sys::DSC_ORDER_CONTIGUOUS,
-            SequenceOrder::Zigzag => sys::DSC_ORDER_ZIGZAG,
+            SequenceOrder::Contiguous => sys::DSC_SEQUENCE_ORDER_CONTIGUOUS,
+            SequenceOrder::Zigzag => sys::DSC_SEQUENCE_ORDER_ZIGZAG,
         }
     }
 
-    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be empty.
+    /// The two ranges of a sequence that a rank holds, in the order in which it holds them; the second one may be
+    /// empty.
     #[doc(alias = "dsc_sequence_ranges")]
     pub fn ranges(self, count: usize, ranks: usize, rank: usize) -> Result<[Range<usize>; 2]> {
         let (mut begins, mut lengths) = ([0; 2], [0; 2]);
@@ -59,11 +60,11 @@ impl SequenceOrder {
         Ok([begins[0]..begins[0] + lengths[0], begins[1]..begins[1] + lengths[1]])
     }
 
-    /// What a rank computes of a causal attention with the keys of one rank, `source`.
-    #[doc(alias = "dsc_causal_work")]
+    /// The part of a causal attention that a rank computes with the keys of rank `source`.
+    #[doc(alias = "dsc_sequence_causal_range")]
     pub fn causal_work(self, count: usize, ranks: usize, rank: usize, source: usize) -> Result<CausalWork> {
-        let mut work = sys::dsc_causal_work_t {
-            struct_size: size_of::<sys::dsc_causal_work_t>(),
+        let mut work = sys::dsc_sequence_causal_range_t {
+            struct_size: size_of::<sys::dsc_sequence_causal_range_t>(),
             query_begin: 0,
             query_count: 0,
             key_begin: 0,
@@ -73,7 +74,7 @@ impl SequenceOrder {
         };
         let (ranks, rank, source) = (number("ranks", ranks)?, number("rank", rank)?, number("source", source)?);
         // SAFETY: the output outlives the call.
-        check(unsafe { sys::dsc_causal_work(self.number(), count, ranks, rank, source, &mut work) })?;
+        check(unsafe { sys::dsc_sequence_causal_range(self.number(), count, ranks, rank, source, &mut work) })?;
         Ok(CausalWork {
             queries: work.query_begin..work.query_begin + work.query_count,
             keys: work.key_begin..work.key_begin + work.key_count,

@@ -1,4 +1,4 @@
-//! Pure layouts of sharded parameters, and what a shard of one layout takes from the shards of another.
+//! Layouts of sharded parameters, and the copies from the shards of one layout to those of another.
 
 use dsc_sys as sys;
 
@@ -6,7 +6,7 @@ use crate::convert::{defaults, list, sized};
 use crate::error::{Error, Result};
 use crate::numbers::{Dtype, ShardLayout};
 
-/// How parameters are laid out in buckets that are divided among shards; the same on all ranks.
+/// Rules that lay parameters out in buckets, which are divided among shards; the same on all ranks.
 ///
 /// ```
 /// use dsc::{Dtype, ShardLayout, ShardRules};
@@ -43,7 +43,7 @@ pub struct ShardBucket {
     pub dtype: Dtype,
 }
 
-/// Where parameters lie.
+/// A layout of parameters in buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardPlan {
@@ -55,7 +55,7 @@ pub struct ShardPlan {
     pub starts: Vec<usize>,
 }
 
-/// Elements that a shard of one layout takes from a shard of another one; starts are counted in the shards of the
+/// Elements that a shard of one layout takes from a shard of another layout. Starts are counted in the shards of the
 /// buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -89,35 +89,35 @@ impl ShardRules {
         self
     }
 
-    /// The first parameters of the units, rising from 0; planned by default.
+    /// The first parameter of each unit, ascending from 0; planned by default.
     #[must_use]
     pub fn units(mut self, starts: &[usize]) -> Self {
         self.units = starts.to_vec();
         self
     }
 
-    /// Parameters that get a planned unit of their own.
+    /// Parameters that get a separate planned unit.
     #[must_use]
     pub fn alone(mut self, params: &[usize]) -> Self {
         self.alone = params.to_vec();
         self
     }
 
-    /// A planned unit is closed by the parameter with which it has so many elements; 0: never.
+    /// A planned unit is closed by the parameter with which it reaches this many elements; 0: never.
     #[must_use]
     pub fn bucket_elements(mut self, elements: usize) -> Self {
         self.bucket_elements = Some(elements);
         self
     }
 
-    /// Shards of [`ShardLayout::Unit`] have a multiple of so many elements; 16 by default.
+    /// Shards of [`ShardLayout::Unit`] have a multiple of this many elements; 16 by default.
     #[must_use]
     pub fn alignment(mut self, elements: usize) -> Self {
         self.alignment = Some(elements);
         self
     }
 
-    /// Whether bucket ends of [`ShardLayout::Megatron`] are multiples of 65,536 too.
+    /// Whether bucket ends of [`ShardLayout::Megatron`] are also multiples of 65,536.
     #[must_use]
     pub fn wide_padding(mut self, on: bool) -> Self {
         self.wide_padding = on;
@@ -152,7 +152,7 @@ impl ShardRules {
         call(&raw)
     }
 
-    /// Lays parameters out; no memory is touched.
+    /// Lays parameters out, without touching their memory.
     #[doc(alias = "dsc_shard_plan")]
     pub fn plan(&self, counts: &[usize], dtypes: &[Dtype], shards: usize) -> Result<ShardPlan> {
         let (n, codes) = (counts.len(), codes(counts, dtypes)?);
@@ -185,7 +185,8 @@ impl ShardRules {
         Ok(ShardPlan { buckets: buckets.iter().map(bucket).collect(), places, starts })
     }
 
-    /// What shard `shard` of `to_shards` in the layout `to` takes from `from_shards` shards in this one.
+    /// The elements that shard `shard` of `to_shards` in the layout `to` takes from `from_shards` shards in this
+    /// layout.
     #[doc(alias = "dsc_shard_copies")]
     pub fn copies(
         &self,

@@ -65,28 +65,28 @@ impl ShardedOptions {
         self
     }
 
-    /// Hybrid sharding: so many consecutive ranks share one copy; 0 (default): all.
+    /// Hybrid sharding: this many consecutive ranks share one copy; 0 (default): all ranks.
     #[must_use]
     pub fn shard_size(mut self, ranks: usize) -> Self {
         self.shard_size = ranks;
         self
     }
 
-    /// Most bytes of full parameters, and of full gradients, at a time; 0 (default): no limit.
+    /// The largest number of bytes of full parameters, and of full gradients, at a time; 0 (default): no limit.
     #[must_use]
     pub fn max_live_bytes(mut self, bytes: usize) -> Self {
         self.max_live_bytes = bytes;
         self
     }
 
-    /// Units that are gathered ahead in stage 3; 1 by default.
+    /// The number of units that are gathered in advance in stage 3; 1 by default.
     #[must_use]
     pub fn prefetch(mut self, units: usize) -> Self {
         self.prefetch = Some(units);
         self
     }
 
-    /// Whether all ranks take rank 0's parameters, as they do by default.
+    /// Whether all ranks take rank 0's parameters; on by default.
     #[must_use]
     pub fn sync(mut self, on: bool) -> Self {
         self.keep_own = !on;
@@ -111,7 +111,7 @@ impl ShardedOptions {
     }
 }
 
-/// What is known of this rank's shard of a bucket.
+/// This rank's shard of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShardInfo {
@@ -151,13 +151,13 @@ pub struct ShardedMemory {
     pub param_shard_bytes: usize,
     /// Gradient shards.
     pub grad_shard_bytes: usize,
-    /// Full parameters now.
+    /// Full parameters at present.
     pub param_bytes: usize,
-    /// Full gradients now.
+    /// Full gradients at present.
     pub grad_bytes: usize,
-    /// Most full parameters at a time.
+    /// Full parameters at their maximum.
     pub peak_param_bytes: usize,
-    /// Most full gradients at a time.
+    /// Full gradients at their maximum.
     pub peak_grad_bytes: usize,
 }
 
@@ -177,7 +177,7 @@ struct Param {
 /// let rules = dsc::ShardRules::new().units(&[0, 1]);
 /// let mut sharded = dsc::Sharded::new(&world, &mut tensors, &dsc::ShardedOptions::new().stage(3).rules(rules))?;
 ///
-/// sharded.unshard(1)?; // a layer's parameters are there from here
+/// sharded.unshard(1)?; // a layer's parameters are available from here
 /// sharded.wait(1)?;
 /// assert_eq!(sharded.param::<f32>(1)?, [2.0; 10]);
 /// sharded.reshard(1)?; // to here
@@ -198,22 +198,22 @@ struct Param {
 ///
 /// # Threads
 ///
-/// Gradients may be marked by several threads at once. What takes one thread at a time needs `&mut self`, and so waits until
-/// borrowed parameters are given back.
+/// Gradients may be marked by several threads at once. A call that takes one thread at a time needs `&mut self`, so it
+/// is possible only when parameters are not borrowed.
 pub struct Sharded {
     handle: ShardedHandle,
     group: Arc<str>,
     params: Vec<Param>,
     units: usize,
-    /// Says whether nothing reads the shards: at first, and from finish to the end of the step.
+    /// Whether the library does not read the shards: at first, and from finish to the end of the step.
     at_rest: bool,
 }
 
 impl Sharded {
-    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values into
-    /// them. Collective.
+    /// Verifies that all ranks have the same parameters, lays them out, allocates the buffers, and copies the values
+    /// into them. Collective.
     ///
-    /// The parameters are given in forward order, in memory of the host, and their memory is used during this call only.
+    /// The parameters are given in forward order, in memory of the host. Their memory is used only during this call.
     pub fn new(comm: &Comm, params: &mut [Tensor<'_>], options: &ShardedOptions) -> Result<Self> {
         if params.iter().any(|tensor| tensor.span.device != HOST) {
             let text = "sharded parameters are on a GPU, which this binding does not take; expected memory of the host";
@@ -254,9 +254,9 @@ impl Sharded {
     fn read_units(&self, n: usize) -> Result<(Vec<usize>, usize)> {
         let (mut units, mut buckets, mut starts) = (vec![0; n], vec![0; n], vec![0; n]);
         let (mut n_units, mut shard, mut shards) = (0, 0, 0);
-        // SAFETY: the lists have the room that the function asks for.
+        // SAFETY: the lists are as large as the function needs.
         check(unsafe {
-            sys::dsc_sharded_places(
+            sys::dsc_sharded_locations(
                 self.raw(),
                 units.as_mut_ptr(),
                 buckets.as_mut_ptr(),
@@ -278,7 +278,7 @@ impl Sharded {
         units
     }
 
-    /// Starts an iteration. With `accumulate`, what it reduces is added to the gradient shards, for micro-batches.
+    /// Starts an iteration. With `accumulate`, its results are added to the gradient shards, for micro-batches.
     pub fn begin(&mut self, accumulate: bool) -> Result<()> {
         // SAFETY: the library checks the handle.
         let result = unsafe { sys::dsc_sharded_begin(self.raw(), i32::from(accumulate), ptr::null_mut()) };
@@ -296,8 +296,8 @@ impl Sharded {
         self.check(result, "sharded_accumulate")
     }
 
-    /// Marks a parameter's gradient as ready; the last one of a unit starts its reduction. The gradient is copied, and may
-    /// have the gradients' type or the parameter's.
+    /// Marks a parameter's gradient as ready. The last one of a unit starts its reduction. The gradient is copied. It
+    /// has the type of gradients or that of the parameter.
     pub fn mark_ready<G: Data + ?Sized>(&self, index: usize, gradient: &G) -> Result<()> {
         let span = self.fit("mark_ready", index, gradient.span())?;
         let (place, dtype) = (span.ptr, span.dtype.number());
@@ -306,9 +306,9 @@ impl Sharded {
         self.check(result, "sharded_mark_ready")
     }
 
-    /// Marks what was accumulated as the whole gradient.
+    /// Marks the accumulated sum as the whole gradient.
     pub fn mark_accumulated(&self, index: usize) -> Result<()> {
-        // SAFETY: the library checks handle and index; without a gradient it reads its own memory.
+        // SAFETY: the library checks handle and index; without a gradient the library reads memory that it owns.
         let result = unsafe { sys::dsc_sharded_mark_ready(self.raw(), index, ptr::null(), 0, ptr::null_mut()) };
         self.check(result, "sharded_mark_ready")
     }
@@ -329,8 +329,8 @@ impl Sharded {
         Ok(())
     }
 
-    /// Scales the gradients, limits their norm as PyTorch does, and gives that norm. Collective. A norm that is not finite
-    /// changes nothing. Of the options there are `max_norm` and `scale`.
+    /// Scales the gradients, limits their norm as PyTorch does, and returns that norm. Collective. If the norm is not
+    /// finite, gradients are unchanged. Of the options, only `max_norm` and `scale` are available.
     pub fn clip(&mut self, options: &ClipOptions<'_>) -> Result<f64> {
         let raw = options.raw(self.params.len())?;
         let mut norm = 0.0;
@@ -340,8 +340,8 @@ impl Sharded {
         Ok(norm)
     }
 
-    /// Ends a step: the optimizer has changed the parameter shards, or not. Collective. Starts to gather parameters. Ranks
-    /// that say different things get a mismatch in the next call that gathers or reduces.
+    /// Ends a step; `changed` says whether the optimizer has changed the parameter shards. Collective. Starts to gather
+    /// parameters. If `changed` differs between ranks, the next call that gathers or reduces returns a mismatch.
     pub fn step_done(&mut self, changed: bool) -> Result<()> {
         self.at_rest = false;
         // SAFETY: the library checks the handle; the shards are not borrowed.
@@ -349,8 +349,8 @@ impl Sharded {
         self.check(result, "sharded_step_done")
     }
 
-    /// Starts to make a unit's parameters available (stage 3), and those of the units that followed it in the step before.
-    /// All ranks unshard and reshard in one order.
+    /// Starts to make the parameters of a unit available (stage 3), and those of the units that followed it in the step
+    /// before. All ranks unshard and reshard in the same order.
     pub fn unshard(&mut self, unit: usize) -> Result<()> {
         self.at_rest = false;
         // SAFETY: the library checks handle and unit; the shards are not borrowed.
@@ -358,21 +358,21 @@ impl Sharded {
         self.check(result, "sharded_unshard")
     }
 
-    /// Waits until a unit's parameters are there.
+    /// Waits until the parameters of a unit are available.
     pub fn wait(&mut self, unit: usize) -> Result<()> {
         // SAFETY: the library checks handle and unit.
         let result = unsafe { sys::dsc_sharded_wait(self.raw(), unit, ptr::null_mut()) };
         self.check(result, "sharded_wait")
     }
 
-    /// Gives back a unit's parameters (stage 3).
+    /// Releases the parameters of a unit (stage 3).
     pub fn reshard(&mut self, unit: usize) -> Result<()> {
         // SAFETY: the library checks handle and unit; parameters are not borrowed.
         let result = unsafe { sys::dsc_sharded_reshard(self.raw(), unit, ptr::null_mut()) };
         self.check(result, "sharded_reshard")
     }
 
-    /// A parameter, whose unit must be there.
+    /// A parameter; its unit must be available.
     pub fn param<T: Element>(&self, index: usize) -> Result<&[T]> {
         let param = self.known("param", index)?;
         expect_type::<T>("parameter", param.dtype)?;
@@ -380,14 +380,14 @@ impl Sharded {
         // SAFETY: the library checks handle and index, and view outlives the call.
         let result = unsafe { sys::dsc_sharded_param_view(self.raw(), index, &mut view) };
         self.check(result, "sharded_param_view")?;
-        // SAFETY: so many elements stand there, and nobody writes them until a call that needs `&mut self`.
+        // SAFETY: there are so many elements, and they are not written until a call that needs `&mut self`.
         Ok(unsafe {
             slice::from_raw_parts(NonNull::new(view.cast()).unwrap_or(NonNull::dangling()).as_ptr(), param.count)
         })
     }
 
-    /// The optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. From
-    /// [`finish`](Sharded::finish) to [`step_done`](Sharded::step_done), and before the first step.
+    /// The optimizer's part of a bucket: this rank's shard of the parameters and of the gradients. Call it from
+    /// [`finish`](Sharded::finish) to [`step_done`](Sharded::step_done), or before the first step.
     pub fn shard<P: Element, G: Element>(&mut self, bucket: usize) -> Result<(&mut [P], &[G])> {
         if !self.at_rest {
             let text = "shard: parameters may be on their way; expected a call between finish and step_done";
@@ -399,8 +399,8 @@ impl Sharded {
         })?;
         expect_type::<P>("shard of parameters", Dtype::from_number(found.dtype))?;
         expect_type::<G>("shard of gradients", Dtype::from_number(found.grad_dtype))?;
-        // SAFETY: both are memory of the library of so many elements, apart from each other; nothing else reaches them until a
-        // call that needs `&mut self`, since no gather and no reduction runs.
+        // SAFETY: both are memory of the library, of so many elements, and do not overlap. Nothing else uses them until
+        // a call that needs `&mut self`, because no gather and no reduction runs.
         Ok(unsafe {
             (
                 slice::from_raw_parts_mut(found.params.cast(), found.count),
@@ -428,7 +428,7 @@ impl Sharded {
         })
     }
 
-    /// What is known of this rank's shards, one per bucket.
+    /// This rank's shards, one per bucket.
     pub fn shards(&self) -> Result<Vec<ShardInfo>> {
         let info = |raw: &sys::dsc_sharded_shard_t| ShardInfo {
             unit: raw.unit,
@@ -458,9 +458,9 @@ impl Sharded {
 
     /// The bytes that this rank holds.
     pub fn memory(&self) -> Result<ShardedMemory> {
-        let mut raw = sized!(sys::dsc_sharded_memory_t);
+        let mut raw = sized!(sys::dsc_sharded_memory_info_t);
         // SAFETY: the library checks the handle, and the struct has the size that it says.
-        check(unsafe { sys::dsc_sharded_memory(self.raw(), &mut raw) })?;
+        check(unsafe { sys::dsc_sharded_memory_info(self.raw(), &mut raw) })?;
         Ok(ShardedMemory {
             param_shard_bytes: raw.param_shard_bytes,
             grad_shard_bytes: raw.grad_shard_bytes,
@@ -471,7 +471,7 @@ impl Sharded {
         })
     }
 
-    /// Running totals of the operations of all groups that it uses.
+    /// Running totals of the operations in all groups that it uses.
     pub fn stats(&self) -> Result<Vec<OpStats>> {
         read_stats(|stats, capacity, count| {
             // SAFETY: stats has capacity elements, and count outlives the call.
@@ -486,7 +486,7 @@ impl Sharded {
         })
     }
 
-    /// A gradient has as many elements as its parameter, in memory of the host.
+    /// Checks that a gradient has as many elements as its parameter, in memory of the host.
     fn fit(&self, call: &str, index: usize, gradient: Span) -> Result<Span> {
         let param = self.known(call, index)?;
         if gradient.device != HOST {

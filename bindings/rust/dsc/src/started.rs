@@ -21,15 +21,17 @@ use crate::handles::WorkHandle;
 use crate::numbers::ErrorCode;
 use crate::operation::{launch, Operation};
 use crate::request::Request;
+use crate::user_op::explain;
 
 const UNTIL_IT_ENDS: i32 = -1;
 
-/// The work object, and the name of its communicator for errors.
+/// The work object, and for errors the name of its communicator and this rank in it.
 pub(crate) struct Started {
     handle: WorkHandle,
     group: Arc<str>,
+    rank: usize,
     op: &'static str,
-    /// Whether a thread of the library moves the operation on.
+    /// Whether a thread of the library drives the operation.
     pub(crate) has_progress_thread: bool,
     /// Whether the program has been told how it failed.
     told: AtomicBool,
@@ -40,7 +42,7 @@ impl Started {
         self.handle.0.as_ptr()
     }
 
-    /// Says whether nobody touches the buffers any more, with success or not.
+    /// Whether the operation has ended, with success or not, so that its buffers are no longer in use.
     pub(crate) fn test(&self) -> Result<bool> {
         let mut completed = 0;
         // SAFETY: the library checks the handle, and completed outlives the call.
@@ -57,7 +59,7 @@ impl Started {
         Ok(())
     }
 
-    /// Passes on what the program is told of this operation.
+    /// Notes that the program gets this result of the operation, and returns it.
     pub(crate) fn told<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.told.store(true, Ordering::Relaxed);
@@ -65,7 +67,7 @@ impl Started {
         result
     }
 
-    /// How the operation failed, if the program does not know yet.
+    /// How the operation failed, if the program has not been told yet.
     pub(crate) fn untold_failure(&self) -> Option<Error> {
         if self.told.load(Ordering::Relaxed) {
             return None;
@@ -80,11 +82,11 @@ impl Started {
         Ok(result)
     }
 
-    /// Lets a stream wait for the operation; for one on memory of the host this thread waits.
+    /// Makes a stream wait for the operation; if that is on memory of the host, this thread waits.
     pub(crate) fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         loop {
             // SAFETY: the library checks the handle; the stream is alive.
-            let result = unsafe { sys::dsc_work_wait(self.raw(), stream.as_raw(), UNTIL_IT_ENDS) };
+            let result = unsafe { sys::dsc_work_wait(self.raw(), UNTIL_IT_ENDS, stream.as_raw()) };
             check(result).map_err(|error| self.failure().unwrap_or(error))?;
             if result == sys::DSC_OK {
                 return Ok(());
@@ -96,16 +98,16 @@ impl Started {
     fn failure(&self) -> Option<Error> {
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: the library checks the handle; info has the size that it says, and outlives the call.
-        let result = unsafe { sys::dsc_work_error(self.raw(), &mut info) };
+        let result = unsafe { sys::dsc_work_error_info(self.raw(), &mut info) };
         let known = result == sys::DSC_OK && info.code < 0;
-        known.then(|| Error::from_info(&info).in_op(self.op).in_group(&self.group))
+        known.then(|| explain(Error::from_info(&info).in_op(self.op).in_group(&self.group), &self.group, self.rank))
     }
 
-    /// Returns when nobody touches the buffers any more, whatever else goes wrong.
+    /// Returns when the buffers are no longer in use, whatever else goes wrong.
     pub(crate) fn settle(&self) {
         while let Err(error) = self.wait() {
-            // A child made by fork() is alone with its copies; a part of a graph runs when its owner says so; the library
-            // forgets only what has ended.
+            // After fork(), only this process uses the child's copies. A part of a graph runs when its owner launches
+            // it. The library forgets only operations that have ended.
             if matches!(error.code, ErrorCode::Forked | ErrorCode::State) || self.test().unwrap_or(true) {
                 return;
             }
@@ -126,8 +128,8 @@ impl Started {
 ///
 /// # Safety
 ///
-/// The memory of the buffers must stay where it is when they are moved. They must be kept, or their memory be left
-/// alone in another way, until the operation is complete.
+/// The memory of the buffers must stay in place when they are moved. Until the operation is complete, they must be
+/// kept, or their memory must not be used otherwise.
 pub(crate) unsafe fn start<B>(
     comm: &Comm,
     request: Request<B>,
@@ -142,7 +144,7 @@ pub(crate) unsafe fn start<B>(
     })
 }
 
-/// Calls the library with buffers that are where they stay, and takes over the work object that it makes.
+/// Calls the library with buffers that stay in place, and takes ownership of the work object that it makes.
 pub(crate) fn start_call<B>(
     comm: &Comm,
     op: &'static str,
@@ -151,7 +153,7 @@ pub(crate) fn start_call<B>(
 ) -> Result<(Arc<Started>, Held<B>)> {
     let mut held = Held::new(buffers);
     let mut work = ptr::null_mut();
-    // SAFETY: it was made with a value just now.
+    // SAFETY: it was just made with a value.
     call(unsafe { held.0.assume_init_mut() }, &mut work)?;
     Ok((adopt(comm, work, op)?, held))
 }
@@ -163,39 +165,39 @@ pub(crate) fn start_call<B>(
 /// As launch().
 pub(crate) unsafe fn complete(comm: &Comm, operation: &Operation, send: Span, recv: Span) -> Result<()> {
     let mut work = ptr::null_mut();
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     unsafe { launch(comm, operation, send, recv, send.default_stream(recv), &mut work)? };
     complete_work(comm, work, operation.name())
 }
 
-/// Waits for the end of an operation that was started with a work object for nothing else.
+/// Waits for the end of an operation whose work object is used only for that.
 pub(crate) fn complete_work(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<()> {
     let started = adopt(comm, work, op)?;
     started.settle();
     started.wait()
 }
 
-/// Takes over a work object that the library has made just now.
+/// Takes ownership of a new work object.
 fn adopt(comm: &Comm, work: *mut sys::dsc_work_t, op: &'static str) -> Result<Arc<Started>> {
     let handle = NonNull::new(work)
         .ok_or_else(|| Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()))?;
     let (group, has_progress_thread) = (comm.shared.name.clone(), comm.shared.has_progress_thread);
     let told = AtomicBool::new(false);
-    Ok(Arc::new(Started { handle: WorkHandle(handle), group, op, has_progress_thread, told }))
+    Ok(Arc::new(Started { handle: WorkHandle(handle), group, rank: comm.rank(), op, has_progress_thread, told }))
 }
 
-/// Starts a batch. What was refused comes beside what runs.
+/// Starts a batch. Returns the operations that run, and whether any was refused.
 ///
 /// # Safety
 ///
-/// The buffers must be left alone until the operations are complete.
+/// Nothing may use the buffers until the operations are complete.
 pub(crate) unsafe fn start_batch(
     comm: &Comm,
     batch: Batch<'_, '_>,
     stream: *mut c_void,
 ) -> (Option<Arc<Started>>, Result<()>) {
     let mut work = ptr::null_mut();
-    // SAFETY: the caller's promise.
+    // SAFETY: as the caller guarantees.
     let refused = unsafe { batch.start(stream, &mut work) };
     if work.is_null() {
         let missing = || Err(Error::new(ErrorCode::Internal, "the library gave no work object and no error".into()));
@@ -207,8 +209,8 @@ pub(crate) unsafe fn start_batch(
     }
 }
 
-/// Buffers of a running operation. They may be moved, but nothing is said to the compiler about their memory, which
-/// others write: a plain `&mut` that is moved would claim it for itself.
+/// Buffers of a running operation. They may be moved, but the compiler may not assume anything about their memory,
+/// which others write: moving a plain `&mut` would claim exclusive access to it.
 pub(crate) struct Held<B>(MaybeUninit<B>);
 
 impl<B> Held<B> {

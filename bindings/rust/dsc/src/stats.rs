@@ -17,15 +17,15 @@ pub struct OpStats {
     pub bytes_class: u64,
     /// Completed calls.
     pub count: u64,
-    /// Sum of the calls' bytes: those of the larger of the two buffers.
+    /// Sum of the bytes of the calls, each those of the larger of its two buffers.
     pub bytes: u64,
     /// Time until the other ranks had arrived.
     pub waiting: Duration,
-    /// Time from then until completion.
+    /// Time from their arrival until completion.
     pub moving: Duration,
 }
 
-/// Reads totals with a function that is told room, capacity and where their number goes.
+/// Reads totals from a function that takes a buffer, its capacity and a pointer for their number.
 pub(crate) fn read_stats(
     read: impl FnMut(*mut sys::dsc_op_stats_t, usize, &mut usize) -> sys::dsc_result_t,
 ) -> Result<Vec<OpStats>> {

@@ -1,4 +1,4 @@
-//! Key-value stores: small values that all processes of a job see.
+//! Key-value stores: small values that all processes of a job share.
 
 use std::ffi::{c_void, CString};
 use std::fmt;
@@ -19,8 +19,8 @@ const FIRST_ROOM: usize = 4096;
 const LONGEST_VALUE: usize = 1 << 20;
 const OWN_TIMEOUT: i32 = -1;
 
-/// A store: keys are texts of 1 to 1,024 bytes, values up to 1 MiB. Any thread may call anything, also while another
-/// one waits.
+/// A store: keys are texts of 1 to 1,024 bytes, values up to 1 MiB. Any thread may call any method, also while another
+/// thread waits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -72,37 +72,37 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// The job's secret, 64 hexadecimal digits; otherwise the environment says.
+    /// The job's secret, 64 hexadecimal digits; by default from the environment.
     pub fn token(mut self, token: &str) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Keeps jobs apart that use one place.
+    /// Distinguishes jobs that use the same store.
     pub fn job_id(mut self, job_id: &str) -> Self {
         self.job_id = Some(job_id.into());
         self
     }
 
-    /// Where a server listens: "any", an interface, a name or an address; otherwise the URI's host.
+    /// Where a server listens: "any", an interface, a name or an address; by default the URI's host.
     pub fn bind(mut self, bind: &str) -> Self {
         self.bind = Some(bind.into());
         self
     }
 
-    /// This process is the server of a TCP store, to which so many processes will come.
+    /// Makes this process the server of a TCP store, to which `world_size` processes connect.
     pub fn serve(mut self, world_size: usize) -> Self {
         self.world_size = Some(world_size);
         self
     }
 
-    /// How long opening and every call may take; 300 s if not given.
+    /// How long opening and every call may take; 300 s by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// A server without a token may listen beyond loopback.
+    /// Allows a server without a token to listen on more than loopback.
     pub fn allow_unauthenticated(mut self) -> Self {
         self.allow_unauthenticated = true;
         self
@@ -140,11 +140,12 @@ impl Store {
         StoreOptions::new().open(uri)
     }
 
-    /// Makes a store of two functions. It can set, get and wait.
+    /// Makes a store from two functions. It can set, get and wait.
     ///
-    /// `put` keeps a value; `get` waits until there is one, `None` after its time. They run on the thread that calls the
-    /// store, several at once, and calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)). An error or a panic is
-    /// [`Callback`](ErrorCode::Callback) for whoever called the store.
+    /// `put` stores a value. `get` waits until a key has a value; it returns `None` if its time has passed. They run on
+    /// the thread that calls the store, several at once. Calls into this crate fail inside
+    /// ([`Reentrant`](ErrorCode::Reentrant)). After an error or a panic, the call of the store fails with
+    /// [`Callback`](ErrorCode::Callback).
     #[doc(alias = "dsc_store_from_callbacks")]
     pub fn from_callbacks<P, G, E>(put: P, get: G) -> Result<Self>
     where
@@ -161,7 +162,7 @@ impl Store {
             destroy: Some(callbacks::destroy::<P, G>),
         };
         let mut store = ptr::null_mut();
-        // SAFETY: the functions take what context points to, which lives until destroy; both outlive the call.
+        // SAFETY: the functions take what context points to, which stays valid until destroy; both outlive the call.
         if let Err(error) = check(unsafe { sys::dsc_store_from_callbacks(&callbacks, &mut store) }) {
             // SAFETY: the library has not taken it.
             drop(unsafe { Box::from_raw(context) });
@@ -180,7 +181,7 @@ impl Store {
         self.handle.0.as_ptr()
     }
 
-    /// A part of the store, whose keys are "PREFIX/KEY" in the whole, which it keeps alive.
+    /// A part of the store; its keys are "PREFIX/KEY" in the whole store. It keeps the whole store open.
     pub fn prefix(&self, prefix: &str) -> Result<Store> {
         let prefix = c_string("the prefix", prefix)?;
         let mut part = ptr::null_mut();
@@ -197,19 +198,19 @@ impl Store {
         Ok(u16::try_from(port).unwrap_or(0))
     }
 
-    /// Sets a key, whether it is there or not.
+    /// Sets a key, whether it exists or not.
     pub fn set(&self, key: &str, value: &[u8]) -> Result<()> {
         let key = c_string("the key", key)?;
         // SAFETY: the library checks the handle; key and value outlive the call, with these lengths.
         check(unsafe { sys::dsc_store_set(self.raw(), key.as_ptr(), value.as_ptr().cast(), value.len()) })
     }
 
-    /// Waits until a key is there and gives its value.
+    /// Waits until a key exists, and returns its value.
     pub fn get(&self, key: &str) -> Result<Vec<u8>> {
         self.read(key, OWN_TIMEOUT)
     }
 
-    /// As [`get`](Store::get), for no longer than this.
+    /// As [`get`](Store::get), but waits at most `timeout`.
     pub fn get_within(&self, key: &str, timeout: Duration) -> Result<Vec<u8>> {
         self.read(key, milliseconds(timeout))
     }
@@ -222,7 +223,7 @@ impl Store {
         })
     }
 
-    /// Adds to a counter, 0 as long as it is not there, and gives it.
+    /// Adds to a counter, which starts at 0, and returns its new value.
     pub fn add(&self, key: &str, amount: i64) -> Result<i64> {
         let key = c_string("the key", key)?;
         let mut sum = 0;
@@ -231,8 +232,8 @@ impl Store {
         Ok(sum)
     }
 
-    /// Sets a key if its value is the expected one, and gives the value afterwards. A key that is not there is set if the
-    /// expected value is empty; otherwise the expected value comes back.
+    /// Sets a key if its value is the expected one, and returns the value afterwards. A missing key is set if the
+    /// expected value is empty; otherwise the expected value is returned.
     pub fn compare_set(&self, key: &str, expected: &[u8], desired: &[u8]) -> Result<Vec<u8>> {
         let key = c_string("the key", key)?;
         let (mut value, mut bytes) = (vec![0u8; LONGEST_VALUE], 0);
@@ -254,14 +255,14 @@ impl Store {
         Ok(value)
     }
 
-    /// Appends to a value; a key that is not there counts as empty.
+    /// Appends to a value; a missing key counts as empty.
     pub fn append(&self, key: &str, value: &[u8]) -> Result<()> {
         let key = c_string("the key", key)?;
         // SAFETY: the library checks the handle; key and value outlive the call, with these lengths.
         check(unsafe { sys::dsc_store_append(self.raw(), key.as_ptr(), value.as_ptr().cast(), value.len()) })
     }
 
-    /// Says whether all of the keys are there.
+    /// Whether all of the keys exist.
     pub fn check(&self, keys: &[&str]) -> Result<bool> {
         let (_texts, keys) = c_strings(keys)?;
         let mut present = 0;
@@ -270,7 +271,7 @@ impl Store {
         Ok(present != 0)
     }
 
-    /// Waits until all of the keys are there, for no longer than this, or than the store's time-out.
+    /// Waits until all of the keys exist, at most for `timeout`; `None`: for the store's time-out.
     pub fn wait(&self, keys: &[&str], timeout: Option<Duration>) -> Result<()> {
         let (_texts, keys) = c_strings(keys)?;
         let timeout_ms = timeout.map_or(OWN_TIMEOUT, milliseconds);
@@ -278,7 +279,7 @@ impl Store {
         check(unsafe { sys::dsc_store_wait(self.raw(), keys.as_ptr(), keys.len(), timeout_ms) })
     }
 
-    /// Removes a key, and says whether it was there.
+    /// Removes a key, and returns whether it existed.
     #[doc(alias = "dsc_store_delete")]
     pub fn remove(&self, key: &str) -> Result<bool> {
         let key = c_string("the key", key)?;
@@ -288,7 +289,7 @@ impl Store {
         Ok(deleted != 0)
     }
 
-    /// The number of keys; those of the whole store, also in a part.
+    /// The number of keys in the whole store, also if this is a part.
     pub fn count(&self) -> Result<u64> {
         let mut count = 0;
         // SAFETY: the library checks the handle, and count outlives the call.
@@ -304,7 +305,7 @@ impl fmt::Debug for Store {
 }
 
 impl fmt::Debug for StoreOptions {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoreOptions")
             .field("job_id", &self.job_id)
@@ -322,7 +323,7 @@ fn c_strings(keys: &[&str]) -> Result<(Vec<CString>, Vec<*const c_char>)> {
     Ok((texts, pointers))
 }
 
-/// What C calls.
+/// The functions that C calls.
 mod callbacks {
     use std::ffi::CStr;
     use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -353,7 +354,7 @@ mod callbacks {
     where
         P: Fn(&str, &[u8], Duration) -> std::result::Result<(), E>,
     {
-        // SAFETY: the context is what from_callbacks() gave, and shared references suffice.
+        // SAFETY: the context is what from_callbacks() passed, and shared references suffice.
         let (put, _) = unsafe { &*context.cast::<(P, G)>() };
         let value = if bytes == 0 {
             &[]
@@ -382,7 +383,7 @@ mod callbacks {
         let (_, get) = unsafe { &*context.cast::<(P, G)>() };
         match catch_unwind(AssertUnwindSafe(|| get(text(key), time(timeout_ms)))) {
             Ok(Ok(Some(found))) => {
-                // SAFETY: there is room for capacity bytes, and for the length.
+                // SAFETY: there is memory for capacity bytes, and for the length.
                 unsafe {
                     if found.len() <= capacity {
                         ptr::copy_nonoverlapping(found.as_ptr(), value.cast(), found.len());
@@ -397,7 +398,7 @@ mod callbacks {
     }
 
     pub(super) unsafe extern "C" fn destroy<P, G>(context: *mut c_void) {
-        // SAFETY: called once, with what from_callbacks() gave.
+        // SAFETY: called once, with what from_callbacks() passed.
         let owned = unsafe { Box::from_raw(context.cast::<(P, G)>()) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(owned)));
     }

@@ -1,4 +1,4 @@
-//! Lists of tensors, and what several calls do with them.
+//! Lists of tensors, and calls on them.
 
 use std::ffi::CString;
 use std::fmt;
@@ -10,10 +10,11 @@ use dsc_sys as sys;
 
 use crate::comm::Comm;
 use crate::convert::{c_string, number};
-use crate::data::{DataMut, Span, HOST};
+use crate::data::{DataMut, RawElement, Span, HOST};
 use crate::error::Result;
 use crate::init::pointer;
-use crate::numbers::{Dtype, Op};
+use crate::numbers::Dtype;
+use crate::reduction::Reduction;
 
 /// One tensor of a list: its memory, and how it is described in comparisons and messages.
 ///
@@ -44,7 +45,7 @@ impl<'a> Tensor<'a> {
         Tensor { span: data.span_mut(), shape: None, name: None, sparse: false, memory: PhantomData }
     }
 
-    /// A description without memory, where none is read or written.
+    /// A description without memory, for calls that do not read or write the tensor.
     pub fn described(dtype: Dtype, count: usize) -> Self {
         let span = Span { ptr: ptr::null_mut(), count, dtype, device: HOST };
         Tensor { span, shape: None, name: None, sparse: false, memory: PhantomData }
@@ -57,8 +58,9 @@ impl<'a> Tensor<'a> {
         self
     }
 
-    /// Says that the gradients of a parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its rows, given
-    /// by [`mark_sparse`](crate::Iteration::mark_sparse). It needs a [`shape`](Tensor::shape), whose first size is the rows.
+    /// Declares that gradients of this parameter of a [`BucketReducer`](crate::BucketReducer) are sparse: some of its
+    /// rows, which [`mark_sparse`](crate::Iteration::mark_sparse) takes. It needs a [`shape`](Tensor::shape); the first
+    /// size is the number of rows.
     #[must_use]
     pub fn expect_sparse(mut self) -> Self {
         self.sparse = true;
@@ -71,7 +73,7 @@ impl<'a> Tensor<'a> {
         Some(row).filter(|_| self.sparse)
     }
 
-    /// For messages; "parameter INDEX" by default.
+    /// The name in messages; "parameter INDEX" by default.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.to_owned());
@@ -130,7 +132,7 @@ impl Comm {
         self.check(result, "verify_params")
     }
 
-    /// Copies the root's tensors to all ranks, packed into buffers of so many bytes (0: 250 MiB). Collective.
+    /// Copies the root's tensors to all ranks, packed into buffers of `buffer_bytes` (0: 250 MiB). Collective.
     pub fn broadcast_coalesced(&self, tensors: &mut [Tensor<'_>], root: usize, buffer_bytes: usize) -> Result<()> {
         let raw = RawTensors::new(tensors)?;
         let root = number("root", root)?;
@@ -142,8 +144,16 @@ impl Comm {
 
     /// Combines the tensors of all ranks, packed into buffers of so many bytes (0: 250 MiB): as an
     /// [`all_reduce`](Comm::all_reduce) of each, in fewer operations. Collective.
-    pub fn all_reduce_coalesced(&self, tensors: &mut [Tensor<'_>], op: Op, buffer_bytes: usize) -> Result<()> {
-        let raw = RawTensors::new(tensors)?;
+    pub fn all_reduce_coalesced(
+        &self,
+        tensors: &mut [Tensor<'_>],
+        op: impl Reduction<RawElement>,
+        buffer_bytes: usize,
+    ) -> Result<()> {
+        let (raw, op) = (RawTensors::new(tensors)?, op.combine());
+        for tensor in tensors.iter() {
+            op.expect("all_reduce_coalesced", tensor.span.dtype)?;
+        }
         // SAFETY: the list, what it points to, and the tensors' memory, which is borrowed mutably, outlive the call.
         let result = unsafe {
             sys::dsc_all_reduce_coalesced(self.raw(), raw.list.as_ptr(), raw.list.len(), op.number(), buffer_bytes)

@@ -14,10 +14,10 @@ use crate::request::{pair, Request};
 
 const OP: &str = "tensor_map";
 
-/// How the ranks of a communicator exchange the parts of a tensor that they divide, in both directions.
+/// An exchange of the parts of a tensor that ranks divide, in both directions.
 ///
 /// The whole tensor is `[outer, dim, inner]` in row-major order, and the ranks divide `dim`: for its first dimension
-/// `outer` is 1, for its last one `inner` is 1. See [`Mapping`] for what goes in and comes out.
+/// `outer` is 1, for its last one `inner` is 1. [`Mapping`] says what the inputs and outputs are.
 ///
 /// ```
 /// use dsc::{Mapping, TensorMap};
@@ -36,7 +36,7 @@ const OP: &str = "tensor_map";
 /// # }
 /// ```
 ///
-/// A step also runs beside the program: [`forward_request`](TensorMap::forward_request) describes it for
+/// A step can also run asynchronously: [`forward_request`](TensorMap::forward_request) describes it for
 /// [`Scope::start`](crate::Scope::start), [`Comm::start`] and batches.
 ///
 /// ```
@@ -69,7 +69,7 @@ pub struct TensorMap {
     chunk: Option<(usize, usize)>,
 }
 
-/// What a buffer holds.
+/// The contents of a buffer.
 #[derive(Clone, Copy)]
 enum Holds {
     Whole,
@@ -85,16 +85,17 @@ impl TensorMap {
         TensorMap { mapping, outer, dim, inner, parts: None, other_parts: None, chunk: None }
     }
 
-    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends to
-    /// each rank in the forward direction.
+    /// A mapping where rank r has `parts[r]` of the divided dimension. For [`Mapping::AllToAll`]: what this rank sends
+    /// to each rank in the forward direction.
     #[doc(alias = "dsc_tensor_map_v")]
     pub fn uneven(mapping: Mapping, outer: usize, parts: &[usize], inner: usize) -> Self {
         let dim = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(*part));
         TensorMap { mapping, outer, dim, inner, parts: Some(parts.to_vec()), other_parts: None, chunk: None }
     }
 
-    /// Says how an uneven mapping divides the sequence, the first dimension; `outer` is then what lies between it and
-    /// the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each rank in the forward direction.
+    /// How an uneven mapping divides the sequence, which is the first dimension; `outer` is then the product of the
+    /// dimensions between it and the other divided one. For [`Mapping::AllToAll`]: what this rank receives from each
+    /// rank in the forward direction.
     #[must_use]
     pub fn other_parts(mut self, parts: &[usize]) -> Self {
         self.other_parts = Some(parts.to_vec());
@@ -102,8 +103,8 @@ impl TensorMap {
     }
 
     /// Only this chunk of a step: a range of the rows of `outer` or, if that is 1, of every rank's part, as
-    /// [`split_range`] divides them. The buffers are the whole ones, of which only the chunk is read and written. Equal
-    /// parts only, and not for exchanges.
+    /// [`split_range`] divides them. The buffers are the whole ones, but only the chunk is read and written. It needs
+    /// equal parts, and is not possible for exchanges.
     #[doc(alias = "dsc_tensor_map_chunk")]
     #[must_use]
     pub fn chunk(mut self, number: usize, of: usize) -> Self {
@@ -153,7 +154,7 @@ impl TensorMap {
         })
     }
 
-    /// Refuses lists and buffers that do not fit.
+    /// Checks that lists and buffers fit.
     fn check(&self, comm: &Comm, direction: i32, from: Span, to: Span) -> Result<()> {
         self.check_lists(comm)?;
         let (goes_in, comes_out) = self.holds(direction);
@@ -184,7 +185,7 @@ impl TensorMap {
         let (c, mapping, dtype) = (comm.raw(), self.mapping.number(), dtype.number());
         let (outer, dim, inner) = (self.outer, self.dim, self.inner);
         let other = self.other_parts.as_ref().map_or(ptr::null(), |parts| parts.as_ptr());
-        // SAFETY: the caller's promise; the lists have one size per rank.
+        // SAFETY: as the caller guarantees; the lists have one size per rank.
         unsafe {
             match (&self.parts, self.chunk) {
                 (None, Some((number, of))) => sys::dsc_tensor_map_chunk(
@@ -237,7 +238,7 @@ impl TensorMap {
         Ok(())
     }
 
-    /// What goes in and what comes out.
+    /// The contents of the input and of the output.
     fn holds(&self, direction: i32) -> (Holds, Holds) {
         let (goes_in, comes_out) = match self.mapping {
             Mapping::Scatter | Mapping::ReduceScatter => (Holds::Whole, Holds::Part),
@@ -254,7 +255,7 @@ impl TensorMap {
         }
     }
 
-    /// The buffer must have as many elements as the library is going to touch; it refuses sizes that do not divide.
+    /// Checks that the buffer has as many elements as the library uses. The library refuses sizes that do not divide.
     fn expect(&self, comm: &Comm, name: &str, buffer: Span, holds: Holds) -> Result<()> {
         let part =
             |list: &Option<Vec<usize>>, whole: usize| list.as_ref().map_or(whole / comm.size(), |l| l[comm.rank()]);
@@ -285,7 +286,7 @@ impl TensorMap {
     }
 }
 
-/// A mapping in one direction, as an operation that is described first and started later.
+/// A mapping in one direction, as an operation that is started later.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     map: TensorMap,
@@ -297,7 +298,7 @@ impl Step {
         self.map.check(comm, self.direction, from, to)
     }
 
-    /// Starts it on buffers that check() has seen.
+    /// Starts it on buffers that check() has accepted.
     ///
     /// # Safety
     ///
@@ -310,7 +311,7 @@ impl Step {
         stream: *mut c_void,
         work: *mut *mut sys::dsc_work_t,
     ) -> sys::dsc_result_t {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { self.map.launch(comm, self.direction, from.ptr, to.ptr, to.dtype, stream, work) }
     }
 }
@@ -331,6 +332,6 @@ fn wrong(text: String) -> Error {
 pub fn split_range(count: usize, parts: usize, part: usize) -> Result<std::ops::Range<usize>> {
     let (mut begin, mut length) = (0, 0);
     // SAFETY: both outputs are valid.
-    check(unsafe { sys::dsc_split_range(count, parts, part, &mut begin, &mut length) })?;
+    check(unsafe { sys::dsc_tensor_map_part(count, parts, part, &mut begin, &mut length) })?;
     Ok(begin..begin + length)
 }

@@ -16,7 +16,7 @@ use crate::handles::TiedHandle;
 use crate::numbers::ErrorCode;
 use crate::tensor::{RawTensors, Tensor};
 
-/// The stages that hold each key, in the order of the keys' bytes; the first of them owns its weights.
+/// The stages that hold each key, in the byte order of the keys. The first stage owns the weights of a key.
 ///
 /// `layers` has an entry for every layer that shares weights, with its key; `boundaries` are those of a
 /// [`Partitioner`](crate::Partitioner).
@@ -36,7 +36,7 @@ pub fn tied_stages(boundaries: &[usize], layers: &[(&str, usize)]) -> Result<Vec
     let numbers: Vec<usize> = layers.iter().map(|(_, layer)| *layer).collect();
     let parts = boundaries.len().saturating_sub(1);
     let (mut entries, mut starts, mut stages, mut n_keys) = (vec![0; n], vec![0; n + 1], vec![0; n], 0);
-    // SAFETY: the lists have the entries that are said, and those to be filled have the room that they need.
+    // SAFETY: the lists have as many entries as the arguments say, and the output lists are large enough.
     check(unsafe {
         sys::dsc_tied_plan(
             pointers.as_ptr(),
@@ -68,7 +68,7 @@ impl<'a> TiedKey<'a> {
         TiedKey { key: key.to_string(), stages: stages.to_vec(), weights: Vec::new() }
     }
 
-    /// This rank's copy, where its stage holds the key.
+    /// This rank's copy, if its stage holds the key.
     #[must_use]
     pub fn weights(mut self, weights: Vec<Tensor<'a>>) -> Self {
         self.weights = weights;
@@ -84,19 +84,19 @@ pub struct TiedOptions {
 }
 
 impl TiedOptions {
-    /// The defaults: one pipeline, whose stage s is rank s, and weights are copied.
+    /// The defaults: one pipeline, in which rank s is stage s, and weights are copied.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The ranks of the stages of each pipeline, as many stages in all; pipelines share nothing.
+    /// The ranks of the stages of each pipeline; all pipelines have the same number of stages and share no weights.
     #[must_use]
     pub fn pipelines(mut self, ranks: &[Vec<usize>]) -> Self {
         self.pipelines = ranks.to_vec();
         self
     }
 
-    /// Whether the weights of each key's first stage are copied to the others, as they are by default.
+    /// Whether the weights of each key's first stage are copied to the others; on by default.
     #[must_use]
     pub fn sync(mut self, on: bool) -> Self {
         self.keep_own = !on;
@@ -112,7 +112,7 @@ impl TiedOptions {
     }
 }
 
-/// Keeps weights equal that several stages of a pipeline hold: copies them once, and sums their gradients.
+/// Keeps weights that several stages of a pipeline hold equal: it copies them once, and sums their gradients.
 ///
 /// ```
 /// use dsc::{Tensor, TiedKey, TiedLayers, TiedOptions};
@@ -134,10 +134,10 @@ pub struct TiedLayers {
 }
 
 impl TiedLayers {
-    /// Checks that all ranks mean the same, and copies each key's weights from its first stage to the others. Collective.
+    /// Checks that all ranks agree, and copies each key's weights from its first stage to the others. Collective.
     ///
-    /// Every rank lists every key, also those that its own stage does not hold. What ranks disagree about is
-    /// [`Mismatch`](ErrorCode::Mismatch) on all of them, and the communicator keeps working.
+    /// Every rank lists every key, also those that its stage does not hold. If ranks disagree, all of them get
+    /// [`Mismatch`](ErrorCode::Mismatch), and the communicator keeps working.
     #[doc(alias = "dsc_tied_layers_options_init")]
     pub fn new(comm: &Comm, keys: Vec<TiedKey<'_>>, options: &TiedOptions) -> Result<Self> {
         let raw = RawKeys::new(&keys)?;
@@ -161,9 +161,9 @@ impl TiedLayers {
         Ok(TiedLayers { handle: TiedHandle(handle), group: comm.shared.name.clone() })
     }
 
-    /// Sums the gradients over the stages that hold each key, in place; nothing is divided. Collective.
+    /// Sums the gradients over the stages that hold each key, in place, without dividing them. Collective.
     ///
-    /// One for each weight of this rank, in the order of the keys and their weights as they were given.
+    /// `grads` has one gradient for each weight of this rank, in the order of the keys and their weights.
     pub fn reduce(&mut self, grads: &mut [Tensor<'_>]) -> Result<()> {
         if grads.iter().any(|grad| grad.span.is_on_device()) {
             let text = "reduce: a gradient is on a GPU, which writes it later; expected reduce_on with a stream";
@@ -173,25 +173,25 @@ impl TiedLayers {
         unsafe { self.reduce_raw(grads, ptr::null_mut()) }
     }
 
-    /// As [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: what comes on the stream
-    /// afterwards sees the sums. A failure that comes later is told by the next call.
+    /// As [`reduce`](TiedLayers::reduce) with gradients on the GPU, without waiting for it: later work on the stream
+    /// sees the sums. The next call returns a failure that happens later.
     ///
     /// # Safety
     ///
-    /// The gradients, although no longer borrowed, stay valid and are reached only by what is on the stream, until it is
-    /// past the sums.
+    /// The gradients, although no longer borrowed, stay valid until the stream has passed the sums, and only work on
+    /// the stream uses them.
     pub unsafe fn reduce_on(&mut self, grads: &mut [Tensor<'_>], stream: Stream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: as the caller guarantees.
         unsafe { self.reduce_raw(grads, stream.as_raw()) }
     }
 
     /// # Safety
     ///
-    /// Gradients on a device must stay until the stream is past what is put on it here.
+    /// Gradients on a device must stay valid until the stream has passed the work of this call.
     unsafe fn reduce_raw(&mut self, grads: &mut [Tensor<'_>], stream: *mut c_void) -> Result<()> {
         let raw = RawTensors::new(grads)?;
-        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive the
-        // call; the caller answers for others.
+        // SAFETY: the list, what it points to, and gradients in memory of the host, which are borrowed mutably, outlive
+        // the call; the caller guarantees others.
         let result =
             unsafe { sys::dsc_tied_layers_reduce(self.handle.raw(), raw.list.as_ptr(), raw.list.len(), stream) };
         self.check(result, "tied_layers_reduce")
@@ -241,7 +241,7 @@ impl RawKeys {
                 n_stages: stages.len(),
                 n_weights: tensors.list.len(),
             });
-            names.push(name); // moving what they own does not move what is pointed to
+            names.push(name); // moving an owner does not move what the pointers refer to
             lists.push(stages);
             weights.push(tensors);
         }

@@ -1,4 +1,4 @@
-//! Traces of the flight recorder: the last operations of every group, and how far they came.
+//! Traces of the flight recorder: the latest operations of every group, and their progress.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -20,8 +20,8 @@ impl Comm {
         self.watch().trace()
     }
 
-    /// Writes the trace to a file, which is replaced as a whole; without a path to `dsc_trace_rank_R.json` in the
-    /// folder that `DSC_TRACE_DIR` named when the world was made.
+    /// Writes the trace to a file, which is replaced as a whole. `None`: to `dsc_trace_rank_R.json` in the folder that
+    /// `DSC_TRACE_DIR` named when the world was made.
     ///
     /// ```
     /// # fn main() -> dsc::Result<()> {
@@ -38,15 +38,15 @@ impl Comm {
 }
 
 impl Watch {
-    /// As [`Comm::trace`], also while the thread that has the communicator is stuck in a call;
-    /// [`ErrorCode::BadHandle`] when the communicator is gone.
+    /// As [`Comm::trace`], also while another thread is stuck in a call on the communicator. [`ErrorCode::BadHandle`]
+    /// if the communicator no longer exists.
     pub fn trace(&self) -> Result<String> {
         let comm = self.still_there()?;
-        comm.handle.text(sys::dsc_trace_text)
+        comm.handle.text(sys::dsc_trace_json)
     }
 
-    /// As [`Comm::dump_trace`], also while the thread that has the communicator is stuck in a call;
-    /// [`ErrorCode::BadHandle`] when the communicator is gone.
+    /// As [`Comm::dump_trace`], also while another thread is stuck in a call on the communicator.
+    /// [`ErrorCode::BadHandle`] if the communicator no longer exists.
     pub fn dump_trace(&self, path: Option<&Path>) -> Result<()> {
         let comm = self.still_there()?;
         let path = match path {
@@ -66,13 +66,13 @@ impl Watch {
     }
 }
 
-/// Asks for the trace files of all worlds of this process, in `DSC_TRACE_DIR`; [`ErrorCode::State`] when no world was
-/// made with it.
+/// Requests the trace files of all worlds of this process, in `DSC_TRACE_DIR`. [`ErrorCode::State`] if no world was
+/// made with that variable.
 ///
-/// A thread of the library writes them soon, whatever the other threads are stuck in. May be called in a signal handler
-/// when its result is not an error: only errors allocate.
+/// A thread of the library writes them soon, even if other threads are stuck in calls. Only errors allocate memory, so
+/// it may be called in a signal handler if it does not fail.
 pub fn request_trace_dump() -> Result<()> {
-    // SAFETY: the function takes nothing, and may be called at any time.
+    // SAFETY: the function has no arguments, and may be called at any time.
     match unsafe { sys::dsc_trace_dump_request() } {
         result if result >= 0 => Ok(()),
         sys::DSC_ERR_STATE => {

@@ -1,20 +1,27 @@
-//! Reduce operations that are functions of the caller's.
+//! User-defined reduce operations.
 
+use std::any::Any;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::mem;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::slice;
+use std::sync::{Mutex, PoisonError};
 
 use dsc_sys as sys;
 
 use crate::data::Element;
-use crate::error::{check, Result};
-use crate::numbers::Op;
+use crate::error::{check, Error, Result};
+use crate::numbers::{ErrorCode, Op};
+use crate::reduction::TypedOp;
 
 const PANICKED: i32 = 1;
 const OTHER_TYPE: i32 = 2;
 
-/// A function of the caller's as a reduce operation, for elements of one type.
+/// The texts of panics in this process, each with the id of its operation.
+static PANICS: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+
+/// A user-defined function as a reduce operation, for elements of type `T`.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
@@ -31,56 +38,72 @@ const OTHER_TYPE: i32 = 2;
 /// # }
 /// ```
 ///
-/// A function that borrows is refused, for operations may run with it after this is gone:
+/// Buffers of another element type do not compile:
+///
+/// ```compile_fail,E0277
+/// # fn reduce(world: &dsc::Comm, first: &dsc::UserOp<f32>) -> dsc::Result<()> {
+/// let mut x = [3.0f64; 4];
+/// world.all_reduce(&mut x, first.op())
+/// # }
+/// ```
+///
+/// A function that borrows does not compile either, because operations may still run after the borrow ends:
 ///
 /// ```compile_fail
 /// let limit = 3.0f64;
 /// dsc::UserOp::new(1, |earlier: &mut [f64], _: &[f64]| earlier.iter_mut().for_each(|x| *x = x.min(*(&limit))));
 /// ```
 #[derive(Debug)]
-pub struct UserOp {
+pub struct UserOp<T: Element> {
     number: sys::dsc_op_t,
+    elements: PhantomData<fn(T)>,
 }
 
-impl UserOp {
-    /// Makes it of a function that gets what the ranks before have come to, and the elements of the next rank, and leaves
-    /// the combination of both in the first.
+/// What the library's context pointer leads to.
+struct Context<F> {
+    function: F,
+    id: u64,
+}
+
+impl<T: Element> UserOp<T> {
+    /// Makes an operation of a function. The function gets the result of the earlier ranks and the elements of the next
+    /// rank; it writes their combination into the first.
     ///
-    /// It is called for pieces of the buffers, on any rank and on any thread, several at once, and must give the same
-    /// bits for the same inputs everywhere. Calls into this crate fail inside
-    /// ([`Reentrant`](crate::ErrorCode::Reentrant)). If it panics, or the buffers are of another type than `T`, the
-    /// operation fails ([`Callback`](crate::ErrorCode::Callback)) and the communicator is revoked on all ranks; the panic
-    /// goes no further.
+    /// It is called for pieces of the buffers, on any rank and on any thread, several at once. It must give the same
+    /// bits for the same inputs everywhere. Calls into this crate fail inside ([`Reentrant`](ErrorCode::Reentrant)).
     ///
-    /// `id` says what the function does: ranks whose ids differ get [`Mismatch`](crate::ErrorCode::Mismatch). What the
-    /// function owns is kept until the process ends, for operations may still run with it.
-    pub fn new<T, F>(id: u64, function: F) -> Result<Self>
+    /// If it panics, the operation fails ([`Callback`](ErrorCode::Callback)) and the communicator is revoked on all
+    /// ranks. The panic does not continue. The error names the rank where it happened; on that rank it has the text of
+    /// the panic.
+    ///
+    /// `id` says what the function does: ranks whose ids differ get [`Mismatch`](ErrorCode::Mismatch). What the
+    /// function owns is kept until the process ends, because operations may still run with it.
+    pub fn new<F>(id: u64, function: F) -> Result<Self>
     where
-        T: Element,
         F: Fn(&mut [T], &[T]) + Send + Sync + 'static,
     {
-        let context: *mut F = Box::into_raw(Box::new(function));
+        let context: *mut Context<F> = Box::into_raw(Box::new(Context { function, id }));
         let mut number = 0;
-        // SAFETY: call::<T, F> takes what context points to, which lives from now on; number outlives the call.
+        // SAFETY: call::<T, F> takes what context points to, which stays valid from now on; number outlives the call.
         let made = check(unsafe { sys::dsc_op_create_user(Some(call::<T, F>), context.cast(), id, 1, &mut number) });
         if let Err(error) = made {
             // SAFETY: the library has not taken it.
             drop(unsafe { Box::from_raw(context) });
             return Err(error);
         }
-        Ok(UserOp { number })
+        Ok(UserOp { number, elements: PhantomData })
     }
 
-    /// For the `op` of reductions. Used after this is dropped, it is an error
-    /// ([`InvalidArg`](crate::ErrorCode::InvalidArg)); its number is never used again.
-    pub fn op(&self) -> Op {
-        Op::Unknown(self.number)
+    /// For the `op` of reductions. Using it after this `UserOp` is dropped is an error
+    /// ([`InvalidArg`](ErrorCode::InvalidArg)); its number is never used again.
+    pub fn op(&self) -> TypedOp<T> {
+        TypedOp::new(Op::Unknown(self.number))
     }
 }
 
-impl Drop for UserOp {
+impl<T: Element> Drop for UserOp<T> {
     fn drop(&mut self) {
-        // SAFETY: the library checks the number; what runs with it goes on, and so its function is not freed.
+        // SAFETY: the library checks the number. Operations that use it continue, so its function is not freed.
         unsafe { sys::dsc_op_destroy(self.number) };
     }
 }
@@ -91,7 +114,7 @@ unsafe extern "C" fn call<T, F>(
     earlier: *mut c_void,
     count: usize,
     dtype: i32,
-    f: *mut c_void,
+    context: *mut c_void,
 ) -> i32
 where
     T: Element,
@@ -101,16 +124,45 @@ where
         return OTHER_TYPE;
     }
     // SAFETY: the library gives back what UserOp::new() gave it, and shares it only.
-    let function = unsafe { &*f.cast::<F>() };
-    // SAFETY: both are aligned arrays of so many elements of this type, that nobody else touches during the call.
+    let Context { function, id } = unsafe { &*context.cast::<Context<F>>() };
+    // SAFETY: both are aligned arrays of so many elements of this type, which nobody else touches during the call.
     let (earlier, later) = unsafe {
         (slice::from_raw_parts_mut(earlier.cast::<T>(), count), slice::from_raw_parts(later.cast::<T>(), count))
     };
     match catch_unwind(AssertUnwindSafe(|| function(earlier, later))) {
         Ok(()) => 0,
         Err(panic) => {
-            mem::forget(panic); // it might panic when dropped, and nothing may leave this function
+            note_panic(*id, text_of(&*panic));
+            mem::forget(panic); // it might panic when dropped, and a panic may not leave this function
             PANICKED
         }
     }
+}
+
+/// The text of a panic.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without a text")
+}
+
+fn note_panic(id: u64, text: &str) {
+    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    panics.retain(|(known, _)| *known != id);
+    panics.push((id, text.to_owned()));
+}
+
+/// Puts the text of a panic into the error of the rank where it happened. The library knows only the number that call()
+/// returned.
+pub(crate) fn explain(error: Error, group: &str, rank: usize) -> Error {
+    let here = error.group.as_deref() == Some(group) && error.ranks.contains(&rank);
+    if !here || !matches!(error.code, ErrorCode::Callback | ErrorCode::Revoked) {
+        return error;
+    }
+    let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    let message = panics.iter().fold(error.message, |message, (id, text)| {
+        let (returned, panicked) = (format!("returned {}", PANICKED), format!("panicked: {}", text));
+        let of = |what: &str| format!("user operation {} {}", id, what);
+        message.replace(&of(&returned), &of(&panicked))
+    });
+    Error { message, ..error }
 }

@@ -1,11 +1,11 @@
-//! The library that is loaded, and what it can do.
+//! Version and features of the loaded library.
 
 use dsc_sys as sys;
 
 use crate::convert::c_string;
 use crate::error::{check, Result};
 
-/// Major, minor and patch version of the library that is loaded.
+/// Major, minor and patch version of the loaded library.
 ///
 /// ```
 /// assert_eq!(dsc::version().0, 0);
@@ -17,7 +17,7 @@ pub fn version() -> (i32, i32, i32) {
     (major, minor, patch)
 }
 
-/// Says whether the loaded library offers a feature: "host", "nccl", "cuda", "pmix", "gloo" or "pipeline".
+/// Whether the loaded library offers a feature: "host", "nccl", "cuda", "pmix", "gloo" or "pipeline".
 ///
 /// ```
 /// assert!(dsc::feature("host")?);

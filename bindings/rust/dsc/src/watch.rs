@@ -1,4 +1,4 @@
-//! What any thread may do with a communicator, also while another one is inside an operation on it.
+//! Calls that any thread may make on a communicator, also while another thread is inside an operation on it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -9,16 +9,17 @@ use dsc_sys as sys;
 use crate::comm::Shared;
 use crate::convert::{milliseconds, sized};
 use crate::error::{check, Error, Result};
+use crate::user_op::explain;
 
-/// A communicator as threads see it that do not communicate: from [`Comm::watch`](crate::Comm::watch).
+/// A handle to a communicator for threads that do not communicate; from [`Comm::watch`](crate::Comm::watch).
 ///
-/// It does not keep the communicator alive; once that is gone, nothing happens any more.
+/// It does not keep the communicator alive. After the communicator has ended, calls have no effect.
 ///
 /// ```
 /// # fn main() -> dsc::Result<()> {
 /// let world = dsc::init()?;
 /// let watch = world.watch();
-/// std::thread::spawn(move || watch.abort()).join().unwrap()?; // as a signal handler's thread would
+/// std::thread::spawn(move || watch.abort()).join().unwrap()?; // for example in the thread of a signal handler
 /// let error = world.barrier().unwrap_err();
 /// assert_eq!(error.code, dsc::ErrorCode::Revoked);
 /// # Ok(())
@@ -34,7 +35,7 @@ impl Watch {
         Watch { comm }
     }
 
-    /// The communicator, if it is still there.
+    /// The communicator, if it still exists.
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
         self.comm.upgrade()
     }
@@ -49,7 +50,7 @@ impl Watch {
         }
     }
 
-    /// Sets the deadline of the operations that start from now on; give all ranks the same.
+    /// Sets the deadline of operations started from now on; use the same value on all ranks.
     pub fn set_timeout(&self, timeout: Duration) -> Result<()> {
         match self.comm.upgrade() {
             // SAFETY: as in abort().
@@ -58,9 +59,9 @@ impl Watch {
         }
     }
 
-    /// Moves queued operations of the communicator's world on from this thread, as the library's progress thread would:
-    /// until one completes, none is left, or the time has passed; zero: one round and no wait. `true` when none is
-    /// left. For programs with an event loop of their own; see [`InitOptions::progress_thread`].
+    /// Drives queued operations of the communicator's world from this thread, as the library's progress thread does. It
+    /// returns when one completes, none is left, or the time has passed; with a timeout of zero it does not wait.
+    /// `true`: no operation is left. It is for programs with an event loop; see [`InitOptions::progress_thread`].
     ///
     /// [`InitOptions::progress_thread`]: crate::InitOptions::progress_thread
     pub fn progress(&self, timeout: Duration) -> Result<bool> {
@@ -69,12 +70,12 @@ impl Watch {
             None => return Ok(true),
         };
         // SAFETY: as in abort().
-        let result = unsafe { sys::dsc_progress(comm.handle.raw(), milliseconds(timeout)) };
+        let result = unsafe { sys::dsc_comm_progress(comm.handle.raw(), milliseconds(timeout)) };
         check(result)?;
         Ok(result == sys::DSC_OK)
     }
 
-    /// The first failure of the communicator, or a stalled rank that is being waited for.
+    /// The first failure of the communicator, or a stalled rank that an operation is waiting for.
     pub fn failure(&self) -> Result<Option<Error>> {
         let comm = match self.comm.upgrade() {
             Some(comm) => comm,
@@ -82,8 +83,9 @@ impl Watch {
         };
         let mut info = sized!(sys::dsc_error_info_t);
         // SAFETY: as in abort(); info has the size that it says, and outlives the call.
-        check(unsafe { sys::dsc_comm_error(comm.handle.raw(), &mut info) })?;
-        Ok(if info.code < 0 { Some(Error::from_info(&info).in_group(&comm.name)) } else { None })
+        check(unsafe { sys::dsc_comm_error_info(comm.handle.raw(), &mut info) })?;
+        let failed = info.code < 0;
+        Ok(failed.then(|| explain(Error::from_info(&info).in_group(&comm.name), &comm.name, comm.rank)))
     }
 }
 
@@ -91,7 +93,7 @@ impl fmt::Debug for Watch {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.comm.upgrade() {
             Some(comm) => write!(out, "Watch({:?})", comm.name),
-            None => out.write_str("Watch(of a communicator that is gone)"),
+            None => out.write_str("Watch(of a communicator that has ended)"),
         }
     }
 }

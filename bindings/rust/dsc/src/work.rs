@@ -1,4 +1,4 @@
-//! Operations that run beside the program and own their buffers.
+//! Asynchronous operations that own their buffers.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,9 +22,10 @@ use crate::memory::SharedBuffer;
 use crate::request::Request;
 use crate::started::{start, Held, Started};
 
-/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or nothing.
+/// Buffers that [`Comm::start`] takes: `Vec`, [`SharedBuffer`], [`DeviceBuffer`], a [`Raw`] of them, a pair of them, or
+/// no buffer.
 ///
-/// Their memory stays where it is when they are moved, and belongs to nobody else.
+/// Their memory stays in place when they are moved, and is not shared.
 pub trait Owned: Send + 'static + sealed_pair::SealedBuffers {}
 
 pub(crate) mod sealed_pair {
@@ -44,7 +45,7 @@ impl<B: Owned + Data<Kind = u8>> Owned for Raw<B> {}
 impl<S: Owned + Sealed, R: Owned + Sealed> Owned for (S, R) {}
 
 impl Comm {
-    /// Starts an operation that owns its buffers until [`Work::wait`] gives them back. Buffers of an operation that
+    /// Starts an operation that owns its buffers until [`Work::wait`] returns them. Buffers of an operation that
     /// cannot be started are dropped.
     ///
     /// ```
@@ -64,7 +65,7 @@ impl Comm {
         self.start_raw(request, ptr::null_mut())
     }
 
-    /// As [`start`](Comm::start) with buffers on the GPU, behind what is on a stream.
+    /// As [`start`](Comm::start) with buffers on the GPU, after the work that is on a stream.
     pub fn start_on<B: Owned>(&self, request: Request<B>, stream: Stream<'_>) -> Result<Work<B>> {
         self.start_raw(request, stream.as_raw())
     }
@@ -78,16 +79,15 @@ impl Comm {
     }
 }
 
-/// An operation that runs beside the program and owns its buffers; see [`Comm::start`].
+/// An asynchronous operation that owns its buffers; see [`Comm::start`].
 ///
-/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of
-/// a `Work` are moved into it, so that safe code cannot reach them while the library writes. A `Work` that is
-/// dropped before its end lets the operation finish and frees the buffers afterwards; one that is forgotten leaks
-/// them.
+/// Borrowed buffers can be used with [`Comm::scope`]. Both are sound whatever happens to the handle: the buffers of a
+/// `Work` are moved into it, so that safe code cannot access them while the library writes. If a `Work` is dropped
+/// before its end, the operation finishes and the buffers are freed afterwards. If it is forgotten, they leak.
 ///
-/// Any thread may ask and wait; `Work` is [`Send`] and [`Sync`]. It is a [`Future`] as well, in any runtime: `work.await`
-/// gives what [`wait`](Work::wait) gives, and a thread of this crate, `dsc-await`, wakes the task.
-#[must_use = "the buffers come back by wait()"]
+/// Any thread may test and wait; `Work` is [`Send`] and [`Sync`]. It is also a [`Future`], in any runtime: `work.await`
+/// gives the same result as [`wait`](Work::wait), and a thread of this crate, `dsc-await`, wakes the task.
+#[must_use = "wait() returns the buffers"]
 pub struct Work<B: Owned> {
     started: Arc<Started>,
     /// Taken by wait() or the last poll().
@@ -95,17 +95,17 @@ pub struct Work<B: Owned> {
 }
 
 impl<B: Owned> Work<B> {
-    /// Says whether the operation has completed, with success or not; never blocks.
+    /// Whether the operation has completed, with success or not; never blocks.
     pub fn test(&self) -> Result<bool> {
         self.started.test()
     }
 
-    /// Waits, but not longer than this; `false` when the time has passed and the operation goes on.
+    /// Waits, but at most `timeout`; `false`: the time has passed and the operation continues.
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.started.wait_for(timeout)
     }
 
-    /// Waits until the operation has completed, and gives the buffers back. After a failure they are freed, for their
+    /// Waits until the operation has completed, and returns the buffers. After a failure they are freed, because their
     /// contents are unspecified.
     pub fn wait(mut self) -> Result<B> {
         self.started.wait()?;
@@ -116,13 +116,13 @@ impl<B: Owned> Work<B> {
         self.held.take().expect("a work is not awaited again after it gave its buffers back").into_inner()
     }
 
-    /// Lets a stream of the GPU wait until the operation has completed: what comes on it afterwards sees the results. For
-    /// memory of the host it is this thread that waits.
+    /// Makes a stream of the GPU wait until the operation has completed: later work on it sees the results. For memory
+    /// of the host, this thread waits.
     pub fn wait_on(&self, stream: Stream<'_>) -> Result<()> {
         self.started.wait_on(stream)
     }
 
-    /// A descriptor that becomes readable when the operation completes, for event loops; only to be polled.
+    /// A descriptor that becomes readable when the operation completes, for event loops. It may only be polled.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>> {
         self.started.event_fd()
     }
@@ -148,7 +148,7 @@ impl<B: Owned> fmt::Debug for Work<B> {
 /// An operation that was dropped while it ran, with its buffers, and the thread that dropped it.
 type Left = (Arc<Started>, Box<dyn Any + Send>, ThreadId);
 
-/// Works that one call may find running, so that many that were dropped cost each call no more than few.
+/// How many running works one call may find, so that each call stays cheap even if many were dropped.
 const MISSES: usize = 2;
 
 static LEFT: Mutex<Option<VecDeque<Left>>> = Mutex::new(None);
@@ -166,7 +166,7 @@ impl<B: Owned> Drop for Work<B> {
     }
 }
 
-/// Frees what dropped operations left behind that have completed since, in turn, until some are found running.
+/// Frees the buffers of dropped operations that have completed since, in turn, until it has found some that still run.
 fn reap() {
     let mut completed = Vec::new();
     {
@@ -184,8 +184,8 @@ fn reap() {
             }
         }
     }
-    // Outside the lock, for it takes its time. Memory of a GPU waits for all that runs there, which may wait for this
-    // thread if it belongs to another one's rank.
+    // Outside the lock, because it may take long. Freeing memory of a GPU waits for all work there. That work may wait
+    // for this thread, if it belongs to the rank of another thread.
     let me = thread::current().id();
     let (own, others): (Vec<Left>, Vec<Left>) = completed.into_iter().partition(|left| left.2 == me);
     drop(own);

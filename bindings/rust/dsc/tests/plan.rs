@@ -1,4 +1,4 @@
-//! Schedules of whole pipelines: made, taken apart, written, drawn, priced and looked for. No communicator.
+//! Schedules of whole pipelines: made, queried, exported, drawn, simulated and searched. Without a communicator.
 
 use std::thread;
 
@@ -95,13 +95,16 @@ fn wrong_planners_are_refused() {
     refused(PipePlanner::new("zb_v", 2, 4).chunks(0).plan(), "chunks is 0; expected at least 1");
     refused(PipePlanner::new("zb_v", 2, 4).chunks(3).plan(), "chunks is 3");
     refused(PipePlanner::new("1f1b", 2, 4).micro_batch_group(0).plan(), "micro_batch_group is 0; expected at least 1");
-    refused(PipePlanner::new("zb_v", 2, 4).zigzag().plan(), "placement is 1, expected 0: the schedule's name says it");
+    refused(
+        PipePlanner::new("zb_v", 2, 4).zigzag().plan(),
+        "placement is Zigzag, expected Loop: the schedule's name says it",
+    );
     let huge = PipePlanner::new("1f1b", 1 << 10, 1 << 30).plan().unwrap_err();
     assert_eq!(huge.code, ErrorCode::Overflow, "{}", huge);
 }
 
 #[test]
-fn orders_of_ones_own() {
+fn custom_orders() {
     let v = plan("dualpipe_v", 2, 4);
     let orders = v.orders().unwrap();
     assert!(orders.iter().flatten().any(|it| it.overlaps));
@@ -160,7 +163,7 @@ fn texts_are_read_as_they_were_written() {
     let steps = plan("deepspeed_train", 2, 2).write(PipeFormat::DeepSpeed).unwrap();
     assert_eq!(steps.lines().nth(1), Some("step 0: LoadMicroBatch(buffer_id=0), ForwardPass(buffer_id=0)"));
     refused(plan("zb_h1", 2, 2).write(PipeFormat::Megatron), "backward_input, expected forward and backward only");
-    refused(v.write(PipeFormat::Unknown(99)), "format is 99, expected 1 to 5");
+    refused(v.write(PipeFormat::Unknown(99)), "format is Unknown(99), expected PyTorch to Json");
 
     let options = PipeReadOptions { merge_backward: true, messages: PipeMessages::AtOnce };
     let merged = PipePlan::read_with("0F0,0I0,0W0\n", PipeFormat::PyTorch, &options).unwrap();
@@ -207,7 +210,7 @@ fn instructions_of_another_program_are_followed() {
 #[test]
 fn costs_of_parts() {
     let costs = PipeCosts::new().forward(&[1.0, 4.0]).latency(0.5).activation_bytes(&[10.0]).static_bytes(&[5.0, 7.0]);
-    // F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient comes at 19.5 + 0.5.
+    // F at 0 to 1; from 1.5 on stage 1 runs three times 4 + 2; the last gradient arrives at 19.5 + 0.5.
     let plan = plan("1f1b", 2, 3);
     let it = plan.simulate(&costs).unwrap();
     assert_eq!((it.makespan, it.stages.len()), (22.0, 2));
@@ -301,7 +304,7 @@ fn pictures() {
     assert!(v.draw(PipePicture::Color, &costs).unwrap().contains("\x1b["));
     assert!(v.draw(PipePicture::Svg, &costs).unwrap().trim_end().ends_with("</svg>"));
     assert!(v.draw(PipePicture::Perfetto, &costs).unwrap().contains("\"traceEvents\""));
-    refused(v.draw(PipePicture::Unknown(9), &costs), "picture is 9, expected 1 to 4");
+    refused(v.draw(PipePicture::Unknown(9), &costs), "picture is Unknown(9), expected Text to Perfetto");
 
     let large = plan("zb_v", 256, 1024);
     assert_eq!(large.draw(PipePicture::Svg, &costs).unwrap_err().code, ErrorCode::Overflow);

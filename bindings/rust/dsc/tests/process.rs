@@ -22,19 +22,19 @@ fn a_second_init_shares_the_world() {
     assert_eq!(dsc::world().unwrap_err().code, ErrorCode::State);
     let first = alone().init().unwrap();
     let second = alone().init().unwrap();
-    drop(first); // the world lives on in the others
+    drop(first); // the others keep the world
     let third = dsc::world().unwrap();
     second.barrier().unwrap();
     let error = alone().timeout(Duration::from_secs(7)).init().unwrap_err();
     assert_eq!(error.code, ErrorCode::State);
-    assert!(error.message.contains("timeout_ms"), "{}", error);
+    assert!(error.message.contains("with another timeout;"), "{}", error);
     second.finalize().unwrap();
     assert_eq!(third.barrier().unwrap_err().code, ErrorCode::BadHandle);
     assert!(!dsc::is_initialized().unwrap());
 
     let again = alone().init().unwrap(); // a new world
     again.barrier().unwrap();
-    drop(again); // the last one takes it along
+    drop(again); // the last one ends it
     assert!(!dsc::is_initialized().unwrap());
     assert_eq!(third.rank(), 0);
 }
@@ -81,7 +81,7 @@ fn the_callback_may_panic() {
     let texts = texts.lock().unwrap().clone();
     let starts = [texts[0].as_str(), texts[2].as_str()];
     assert!(starts.iter().all(|text| text.contains("rank 0 of 1 is ready")), "{:?}", texts);
-    assert_eq!(Arc::strong_count(&calls), 1); // the callback is gone
+    assert_eq!(Arc::strong_count(&calls), 1); // the callback was dropped
     let error = log::set_callback(Level::Unknown(77), |_, _| ()).unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidArg);
 }

@@ -1,5 +1,5 @@
-//! Memory and streams of GPUs, by the fake driver: ranks are threads of one process, each with a device of its own.
-//! Without FAKE_CUDA_DEVICES there is nothing to test here; the suite gpu sets it.
+//! Memory and streams of GPUs, with the fake driver: ranks are threads of one process, each with its device.
+//! Without FAKE_CUDA_DEVICES these tests are skipped; the suite gpu sets it.
 
 #[rustfmt::skip] // it has the layout of the examples
 #[path = "../../../../../examples/rust/device/cuda.rs"]
@@ -24,7 +24,7 @@ struct Rank<'c> {
     cuda: &'c Cuda,
 }
 
-/// Runs a body on so many ranks and returns what they return, or nothing where there is no fake driver.
+/// Runs a body on so many ranks and returns their results; an empty list if there is no fake driver.
 fn ranks<T: Send>(size: usize, body: impl Fn(&Rank<'_>) -> T + Sync) -> Vec<T> {
     static WORLDS: AtomicUsize = AtomicUsize::new(0);
     if env::var_os("FAKE_CUDA_DEVICES").is_none() {
@@ -55,18 +55,18 @@ fn load(device: usize) -> Cuda {
 
 /// A stream of the driver's as the crate knows it.
 fn known<'s>(stream: &'s cuda::Stream<'_>) -> Stream<'s> {
-    // SAFETY: it is of the rank's device, and lives for 's.
+    // SAFETY: it is a stream of the rank's device, valid for 's.
     unsafe { Stream::from_raw(stream.raw) }
 }
 
 /// Copies to the device and waits for that.
 fn write<T: Element>(stream: &cuda::Stream<'_>, to: *mut T, values: &[T]) {
-    // SAFETY: the tests give places of as many elements, which live on.
+    // SAFETY: the tests pass memory of as many elements, which stays valid.
     unsafe { stream.copy(to as u64, values.as_ptr() as u64, std::mem::size_of_val(values)) };
     stream.synchronize();
 }
 
-/// What stands on the device when the stream is done.
+/// The contents of device memory when the stream is done.
 fn read<T: Element + Default>(stream: &cuda::Stream<'_>, from: *const T, len: usize) -> Vec<T> {
     let mut values = vec![T::default(); len];
     // SAFETY: as in write().

@@ -64,7 +64,7 @@ fn late_sum<W: Wake + Send + Sync + 'static>(world: &Comm, asked: &AtomicBool, w
     work
 }
 
-/// The sum is there after one wake.
+/// The sum is ready after one wake.
 fn is_woken_once(options: InitOptions) {
     let asked = AtomicBool::new(false);
     ranks_with(options, 2, |world| {
@@ -139,7 +139,7 @@ fn the_last_waker_that_asked_is_woken() {
     let asked = AtomicBool::new(false);
     ranks(2, |world| {
         let work = late_sum(&world, &asked, &Sleeper::new());
-        assert_eq!(block_on(work).unwrap(), [1.0; 1000]); // by a waker of its own
+        assert_eq!(block_on(work).unwrap(), [1.0; 1000]); // by another waker
         world.finalize().unwrap();
     });
 }

@@ -90,7 +90,7 @@ fn capacity_drops_the_lightest() {
     });
 }
 
-/// What the exchanges of a layer give, each run to its end or beside the program.
+/// The results of the exchanges of a layer, blocking or asynchronous.
 fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
     let (tokens, experts, weights) = layer(world.rank());
     let mut plan = world.moe_plan(&experts, None, &MoeOptions::new(EXPERTS, 2)).unwrap();
@@ -116,7 +116,7 @@ fn exchanged(world: &Comm, beside: bool) -> [Vec<f64>; 5] {
                 plan.start_combine_backward(scope, &*out, Some(&weights), HIDDEN, &mut row_gradients, of_weights)?;
             let (row_gradients, _) = work.wait()?;
             plan.start_dispatch_backward(scope, &*row_gradients, HIDDEN, &mut gradients)?;
-            drop(plan); // the call goes on, and the end of the scope waits for it
+            drop(plan); // the call continues, and the end of the scope waits for it
             Ok(())
         })
         .unwrap();
@@ -168,7 +168,7 @@ fn wrong_arguments_are_named() {
             assert!(error.code == ErrorCode::InvalidArg && error.message.contains(text), "{}", error.message);
         };
         refused(&[0, 1, 0], "experts has 3 numbers; expected a multiple of 2");
-        refused(&[0, 1, 0, 2], "expert_ids[1][1] is 2, expected 0 to 1, or -1 for none");
+        refused(&[0, 1, 0, 2], "experts[1][1] is 2, expected 0 to 1, or -1 for none");
         let mut plan = world.moe_plan(&[0, 1], None, &options).unwrap();
         let error = plan.dispatch(&[0f32; 3], 2, MoePayload::Plain, &mut [0f32; 4]).unwrap_err();
         assert!(error.message.contains("tokens has 3 elements; expected 1 rows of 2"), "{}", error.message);

@@ -71,7 +71,7 @@ fn errors_tell_of_the_failure_in_their_text() {
         for _ in 0..2 {
             let error = world.all_reduce(&mut 1i32, Op::Sum).unwrap_err();
             let number = error.message.split("collective ").nth(1).and_then(|rest| rest.split(' ').next());
-            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // the first one may tell the cause
+            assert!(matches!(error.code, ErrorCode::Revoked | ErrorCode::Timeout), "{}", error); // or the cause
             assert_eq!((&*error.ranks, error.group.as_deref()), (&[2][..], Some("world")), "{}", error);
             assert_eq!(number.map(str::parse), error.sequence.map(Ok), "{}", error);
         }
@@ -100,7 +100,7 @@ fn another_thread_can_end_a_blocked_call() {
             let watch = ending.join().unwrap();
             assert_eq!(watch.failure().unwrap().unwrap().code, ErrorCode::Revoked);
             drop(world);
-            watch.abort().unwrap(); // nothing is left to end
+            watch.abort().unwrap(); // it has already ended
             assert_eq!(watch.failure().unwrap(), None);
         } else {
             assert_eq!(world.recv(&mut 0u8, 0).unwrap_err().code, ErrorCode::Revoked);

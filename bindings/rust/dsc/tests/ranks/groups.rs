@@ -38,7 +38,7 @@ fn groups_by_list_have_names_and_time_outs() {
         if let Some(group) = group {
             assert_eq!((group.name(), group.rank()), ("ends", usize::from(world.rank() == 0)));
             if world.rank() == 0 {
-                let error = group.barrier().unwrap_err(); // rank 2 of the world, 0 of the group, never comes
+                let error = group.barrier().unwrap_err(); // rank 2 of the world, 0 of the group, never calls it
                 assert_eq!((error.code, error.rank, &*error.ranks), (ErrorCode::Timeout, Some(0), &[0][..]));
                 assert_eq!((error.group.as_deref(), error.op.as_deref()), (Some("ends"), Some("barrier")));
                 assert_eq!(error.sequence, Some(1));

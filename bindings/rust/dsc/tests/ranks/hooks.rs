@@ -43,7 +43,7 @@ fn a_function_reduces_buckets() {
         assert!(reducer.stats().unwrap().contains("doubles the second"));
         assert_eq!(Arc::strong_count(&seen), 2);
         reducer.use_hook(None).unwrap();
-        assert_eq!(Arc::strong_count(&seen), 1); // the function is gone
+        assert_eq!(Arc::strong_count(&seen), 1); // the function was dropped
         assert_eq!(iterate(&mut reducer, &[2, 1, 0], &[me, 1.0, 8.0]).unwrap(), [0.5, 1.0, 8.0]);
         reducer.set_hook("mean", mean).unwrap();
         assert_eq!(iterate(&mut reducer, &[2, 1, 0], &[me, 1.0, 8.0]).unwrap(), [0.5, 1.0, 8.0]);
@@ -128,7 +128,7 @@ fn built_in_hooks_have_names_and_memory() {
         assert_eq!(iterate(&mut plain, &[1, 0], &values).unwrap(), [0.5, 2.0]);
         assert_eq!(plain.save_hook().unwrap(), []);
 
-        // One that goes on from a saved state does what the first one does.
+        // A hook with a restored state gives the same results as the first one.
         let (mut first, mut second) = (compressed(&world, "onebit"), compressed(&world, "onebit"));
         iterate(&mut first, &[1, 0], &values).unwrap();
         let state = first.save_hook().unwrap();

@@ -1,4 +1,4 @@
-//! Several ranks as threads of one process: what the crate promises when ranks meet.
+//! Several ranks as threads of one process.
 
 mod awaiting;
 mod batches;
@@ -23,6 +23,7 @@ mod sharded;
 mod sharing;
 mod tensor_map;
 mod tied;
+mod words;
 mod work;
 
 use std::process;
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 use dsc::{Comm, InitOptions};
 
-/// Runs a body on so many ranks, each a thread with a world of its own, and returns what they return in rank order.
+/// Runs a body on so many ranks, each a thread with its own world, and returns their results in rank order.
 ///
 /// A rank that panics leaves its world, so that the others fail too instead of waiting.
 fn ranks<T: Send>(size: usize, body: impl Fn(Comm) -> T + Sync) -> Vec<T> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dsc::{request, Dtype, ErrorCode, NonFiniteCheck, Op, PremulSum, UserOp};
+use dsc::{request, Dtype, ErrorCode, NonFiniteCheck, Op, PremulSum, Raw, Tensor, UserOp};
 
 use crate::ranks;
 
@@ -55,7 +55,7 @@ fn parts_are_exchanged() {
         world.all_to_all_in_place(&mut x).unwrap();
         assert_eq!((&came, &came[..]), (&x, &[rank as i64, 10 + rank as i64, 20 + rank as i64][..]));
         let error = world.all_to_all(&[0u8; 4], &mut [0u8; 4]).unwrap_err();
-        assert_eq!(error.message, "all_to_all: 4 elements cannot be divided among 3 ranks");
+        assert_eq!(error.message, "all_to_all: the buffer has 4 elements; expected a multiple of 3, the ranks");
         // Every rank has r + 1 elements for rank r.
         let (sent, got) = ([1, 2, 3], [rank + 1; RANKS]);
         let mut blocks = vec![0u32; RANKS * (rank + 1)];
@@ -80,7 +80,12 @@ fn blocks_of_different_lengths() {
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 2]).unwrap_err();
         assert_eq!(error.message, "all_gather: there are 2 counts for recv; expected one per rank, 3");
         let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, usize::MAX]).unwrap_err();
-        assert_eq!(error.message, "all_gather: recv has 3 elements; expected the sum of its counts");
+        assert_eq!(
+            error.message,
+            "all_gather: recv has 3 elements; expected the sum of its counts, which is more than memory can hold"
+        );
+        let error = world.all_gather_v(&[0.0], &mut all, &[1, 1, 2]).unwrap_err();
+        assert_eq!(error.message, "all_gather: recv has 3 elements; expected 4, the sum of its counts");
         world.monitored_barrier(Duration::from_secs(20)).unwrap();
         world.finalize().unwrap();
     });
@@ -101,7 +106,7 @@ fn a_sum_of_scaled_inputs() {
 }
 
 #[test]
-fn a_function_of_the_callers() {
+fn a_user_defined_function() {
     let calls = ranks(RANKS, |world| {
         let (calls, factor) = (Arc::new(AtomicUsize::new(0)), 10);
         let counted = calls.clone();
@@ -116,7 +121,7 @@ fn a_function_of_the_callers() {
         world.all_reduce(&mut x, op).unwrap();
         assert_eq!(x, vec![123; 50_000]);
         let work = world.start(request::all_reduce(vec![world.rank() as u64 + 4], op)).unwrap();
-        drop(digits); // what runs with it goes on
+        drop(digits); // operations that use it continue
         assert_eq!(work.wait().unwrap(), [456]);
         world.barrier().unwrap();
         assert_eq!(world.all_reduce(&mut x, op).unwrap_err().code, ErrorCode::InvalidArg);
@@ -130,15 +135,56 @@ fn a_function_of_the_callers() {
 fn a_panic_in_a_function_ends_the_operation_on_all_ranks() {
     ranks(2, |world| {
         let broken = UserOp::new(1, |_: &mut [f32], _: &[f32]| panic!("not this time")).unwrap();
-        let code = world.all_reduce(&mut [1.0f32; 4], broken.op()).unwrap_err().code;
-        assert!(matches!(code, ErrorCode::Callback | ErrorCode::Revoked), "{:?}", code);
-        assert_eq!(world.watch().failure().unwrap().unwrap().code, ErrorCode::Callback);
-        assert_eq!(world.barrier().unwrap_err().code, ErrorCode::Revoked);
+        let error = world.all_reduce(&mut [1.0f32; 4], broken.op()).unwrap_err();
+        assert!(matches!(error.code, ErrorCode::Callback | ErrorCode::Revoked), "{:?}", error.code);
+        let cause = world.watch().failure().unwrap().unwrap();
+        assert_eq!(cause.code, ErrorCode::Callback);
+        let later = world.barrier().unwrap_err();
+        assert_eq!(later.code, ErrorCode::Revoked);
+        for error in [error, cause, later] {
+            let here = error.ranks.contains(&world.rank());
+            let said = if here { "user operation 1 panicked: not this time" } else { "user operation 1 returned 1" };
+            assert!(error.message.contains(said), "{:#?}", error);
+        }
     });
 }
 
 #[test]
-fn a_function_is_for_one_type_and_may_not_call_back() {
+fn the_text_of_a_panic_is_in_the_error_of_a_work() {
+    ranks(2, |world| {
+        let broken = UserOp::new(11, |_: &mut [i64], _: &[i64]| panic!("no {}", "luck")).unwrap();
+        let error = world.start(request::all_reduce(vec![1i64; 4], broken.op())).unwrap().wait().unwrap_err();
+        let said = if error.ranks.contains(&world.rank()) { "11 panicked: no luck" } else { "11 returned 1" };
+        assert!(error.message.contains(said), "{:#?}", error);
+    });
+}
+
+#[test]
+fn a_function_for_another_type_is_refused_before_any_rank_learns_of_it() {
+    ranks(2, |world| {
+        let op = UserOp::new(3, |x: &mut [f32], y: &[f32]| x.iter_mut().zip(y).for_each(|(x, y)| *x += y)).unwrap();
+        let mut bytes = [0u8; 16];
+        let mut wide = Raw::new(&mut bytes, Dtype::F64).unwrap();
+        let refused = "op is a UserOp for F32; the buffers are of F64";
+        for error in [
+            world.all_reduce(&mut wide, op.op()).unwrap_err(),
+            world.start(request::reduce(Raw::new(vec![0u8; 8], Dtype::F64).unwrap(), op.op(), 0)).unwrap_err(),
+            world.batch(|batch| batch.add(request::all_reduce(&mut wide, op.op()))).unwrap_err(),
+            world.all_reduce_coalesced(&mut [Tensor::new(&mut [0.0f64; 2])], op.op(), 0).unwrap_err(),
+        ] {
+            assert_eq!(error.code, ErrorCode::InvalidArg);
+            assert!(error.message.ends_with(refused), "{}", error);
+        }
+        let mut x = [1.0f32; 2];
+        world.all_reduce(&mut x, op.op()).unwrap(); // no rank has noticed
+        world.all_reduce_coalesced(&mut [Tensor::new(&mut x)], op.op(), 0).unwrap();
+        assert_eq!(x, [4.0; 2]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_function_may_not_call_back() {
     let seen = ranks(2, |world| {
         let inside = Arc::new(Mutex::new(None));
         let seen = inside.clone();
@@ -148,8 +194,6 @@ fn a_function_is_for_one_type_and_may_not_call_back() {
         world.all_reduce(&mut [1i32; 4], op.op()).unwrap();
         let seen = *inside.lock().unwrap();
         assert!(seen.is_none() || seen == Some(ErrorCode::Reentrant)); // it ran here or on the other rank
-        let error = world.all_reduce(&mut [1u32; 4], op.op()).unwrap_err();
-        assert!(matches!(error.code, ErrorCode::Callback | ErrorCode::Revoked), "{}", error);
         seen
     });
     assert!(seen.contains(&Some(ErrorCode::Reentrant)));

@@ -212,7 +212,7 @@ fn what_cannot_run_is_refused() {
         assert!(error.message.contains("there is no callback for"), "{}", error);
         let wrong = callbacks().on(PipeOp::SendGrad, nothing);
         let error = world.pipe_run(&mut schedule, &mut stage, &wrong, &shapes(&world)).unwrap_err();
-        assert_eq!(error.message, "pipe_run: there is a callback for send_grad, which the library does");
+        assert_eq!(error.message, "pipe_run: there is a callback for send_grad, which the library does itself");
         world.pipe_run(&mut schedule, &mut stage, &callbacks(), &shapes(&world)).unwrap(); // nothing has happened
         world.finalize().unwrap();
     });

@@ -1,4 +1,4 @@
-//! Going on after a failure: a rank that leaves stands for a death.
+//! Continuing after a failure: a rank that leaves simulates a death.
 
 use std::time::Duration;
 

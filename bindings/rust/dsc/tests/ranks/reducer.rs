@@ -3,7 +3,7 @@
 use std::mem;
 use std::thread;
 
-use dsc::{Average, BucketReducer, Comm, Dtype, ErrorCode, Op, ReducerOptions, Tensor};
+use dsc::{Average, BucketReducer, Comm, Dtype, ErrorCode, Iteration, Op, ReducerOptions, Tensor};
 
 use crate::ranks;
 
@@ -80,6 +80,76 @@ fn views_accumulation_and_absence() {
         assert_eq!(reducer.view::<f32>(1).unwrap(), [6.0; 4]);
         assert_eq!(reducer.view::<f32>(2).unwrap(), [0.0; 2]);
         assert_eq!(reducer.view::<f64>(2).unwrap_err().code, ErrorCode::InvalidArg);
+        world.finalize().unwrap();
+    });
+}
+
+/// Marks every gradient, which the callback makes and drops.
+fn backward(iteration: &Iteration, factor: f32) -> dsc::Result<()> {
+    for (index, count) in COUNTS.iter().enumerate().rev() {
+        let gradient = vec![factor * (index + 1) as f32; *count];
+        iteration.mark_ready_copy(index, &gradient)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_that_do_not_stay_are_copied() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new());
+        for step in [1.0, 10.0] {
+            let iteration = reducer.begin().unwrap();
+            iteration.accumulate(2, &[step; 2]).unwrap();
+            backward(&iteration, step * (world.rank() + 1) as f32).unwrap();
+            let error = iteration.mark_ready_copy(0, &[1.0f32; 6]).unwrap_err();
+            assert_eq!((error.code, &*error.message), (ErrorCode::State, "parameter 0 was marked already"));
+            iteration.finish().unwrap();
+            let means = [0, 1, 2].map(|index| reducer.read_grad::<f32>(index).unwrap());
+            assert_eq!(means, [vec![1.5 * step; 6], vec![3.0 * step; 4], vec![5.5 * step; 2]]);
+        }
+        reducer.no_sync(|reducer| collect(reducer, 1.0)).unwrap();
+        collect(&mut reducer, 2.0).unwrap();
+        assert_eq!(reducer.read_grad::<f32>(1).unwrap(), [6.0; 4]);
+        world.finalize().unwrap();
+    });
+}
+
+fn collect(reducer: &mut BucketReducer, factor: f32) -> dsc::Result<()> {
+    let iteration = reducer.begin()?;
+    backward(&iteration, factor)?;
+    iteration.finish()
+}
+
+#[test]
+fn threads_mark_copies_at_once() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new().average(Average::None));
+        let iteration = reducer.begin().unwrap();
+        thread::scope(|scope| {
+            for (index, count) in COUNTS.into_iter().enumerate() {
+                let iteration = &iteration;
+                scope.spawn(move || iteration.mark_ready_copy(index, &vec![index as f32; count]).unwrap());
+            }
+        });
+        let short = iteration.mark_ready_copy(0, &[0f32; 5]).unwrap_err();
+        assert_eq!(short.message, "the gradient of parameter 0 has 5 elements of F32; expected 6 of F32");
+        iteration.finish().unwrap();
+        assert_eq!(reducer.view::<f32>(2).unwrap(), [4.0; 2]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_static_graph_marks_copies_as_often_as_in_its_first_iteration() {
+    ranks(2, |world| {
+        let mut reducer = reducer(&world, ReducerOptions::new().static_graph(true));
+        for _ in 0..3 {
+            let iteration = reducer.begin().unwrap();
+            backward(&iteration, 1.0).unwrap();
+            backward(&iteration, 2.0).unwrap();
+            iteration.finish().unwrap();
+            assert_eq!(reducer.read_grad::<f32>(0).unwrap(), [3.0; 6]);
+        }
         world.finalize().unwrap();
     });
 }

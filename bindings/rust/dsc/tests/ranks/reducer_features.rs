@@ -1,4 +1,4 @@
-//! What a reducer does besides averaging: sums of several passes, unused parameters, rebuilt buckets, buffers, clipping.
+//! Further features of a reducer: sums of several passes, unused parameters, rebuilt buckets, buffers, clipping.
 
 use dsc::{Average, BucketReducer, BufferSync, ClipOptions, Comm, Dtype, ErrorCode, Norm, Raw, Rebuild};
 use dsc::{ReducerOptions, Tensor};
@@ -127,7 +127,7 @@ fn buckets_are_rebuilt_unless_there_are_views() {
         }
         assert_eq!(rebuilt.buckets().unwrap(), [[1], [2], [0]]);
         assert_eq!(viewed.buckets().unwrap(), [[2], [1], [0]]);
-        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // where it stands now
+        assert_eq!(rebuilt.view::<f32>(1).unwrap(), [2.0; N]); // its current place
         assert_eq!(rebuilt.read_grad::<f32>(3).unwrap_err().code, ErrorCode::InvalidArg);
         world.finalize().unwrap();
     });
@@ -222,7 +222,8 @@ fn gradients_are_clipped_where_they_lie() {
         assert_eq!(message, "counted has 1 entries; expected 2, one per parameter");
         assert!(wrong(&mut reducer, ClipOptions::new().max_norm(0.0)).contains("max_norm is 0"));
         assert!(wrong(&mut reducer, ClipOptions::new().scale(0.0)).contains("scale is 0"));
-        assert!(wrong(&mut reducer, ClipOptions::new().norm(Norm::Unknown(7))).contains("norm is 7"));
+        assert!(wrong(&mut reducer, ClipOptions::new().norm(Norm::Unknown(7)))
+            .contains("norm is Unknown(7), expected Two or Max"));
         drop(shards);
         world.finalize().unwrap();
     });
@@ -298,7 +299,10 @@ fn options_are_checked_and_compared() {
             BucketReducer::new(&world, &mut [Tensor::new(&mut param)], &options).map(drop).unwrap_err()
         };
         let error = make(ReducerOptions::new().rebuild(Rebuild::Unknown(9)));
-        assert_eq!((error.code, error.message.contains("rebuild is 9")), (ErrorCode::InvalidArg, true));
+        assert_eq!((error.code, error.message.contains("rebuild is Unknown(9)")), (ErrorCode::InvalidArg, true));
+        let rebuild = if world.rank() == 0 { Rebuild::Never } else { Rebuild::Once };
+        let error = make(ReducerOptions::new().rebuild(rebuild));
+        assert!(error.message.contains("rebuild is Never on rank 0 and Once on rank 1"), "{}", error);
         let error = make(ReducerOptions::new().grad_dtype(Dtype::I32));
         assert_eq!(error.code, ErrorCode::Unsupported);
         let error = make(ReducerOptions::new().find_unused(world.rank() == 0));

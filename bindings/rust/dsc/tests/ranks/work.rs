@@ -64,7 +64,7 @@ fn asking_and_waiting_from_another_thread() {
         if world.rank() == 0 {
             let work = world.start(request::all_reduce(vec![1i64; 10], Op::Sum)).unwrap();
             assert!(!work.test().unwrap());
-            assert!(!work.wait_for(Duration::from_millis(10)).unwrap()); // the operation goes on
+            assert!(!work.wait_for(Duration::from_millis(10)).unwrap()); // the operation continues
             world.send(&1u8, 1).unwrap(); // only now the other rank joins
             let sums = thread::spawn(move || {
                 assert!(work.wait_for(LONG).unwrap());

@@ -1,0 +1,311 @@
+//! The library's messages in the words of this crate: names of functions, arguments and enumerators.
+
+use crate::log::Level;
+use crate::numbers::{
+    Average, Backend, BufferSync, Dtype, ErrorCode, Mapping, MoeDrop, MoePayload, NonFiniteCheck, Norm, Op, PipeFormat,
+    PipePicture, ShardLayout,
+};
+use crate::numbers::{PipePlacement, Rebuild};
+
+/// How a number of the C interface prints in Rust.
+type Variant = fn(i32) -> String;
+
+/// Options that are enums here, and numbers in the C interface.
+const CHOICES: [(&str, Variant); 17] = [
+    ("average", |number| format!("{:?}", Average::from_number(number))),
+    ("backend", |number| format!("{:?}", Backend::from_number(number))),
+    ("check", |number| format!("{:?}", NonFiniteCheck::from_number(number))),
+    ("drop", |number| format!("{:?}", MoeDrop::from_number(number))),
+    ("dtype", |number| format!("{:?}", Dtype::from_number(number))),
+    ("format", |number| format!("{:?}", PipeFormat::from_number(number))),
+    ("grad_dtype", |number| format!("{:?}", Dtype::from_number(number))),
+    ("how", |number| format!("{:?}", BufferSync::from_number(number))),
+    ("layout", |number| format!("{:?}", ShardLayout::from_number(number))),
+    ("level", |number| format!("{:?}", Level::from_number(number))),
+    ("mapping", |number| format!("{:?}", Mapping::from_number(number))),
+    ("norm", |number| format!("{:?}", Norm::from_number(number))),
+    ("op", |number| format!("{:?}", Op::from_number(number))),
+    ("payload", |number| format!("{:?}", MoePayload::from_number(number))),
+    ("picture", |number| format!("{:?}", PipePicture::from_number(number))),
+    ("placement", |number| format!("{:?}", PipePlacement::from_number(number))),
+    ("rebuild", |number| format!("{:?}", Rebuild::from_number(number))),
+];
+
+/// Functions that have another name here.
+const CALLS: [(&str, &str); 21] = [
+    ("bucket_plan", "BucketPlanner::plan"),
+    ("bucket_reducer_clip", "Iteration::finish_and_clip"),
+    ("causal_work", "SequenceOrder::causal_work"),
+    ("init_distributed", "init"),
+    ("log_set_callback", "log::set_callback"),
+    ("mesh_create_experts", "Mesh::experts"),
+    ("op_create_premul", "PremulSum::new"),
+    ("op_create_user", "UserOp::new"),
+    ("pipe_draw", "PipePlan::draw"),
+    ("pipe_partition", "Partitioner::plan"),
+    ("pipe_schedule_at_stage", "PipePlan::stage"),
+    ("pipe_schedule_export", "PipePlan::write"),
+    ("pipe_schedule_find", "PipePlanner::find"),
+    ("pipe_schedule_import", "PipePlan::read"),
+    ("pipe_simulate", "PipePlan::simulate"),
+    ("ring_begin", "Ring::pass"),
+    ("sequence_ranges", "SequenceOrder::ranges"),
+    ("shard_plan", "ShardRules::plan"),
+    ("tied_plan", "tied_stages"),
+    ("trace_dump", "dump_trace"),
+    ("vocab_cross_entropy_forward", "vocab_cross_entropy"),
+];
+
+/// Beginnings of the names of other functions, and the types that have them as methods.
+const METHODS: [(&str, &str); 9] = [
+    ("bucket_reducer_accumulate", "Iteration::accumulate"),
+    ("bucket_reducer_finish", "Iteration::finish"),
+    ("bucket_reducer_mark_", "Iteration::mark_"),
+    ("bucket_reducer_", "BucketReducer::"),
+    ("join_", "Join::"),
+    ("mesh_", "Mesh::"),
+    ("sharded_", "Sharded::"),
+    ("store_", "Store::"),
+    ("tied_layers_", "TiedLayers::"),
+];
+
+/// Phrases of C that mean the same as those of Rust; an earlier one is replaced first.
+const PHRASES: [(&str, &str); 24] = [
+    ("dsc_bucket_reducer_mark_sparse()", "Iteration::mark_sparse()"),
+    ("dsc_bucket_reducer_set_buffers()", "BucketReducer::set_buffers()"),
+    ("dsc_comm_group_rank()", "Comm::group_rank()"),
+    ("dsc_init_distributed()", "init()"),
+    ("dsc_mem_alloc()", "Comm::shared_buffer()"),
+    ("dsc_pipe_run_bytes()", "PipeSchedule::run_bytes()"),
+    ("dsc_ring_begin()", "Ring::pass()"),
+    ("dsc_tensor_map_v()", "TensorMap::uneven()"),
+    ("dsc_work_wait()", "wait_on()"),
+    (
+        "1 (sum) to 8 (bxor), or one of dsc_op_create_...",
+        "a named Op, or that of a UserOp or PremulSum that still exists",
+    ),
+    ("costs->n is", "values per cost are"),
+    ("data is NULL", "the tensor has no memory, expected Tensor::new"),
+    ("expected NULL or \"auto\"", "expected \"auto\""),
+    ("NULL", "None"),
+    ("expert_ids[", "experts["),
+    ("unit_starts", "units"),
+    ("padded is 1 and capacity is 0", "padded is true and capacity is not set"),
+    (", or -1 for the environment's", ", or not set"),
+    (", or -1 for what is left", ""),
+    (", or none (-1) for the whole pipeline", ""),
+    (", or -1 for no group", ", or None for no group"),
+    (", or 0 for that of the parameters", ", or not set"),
+    ("with another timeout_ms", "with another timeout"),
+    ("expected 0 to 0", "expected 0, the only one"),
+];
+
+/// A message of the library as a program in Rust knows its words.
+pub(crate) fn in_rust(code: ErrorCode, message: String) -> String {
+    let message = call_in_rust(message);
+    if !may_be_said_anew(code) {
+        return message;
+    }
+    if let Some(found) = message.find("->struct_size is") {
+        let text = "the libdsc that runs does not know a struct of this crate: their versions differ";
+        return format!("{} ({})", text, without_arrows(message[found + 2..].to_owned()));
+    }
+    let message = PHRASES.iter().fold(message, |message, (c, rust)| message.replace(c, rust));
+    let message = counted(without_arrows(message));
+    let message = numbered(message, "timeout_ms", |n| format!("timeout is {} ms", n));
+    CHOICES.iter().fold(message, chosen)
+}
+
+/// Other messages may quote a program's own text.
+fn may_be_said_anew(code: ErrorCode) -> bool {
+    use ErrorCode::{Config, InvalidArg, NoBackend, State, Unsupported};
+    matches!(code, InvalidArg | State | Unsupported | Config | NoBackend)
+}
+
+/// Names the function that failed, if the message begins with it: "dsc_broadcast: " is "broadcast: ".
+fn call_in_rust(message: String) -> String {
+    let (name, rest) = match message.strip_prefix("dsc_").and_then(|rest| rest.split_once(": ")) {
+        Some(found) if found.0.bytes().all(is_in_names) => found,
+        _ => return message,
+    };
+    format!("{}: {}", name_in_rust(name), rest)
+}
+
+/// The name of a function of the C interface, without its prefix.
+fn name_in_rust(name: &str) -> String {
+    if let Some((_, rust)) = CALLS.iter().find(|(c, _)| *c == name) {
+        return (*rust).to_owned();
+    }
+    let method = METHODS.iter().find_map(|(c, rust)| name.strip_prefix(c).map(|rest| format!("{}{}", rust, rest)));
+    match method {
+        Some(method) => method.strip_suffix("::create").map_or(method.clone(), |rust| format!("{}::new", rust)),
+        None => {
+            let name = name.strip_prefix("comm_").unwrap_or(name);
+            name.strip_suffix("_create").unwrap_or(name).to_owned()
+        }
+    }
+}
+
+fn is_in_names(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// "options->overlap" is "overlap".
+fn without_arrows(mut message: String) -> String {
+    while let Some(arrow) = message.find("->") {
+        let outside = |letter: char| !letter.is_alphanumeric() && letter != '_';
+        let start = message[..arrow].char_indices().rev().find(|(_, letter)| outside(*letter));
+        message.replace_range(start.map_or(0, |(at, letter)| at + letter.len_utf8())..arrow + 2, "");
+    }
+    message
+}
+
+/// "n_ranks is 2" is "ranks has 2 entries". A plain "n" counts the list `counts`.
+fn counted(message: String) -> String {
+    let (c, name) = match word_before(&message, " is ") {
+        Some("n") => ("n".to_owned(), "counts".to_owned()),
+        Some(c) if c.starts_with("n_") => (c.to_owned(), c[2..].to_owned()),
+        _ => return message,
+    };
+    numbered(message, &c, |n| format!("{} has {} entries", name, n))
+}
+
+/// The name in front of the first such text.
+fn word_before<'m>(message: &'m str, text: &str) -> Option<&'m str> {
+    let end = message.find(text)?;
+    let start = message[..end].bytes().rposition(|byte| !is_in_names(byte)).map_or(0, |at| at + 1);
+    Some(&message[start..end])
+}
+
+/// Replaces "name is NUMBER", where the name may be the end of a longer one.
+fn numbered(message: String, name: &str, said: impl Fn(i32) -> String) -> String {
+    let start = match message.find(&format!("{} is ", name)) {
+        Some(start) => start,
+        None => return message,
+    };
+    let at = start + name.len() + " is ".len();
+    match leading_number(&message[at..]) {
+        Some((number, length)) => format!("{}{}{}", &message[..start], said(number), &message[at + length..]),
+        None => message,
+    }
+}
+
+/// The whole number that a text begins with, and its length.
+fn leading_number(text: &str) -> Option<(i32, usize)> {
+    let length = text.bytes().position(|byte| byte != b'-' && !byte.is_ascii_digit()).unwrap_or(text.len());
+    text[..length].parse().ok().map(|number| (number, length))
+}
+
+/// "average is 9, expected 1 (pre) or 2 (post)" is "average is Unknown(9), expected Pre or Post".
+fn chosen(message: String, (name, variant): &(&str, Variant)) -> String {
+    let is_choice = |before: &str| !before.bytes().next_back().map_or(false, is_in_names);
+    let found = message.find(&format!("{} is ", name)).filter(|at| is_choice(&message[..*at]));
+    let (start, rest) = match found {
+        Some(at) => message.split_at(at + name.len() + " is ".len()),
+        None => return message,
+    };
+    match leading_number(rest) {
+        Some((_, length)) if rest[length..].starts_with(" (") => format!("{}{}", start, variants(rest, *variant)),
+        Some((_, length)) if rest[length..].starts_with('.') => message,
+        Some((number, length)) => format!("{}{}{}", start, variant(number), variants(&rest[length..], *variant)),
+        None => message,
+    }
+}
+
+/// The first number of a text as an enumerator, if it has no name in parentheses; and what comes after it.
+fn bare(text: &str, variant: Variant) -> Option<(String, &str)> {
+    let (number, length) = leading_number(text)?;
+    Some((variant(number), &text[length..])).filter(|(_, rest)| !rest.starts_with(" ("))
+}
+
+/// Every "1 (pre)" is "Pre". In ", expected 1 to 5" both ends are enumerators, too, as is the value of another rank.
+fn variants(text: &str, variant: Variant) -> String {
+    const OTHER_RANK: &str = " on rank 0 and ";
+    if let Some((value, rest)) = text.strip_prefix(OTHER_RANK).and_then(|rest| bare(rest, variant)) {
+        return format!("{}{}{}", OTHER_RANK, value, rest);
+    }
+    if let Some((least, rest)) = text.strip_prefix(", expected ").and_then(|rest| bare(rest, variant)) {
+        return match rest.strip_prefix(" to ").and_then(|rest| bare(rest, variant)) {
+            Some((most, rest)) => format!(", expected {} to {}{}", least, most, rest),
+            None => format!(", expected {}{}", least, rest),
+        };
+    }
+    let mut said = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|letter: char| letter.is_ascii_digit()) {
+        let (before, number) = rest.split_at(at);
+        said += before;
+        let (value, length) = leading_number(number).unwrap_or((0, 1));
+        let word = number[length..].strip_prefix(" (").and_then(|word| word.split_once(')'));
+        match word {
+            Some((word, after)) if word.bytes().all(is_in_names) => {
+                said += &variant(value);
+                rest = after;
+            }
+            _ => {
+                said += &number[..length];
+                rest = &number[length..];
+            }
+        }
+    }
+    said + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &str) -> String {
+        in_rust(ErrorCode::InvalidArg, text.into())
+    }
+
+    #[test]
+    fn calls_have_their_names_here() {
+        assert_eq!(said("dsc_broadcast: root is 5, expected 0 to 3"), "broadcast: root is 5, expected 0 to 3");
+        assert_eq!(said("dsc_send: peer is 5, expected 0 to 0"), "send: peer is 5, expected 0, the only one");
+        assert_eq!(said("dsc_comm_split: no"), "split: no");
+        assert_eq!(said("dsc_mesh_create: no"), "Mesh::new: no");
+        assert_eq!(said("dsc_pipe_schedule_create: no"), "pipe_schedule: no");
+        assert_eq!(said("dsc_bucket_reducer_mark_ready: no"), "Iteration::mark_ready: no");
+        assert_eq!(said("dsc_op_create_premul: scale is nan"), "PremulSum::new: scale is nan");
+        assert_eq!(in_rust(ErrorCode::Callback, "dsc_pipe_run: dsc_x is NULL".into()), "pipe_run: dsc_x is NULL");
+        assert_eq!(said("dsc_ and others: no"), "dsc_ and others: no");
+    }
+
+    #[test]
+    fn fields_of_structs_are_arguments() {
+        assert_eq!(
+            said("x: costs->n is 3, expected 2, (options->overlap)"),
+            "x: values per cost are 3, expected 2, (overlap)"
+        );
+        assert_eq!(said("memory: 1, as dsc_pipe_run_bytes() says"), "memory: 1, as PipeSchedule::run_bytes() says");
+        assert_eq!(said("\u{e9}->a and b->c"), "a and c");
+        let text = said("dsc_x: (&params[0])->struct_size is 72, expected 64 to 64: was it initialised?");
+        assert!(text.contains("versions differ") && !text.contains("params"), "{}", text);
+    }
+
+    #[test]
+    fn lengths_and_times() {
+        assert_eq!(said("n_ranks is 2, expected 1 to 1"), "ranks has 2 entries, expected 1 to 1");
+        assert_eq!(said("n is 0, expected 1 or more"), "counts has 0 entries, expected 1 or more");
+        assert_eq!(said("init_timeout_ms is 0, expected 1 or more"), "init_timeout is 0 ms, expected 1 or more");
+        assert_eq!(said("bytes is NULL"), "bytes is None");
+    }
+
+    #[test]
+    fn numbers_are_enumerators() {
+        assert_eq!(
+            said("average is 4, expected 1 (pre), 2 (post) or 3 (none)"),
+            "average is Pytorch, expected Pre, Post or None"
+        );
+        assert_eq!(
+            said("grad_dtype is 99, expected 1 (i8) to 13 (bool)"),
+            "grad_dtype is Unknown(99), expected I8 to Bool"
+        );
+        assert_eq!(said("drop is 2 (lightest), expected 2 weights"), "drop is Lightest, expected 2 weights");
+        assert_eq!(said("format is 9, expected 1 to 5"), "format is Unknown(9), expected PyTorch to Json");
+        assert_eq!(said("placement is 1, expected 0: no"), "placement is Zigzag, expected Loop: no");
+        assert_eq!(said("my_op is 3 (of 4)"), "my_op is 3 (of 4)");
+        assert_eq!(said("norm is 3.5"), "norm is 3.5");
+    }
+}

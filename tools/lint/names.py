@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Every public name of C that a guide mentions exists in bindings/api.json."""
+
+import json
+import re
+import sys
+
+import source
+
+NAME = re.compile(r"(?<![\w./-])dsc_[a-z0-9_]*[a-z0-9]\b")
+NOT_PUBLIC = ("docs/extending.md",)  # names functions of the inside
+OF_MESON = {"dsc_dep"}
+CHOSEN = "docs/calls.md"  # the page of the functions that a program needs
+
+api = json.loads(source.read("bindings/api.json"))
+functions = {one["name"] for one in api["functions"]}
+public = {one["name"] for kind in api.values() if isinstance(kind, list) for one in kind} | OF_MESON
+
+found = []
+for path in source.files("README.md", "docs/*.md"):
+    if path in NOT_PUBLIC:
+        continue
+    known, what = (functions, "function") if path == CHOSEN else (public, "name")
+    for number, line in enumerate(source.read(path).splitlines(), 1):
+        missing = [name for name in NAME.findall(line) if name not in known]
+        found += [f"{path}:{number}: bindings/api.json has no {what} {name}" for name in missing]
+print(*found, sep="\n", end="\n" if found else "", file=sys.stderr)
+sys.exit(bool(found))
