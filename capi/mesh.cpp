@@ -225,7 +225,7 @@ dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const char* ax
     const auto pinned = pin_mesh(mesh);
     const dsc::MeshGroups groups = read_groups(*pinned, axes);
     pinned->check_rank("rank", rank);
-    const dsc::MeshPlace own = groups.place(rank);
+    const dsc::MeshPosition own = groups.position(rank);
     const dsc_result_t given =
         dsc::give_list("ranks", static_cast<size_t>(groups.size()), ranks, capacity, needed,
                        [&](size_t at) { return groups.rank(own.group, static_cast<int32_t>(at)); });

@@ -110,8 +110,8 @@ dsc_result_t dsc_shard_plan(const size_t* counts, const dsc_dtype_t* dtypes, siz
     const auto given =
         dsc::give_structs("buckets", layout.buckets, buckets, capacity, needed, convert_bucket);
     for (size_t i = 0; i < n; ++i) {
-      param_buckets[i] = layout.places[i].bucket;
-      param_starts[i] = layout.places[i].start;
+      param_buckets[i] = layout.locations[i].bucket;
+      param_starts[i] = layout.locations[i].start;
     }
     return given;
   });

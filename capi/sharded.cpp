@@ -220,10 +220,10 @@ dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t* units, 
     dsc::require(shard, "shard");
     dsc::require(shards, "shards");
     const dsc::ShardLayout& layout = pinned->layout();
-    for (size_t i = 0; i < layout.places.size(); ++i) {
-      units[i] = layout.buckets[layout.places[i].bucket].unit;
-      buckets[i] = layout.places[i].bucket;
-      starts[i] = layout.places[i].start;
+    for (size_t i = 0; i < layout.locations.size(); ++i) {
+      units[i] = layout.buckets[layout.locations[i].bucket].unit;
+      buckets[i] = layout.locations[i].bucket;
+      starts[i] = layout.locations[i].start;
     }
     *n_units = layout.units.size();
     *shard = pinned->shard();

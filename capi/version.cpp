@@ -32,9 +32,9 @@ void look_for_cuda(dsc::LibraryReport& report) {
 }
 
 void look_for_pmix(dsc::LibraryReport& report) {
-  const dsc::PmixPlace place = dsc::find_pmix(dsc::process_environment());
-  report.path = place.path;
-  report.version = place.version;
+  const dsc::PmixLocation location = dsc::find_pmix(dsc::process_environment());
+  report.path = location.path;
+  report.version = location.version;
 }
 
 void look_for_gloo(dsc::LibraryReport& report) {

@@ -8,7 +8,8 @@
 
 namespace dsc {
 
-// Returns the value of a variable, or nullopt if it is unset or empty: launchers use the two alike.
+// Returns the value of a variable, or nullopt if it is unset or empty: launchers make no difference between
+// the two.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
 Environment process_environment();

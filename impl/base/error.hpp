@@ -31,8 +31,8 @@ const char* result_name(dsc_result_t result) noexcept;
 // name of the function.
 [[noreturn]] void fail(dsc_result_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// Like fail(), for a call that fails because of an earlier failure: the record keeps what is known of that
-// one, such as its ranks, its group and its operation.
+// Like fail(), for a call that fails because of an earlier failure. The record keeps what is known of the
+// earlier one, such as its ranks, its group and its operation.
 [[noreturn]] void fail_because_of(const Failure& cause, dsc_result_t code, const char* format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,5 @@
-// The record of an error: one structure from the place where it happens to dsc_error_info_t, also in shared
-// memory and between hosts.
+// The record of an error: one structure from the code that detects it to dsc_error_info_t. The same structure
+// is used in shared memory and between hosts.
 #pragma once
 
 #include <algorithm>
@@ -58,10 +58,10 @@ class RankList {
   int32_t ranks_[kMost] = {};
 };
 
-// Why an operation, a group or a call failed. Copying and changing it needs no memory, so that a failure is
-// reported also where memory is short. It is large: on the path of a small operation an optional failure is
-// initialised with std::nullopt, because GCC 12 clears the storage of one that is initialised by default, and
-// is not copied.
+// Why an operation, a group or a call failed. Copying and changing it needs no memory, so a failure can be
+// reported even when memory is short. The record is large. On the path of a small operation, an optional
+// failure is therefore initialised with std::nullopt: GCC 12 clears the storage of an optional that is
+// default-initialised.
 struct Failure {
   uint64_t group = 0;
   uint64_t sequence = 0;  // sequence number of the operation in the group, from 1; 0 if there is none
@@ -75,8 +75,8 @@ struct Failure {
   FixedText<32> group_name;
   FixedText<512> text;
   bool revoked = false;  // the group no longer works
-  // The ranks are those of the communicator of the program, not those of the part of it, or of the
-  // connections, in which the failure was found.
+  // The ranks are those of the program's communicator, not those of the internal group or connections in
+  // which the failure was found.
   bool has_user_ranks = false;
   bool is_published = false;  // the communicator of the program has failed, and all its hosts learn of it
   char unused[5] = {};        // no hidden bytes: the record is sent as it is in memory

@@ -22,12 +22,12 @@ std::string bounded_text(const std::array<char, N>& source) {
   return std::string(source.data(), ::strnlen(source.data(), N));
 }
 
-// Append to the text in `to`; what does not fit is cut between two characters of UTF-8.
+// Append to the text in `to`. What does not fit is cut off, never inside a UTF-8 character.
 void append_text(char* to, size_t capacity, std::string_view text) noexcept;
 void append_format(char* to, size_t capacity, const char* format, va_list args) noexcept;
 
-// A text of at most N - 1 bytes that needs no memory. It is trivially copyable, so that it can stand in
-// shared memory and in messages.
+// A text of at most N - 1 bytes that allocates nothing. It is trivially copyable, so that shared memory and
+// messages can hold it.
 template <size_t N>
 class FixedText {
  public:

@@ -1,5 +1,5 @@
-// Every call into the library runs inside guard(), which turns exceptions into result codes and keeps the
-// text of the last error of the thread. Apart from this folder there is no try and catch.
+// Every call into the library runs inside guard(). It turns exceptions into result codes and keeps the text
+// of the thread's last error. Only this folder contains try and catch.
 #pragma once
 
 #include <type_traits>
@@ -54,8 +54,8 @@ dsc_result_t guard(const char* function, Body&& body) {
 // Must be called inside a catch block. Passes the current exception to `report` as an Error.
 void name_exception(void (*report)(void* context, const Error& error), void* context);
 
-// Runs code whose failure is reported in another way than by an exception. Returns false if it threw, after
-// calling `on_error(code, text)` or `on_error(error)`, which also has the place.
+// Runs code whose failure is not reported by an exception. If the code throws, calls `on_error(code, text)`
+// or `on_error(error)` and returns false. Only the second form gets the whole record.
 template <typename Body, typename OnError>
 bool capture(Body&& body, OnError&& on_error) {
   try {

@@ -7,9 +7,9 @@
 
 namespace dsc::handles {
 
-// The word holds generation (36 bits) | vacant (1) | closing (1) | pins (26). Whoever changes {closing, no
-// pins} to {vacant, next generation} releases the object; a stale pin may come and go at any time without
-// effect.
+// The word holds generation (36 bits) | vacant (1) | closing (1) | pins (26). The thread that changes
+// {closing, no pins} to {vacant, next generation} releases the object. A stale pin may appear and disappear
+// at any time without effect.
 struct Slot {
   std::atomic<uint64_t> word{0};
   uint32_t index = 0;

@@ -58,7 +58,7 @@ class Pinned {
   T* get() const noexcept { return static_cast<T*>(handles::object(slot_).get()); }
   std::shared_ptr<T> share() const { return std::static_pointer_cast<T>(handles::object(slot_)); }
 
-  // Makes the handle stale; throws BAD_HANDLE if another thread did so first.
+  // Makes the handle stale. Throws BAD_HANDLE if another thread has already done so.
   void close() {
     if (!handles::close(slot_)) fail(DSC_ERR_BAD_HANDLE, "the handle was destroyed by another thread");
   }

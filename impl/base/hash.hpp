@@ -1,4 +1,4 @@
-// The FNV-1a hash, for names and for comparing texts. It is no protection against forgery; access is decided
+// The FNV-1a hash, for names and for comparing texts. It does not protect against forgery: access is decided
 // by credentials that the kernel reports.
 #pragma once
 

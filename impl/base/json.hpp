@@ -47,7 +47,7 @@ class JsonWriter {
   void text(std::string_view value);
   void integer(int64_t value) { plain(std::to_string(value)); }
   void number(double value, int decimals);
-  // Writes the fewest digits that give this value again; null for one that is not finite.
+  // Writes the fewest digits that read back as this value; null for a value that is not finite.
   void number(double value);
   void boolean(bool value) { plain(value ? "true" : "false"); }
   void null() { plain("null"); }

@@ -101,19 +101,19 @@ int32_t level_from_environment() {
   if (!wanted) return DSC_LOG_LEVEL_OFF;
   for (int32_t level = 0; level <= DSC_LOG_LEVEL_DEBUG; ++level)
     if (std::strcmp(wanted, kLevelNames[level]) == 0) return level;
-  return DSC_LOG_LEVEL_WARN;  // an unknown word means that somebody wants to see something
+  return DSC_LOG_LEVEL_WARN;  // an unknown word means that somebody wants to see records
 }
 
-// Whether DSC_LOG says nothing about what is to be logged; "off" says something.
+// Returns whether DSC_LOG is unset, so that it does not say what to log. "off" does say it.
 bool is_unset() { return std::getenv("DSC_LOG") == nullptr; }
 
-// Routes records to the standard error stream, to the listener, and to those who poll; the state of the log
-// of this process.
+// Routes records to the standard error stream, to the listener, and to callers that poll. Holds the state of
+// the log of this process.
 class LogHub {
  public:
   int32_t level() const { return level_.load(std::memory_order_relaxed); }
 
-  // Whether reminders are written though nobody has asked for records.
+  // Whether reminders are written although nobody has asked for records.
   bool reminds() const { return is_unset_ && level() == DSC_LOG_LEVEL_OFF; }
 
   void add(int32_t level, const char* text, bool is_reminder) {
@@ -165,8 +165,8 @@ class LogHub {
     }
   }
 
-  // Returns when no thread is inside a listener that was replaced. It waits for one delivery only: the next
-  // one may begin before this thread runs, but calls the new listener.
+  // Returns when no thread is inside a listener that was replaced. It waits for one delivery only: another
+  // may begin before this thread runs, but that one already calls the new listener.
   void await_delivery() DSC_REQUIRES(mutex_) {
     const uint64_t number = delivered_.popped();
     while (delivering_ && delivered_.popped() == number) changed_.wait(mutex_);

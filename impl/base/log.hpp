@@ -1,5 +1,5 @@
 // Log records are formatted at once, queued, and delivered by one thread. Nothing is recorded unless somebody
-// listens, except what remind() says.
+// listens. remind() is the exception.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace dsc {
 
 bool log_enabled(int32_t level) noexcept;
 
-// After this time an operation that waits for other ranks is logged, once: 10 s where warnings are wanted.
-// Where nobody has said what is to be logged, it is 30 s, and remind() writes to the standard error stream
-// all the same, because a program that hangs without a word is what people ask about most. Otherwise it is
-// never.
+// Returns how long an operation waits for other ranks before it is logged, once: 10 s where warnings are
+// wanted. If DSC_LOG is unset and nobody requests records it is 30 s, and remind() writes to the standard
+// error stream, because a silent hang is the most common question of users. Otherwise such operations are
+// never logged.
 int64_t late_report_ns() noexcept;
 
-// Logs at level warn, also where DSC_LOG is not set and no listener is registered; the text then goes to
+// Logs at level warn. Also logs if DSC_LOG is not set and no listener is registered; the text then goes to
 // stderr.
 void remind(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
 

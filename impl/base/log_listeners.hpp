@@ -1,4 +1,4 @@
-// Who receives log records besides DSC_LOG's standard error stream.
+// Receivers of log records, in addition to the standard error stream of DSC_LOG.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@ struct LogRecord {
   bool is_reminder = false;  // written to the standard error stream if nobody listens
 };
 
-// A function of the program's that receives records.
+// A function of the program that receives records.
 struct LogListener {
   void (*call)(const LogListener& listener, const LogRecord& record) = nullptr;  // nullptr: nobody listens
-  void (*function)() = nullptr;  // the program's, of the type that `call` knows
+  void (*function)() = nullptr;  // the program's function, of the type that `call` expects
   void* context = nullptr;
-  int32_t level = 0;  // the least urgent that it receives, in place of the standard error stream
+  int32_t level = 0;  // the least urgent level that it receives, instead of the standard error stream
 };
 
-// Returns when the listener that it replaces has got the records that were made before, or none was delivered
-// for 5 s; and only when no call of it is running, except from inside that call.
+// Replaces the listener. Returns when the previous listener has received the records that were made before,
+// or none was delivered for 5 s. It also waits until no call of the previous listener is running, except if
+// this call comes from inside it.
 void set_log_listener(const LogListener& listener);
 
 // Takes the oldest record; `level` sets what is recorded from now on.

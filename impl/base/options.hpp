@@ -1,4 +1,4 @@
-// Structs that carry their own size, so that callers compiled against another release work.
+// Structs that carry their own size, so that callers compiled against another release still work.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr size_t kMaxStructBytes = 65536;
 template <typename T>
 inline constexpr size_t kFirstSize = sizeof(T);
 
-// Gives the size that a caller's struct carries. A size that was never set must not make the library look
+// Returns the size that a caller's struct carries. A size that was never set must not make the library read
 // beyond the caller's memory.
 template <typename T>
 size_t struct_size_of(const T* given, const char* what) {
@@ -29,8 +29,8 @@ size_t struct_size_of(const T* given, const char* what) {
   return size;
 }
 
-// Reads a caller's struct: one that is smaller than the library's keeps the defaults for the rest, one that
-// is larger must be zero in the part that the library does not know.
+// Reads a caller's struct. If it is smaller than the library's, the rest keeps the defaults. If it is larger,
+// the part that the library does not know must be zero.
 template <typename T>
 T read_sized(const T* given, T defaults, const char* what) {
   if (!given) return defaults;

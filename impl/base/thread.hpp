@@ -25,9 +25,9 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Starts a thread. `name` must be a string that is never freed. The thread sets its name itself, which avoids
-// opening a file in /proc: if such a file of a thread was opened, the kernel spins in waitpid() until the
-// entry is dropped when the process's last thread has just ended.
+// Starts a thread. `name` must be a string that is never freed. The thread sets its own name, so that no file
+// in /proc is opened: if such a file was opened, the kernel spins in waitpid() until the entry is dropped
+// when the last thread of the process has just ended.
 template <typename Body>
 std::thread start_thread(const char* name, Body body) {
   const SignalsBlocked inherited;

@@ -43,7 +43,7 @@ std::string hex_bytes(const void* data, size_t bytes) {
 
 // Tries all addresses of the host in turn until one accepts or the deadline passes.
 TcpStream reach(const std::string& host, int32_t port, Deadline deadline) {
-  constexpr int64_t kAddressMs = 2'000;  // limit per address, so that the others are tried as well
+  constexpr int64_t kAddressMs = 2'000;  // limit per address, so that the others are tried too
   constexpr int64_t kPauseMs = 100;      // between two rounds
   const auto addresses = resolve(host, static_cast<uint16_t>(port), "MASTER_ADDR", deadline);
   std::string tried;
@@ -182,7 +182,7 @@ void AgentStore::put(std::string_view key, std::string_view value, Deadline dead
   if (answered != kReady) fail_foreign(&answered, sizeof answered);
 }
 
-// Waits for the key first, since a get of a missing key would be an error in the agent.
+// Waits for the key first, because a get of a missing key would be an error in the agent.
 std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadline) {
   return converse(deadline, [&] {
     std::string message = request(Request::kWait);

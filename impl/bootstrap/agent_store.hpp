@@ -1,6 +1,6 @@
-// Client of the store of torchrun's agent at MASTER_ADDR:MASTER_PORT. It implements the subset of the
-// protocol of PyTorch's TCPStore that is needed to put and get values, in two generations of the protocol,
-// which it distinguishes by itself.
+// Client of the store of torchrun's agent at MASTER_ADDR:MASTER_PORT. It implements the part of PyTorch's
+// TCPStore protocol that puts and gets values. It detects which of two generations of the protocol the agent
+// speaks.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,7 @@ void Endpoint::make_room() {
 }
 
 // Called when the process is out of descriptors: otherwise the pending connection would keep poll_fd()
-// readable forever. The client is told the reason, and connects again.
+// readable permanently. The client is told the reason, and connects again.
 void Endpoint::shed_one() {
   spare_.reset();
   int error = 0;

@@ -75,7 +75,7 @@ UniqueFd attempt(const std::string& endpoint, const std::string& owner, const It
 
 }  // namespace
 
-// Each attempt uses a new connection, since the owner may drop a waiting one to make room.
+// Each attempt uses a new connection, because the owner may drop a waiting one to make room.
 UniqueFd fetch(const std::string& endpoint, const std::string& owner, const ItemKey& key, Deadline deadline,
                const std::function<void()>& check) {
   const int64_t start_ns = now_ns();

@@ -9,7 +9,7 @@ namespace dsc {
 namespace {
 
 std::string process_of(const Hello& hello) {
-  return "pid " + std::to_string(hello.pid) + (hello.place.empty() ? "" : " on " + hello.place);
+  return "pid " + std::to_string(hello.pid) + (hello.host_name.empty() ? "" : " on " + hello.host_name);
 }
 
 std::string version_text(const Hello& hello) {
@@ -30,7 +30,8 @@ std::string differing(const std::vector<Hello>& hellos, const Value& value) {
   return text;
 }
 
-// The ranks that have another value than most have; of values that as many have, than the lowest rank.
+// Returns the ranks whose value differs from that of the majority. If several values are equally frequent,
+// the value of the lowest rank counts as the majority.
 RankList odd_ones(const std::vector<Hello>& hellos, const Value& value) {
   std::map<std::string, size_t> counts;
   for (const Hello& hello : hellos) ++counts[value(hello)];
@@ -71,7 +72,7 @@ std::string differing_settings(const std::vector<Hello>& hellos) {
   return text.empty() ? "in a part that was too long to be sent" : text;
 }
 
-// Finds a rank outside of its world, or one that two processes claim.
+// Finds a rank outside its world, or one that two processes claim.
 std::optional<Problem> find_rank_conflict(const std::vector<Hello>& hellos) {
   std::map<int32_t, const Hello*> by_rank;
   for (const Hello& hello : hellos) {
@@ -161,7 +162,7 @@ std::vector<Member> make_table(std::vector<Hello> hellos) {
   for (const Hello& hello : hellos) {
     const int32_t position = ranks_on_host[hello.host]++;
     const int32_t local_rank = hello.local_rank >= 0 ? hello.local_rank : position;
-    members.push_back({hello.rank, local_rank, hello.pid, hello.host, hello.endpoint, hello.place});
+    members.push_back({hello.rank, local_rank, hello.pid, hello.host, hello.endpoint, hello.host_name});
   }
   return members;
 }

@@ -1,5 +1,5 @@
-// What ranks say about themselves when they meet, and the decision that follows from it. These functions have
-// no side effects.
+// What ranks report about themselves when they meet, and the decision that follows from it. These functions
+// have no side effects.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Hello {
   std::string config;  // "key=value;key=value", possibly cut; config_hash is of the full text
   std::string host;
   std::string endpoint;
-  std::string place;         // name of the host in errors; empty if there is only one host
+  std::string host_name;     // name of the host in errors; empty if there is only one host
   int64_t remaining_ms = 0;  // time until its deadline; kNoDeadlineMs or more if there is none
 };
 
@@ -36,8 +36,8 @@ struct Member {
   int32_t local_rank;
   int64_t pid;
   std::string host;
-  std::string endpoint;    // name of the Endpoint of its process
-  std::string place = "";  // like Hello::place
+  std::string endpoint;        // name of the Endpoint of its process
+  std::string host_name = "";  // like Hello::host_name
 };
 
 // Why a world cannot form.

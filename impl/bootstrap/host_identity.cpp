@@ -54,7 +54,7 @@ std::string host_identity(const Environment& environment) {
   return boot_id() + ":" + std::to_string(network.st_ino);
 }
 
-std::string host_place(const Environment& environment) {
+std::string host_name(const Environment& environment) {
   char name[64] = {};
   if (const auto chosen = environment("DSC_HOST_ID")) return *chosen;
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";

@@ -15,6 +15,6 @@ inline constexpr size_t kHostIdentityBytes = 63;  // longest text
 std::string host_identity(const Environment& environment);
 
 // Returns the name of this host for messages: DSC_HOST_ID, or its host name.
-std::string host_place(const Environment& environment);
+std::string host_name(const Environment& environment);
 
 }  // namespace dsc

@@ -1,4 +1,5 @@
-// The init methods that say where a job meets: "env://", "pmix://", "tcp://HOST:PORT", "file:///PATH".
+// The init methods, which tell where the ranks of a job meet: "env://", "pmix://", "tcp://HOST:PORT",
+// "file:///PATH".
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ JobLayout layout_of(const std::vector<Member>& members) {
   std::unordered_map<std::string, int32_t> hosts;
   for (const Member& member : members) {
     const auto [host, is_new] = hosts.emplace(member.host, layout.host_count());
-    if (is_new) layout.places.push_back(member.place);
+    if (is_new) layout.host_names.push_back(member.host_name);
     layout.host_of_rank.push_back(host->second);
   }
   return layout;
@@ -21,7 +21,7 @@ JobLayout layout_of(const std::vector<Member>& members) {
 
 namespace {
 
-constexpr size_t kMostPlaceBytes = 255;
+constexpr size_t kMostHostNameBytes = 255;
 
 // A run of consecutive hosts with the same number of ranks each.
 struct Block {
@@ -47,19 +47,19 @@ std::vector<Block> blocks_of(const std::vector<int32_t>& hosts) {
 }
 
 // Host names often share a prefix, so that each entry stores how much of the preceding name it keeps.
-void write_places(ByteWriter& writer, const std::vector<std::string>& places) {
+void write_host_names(ByteWriter& writer, const std::vector<std::string>& host_names) {
   std::string_view before;
-  for (const std::string& whole : places) {
-    const std::string_view place = std::string_view(whole).substr(0, kMostPlaceBytes);
-    const auto kept = static_cast<size_t>(std::ranges::mismatch(before, place).in2 - place.begin());
+  for (const std::string& whole : host_names) {
+    const std::string_view host_name = std::string_view(whole).substr(0, kMostHostNameBytes);
+    const auto kept = static_cast<size_t>(std::ranges::mismatch(before, host_name).in2 - host_name.begin());
     writer.number(static_cast<uint8_t>(kept));
-    writer.number(static_cast<uint8_t>(place.size() - kept));
-    writer.raw(place.substr(kept));
-    before = place;
+    writer.number(static_cast<uint8_t>(host_name.size() - kept));
+    writer.raw(host_name.substr(kept));
+    before = host_name;
   }
 }
 
-std::optional<std::string> read_place(ByteReader& reader, std::string_view before) {
+std::optional<std::string> read_host_name(ByteReader& reader, std::string_view before) {
   const size_t kept = reader.number<uint8_t>();
   const size_t rest = reader.number<uint8_t>();
   const std::string_view text = reader.raw(rest);
@@ -70,7 +70,7 @@ std::optional<std::string> read_place(ByteReader& reader, std::string_view befor
 // Returns false if the block is invalid.
 bool add(const Block& block, JobLayout& layout) {
   const uint64_t room = static_cast<uint64_t>(kMaxJobRanks) - layout.host_of_rank.size();
-  if (uint64_t{block.first_host} + block.hosts > layout.places.size()) return false;
+  if (uint64_t{block.first_host} + block.hosts > layout.host_names.size()) return false;
   if (block.hosts == 0 || block.ranks_per_host == 0 || uint64_t{block.hosts} * block.ranks_per_host > room)
     return false;
   for (uint32_t host = block.first_host; host < block.first_host + block.hosts; ++host)
@@ -83,7 +83,7 @@ bool add(const Block& block, JobLayout& layout) {
 std::string encode(const JobLayout& layout) {
   ByteWriter writer;
   writer.number(static_cast<uint32_t>(layout.host_count()));
-  write_places(writer, layout.places);
+  write_host_names(writer, layout.host_names);
   for (const Block& block : blocks_of(layout.host_of_rank)) {
     writer.number(block.hosts);
     writer.number(block.ranks_per_host);
@@ -99,9 +99,10 @@ std::optional<JobLayout> decode_layout(std::string_view bytes) {
   const auto count = reader.number<uint32_t>();
   if (count > static_cast<uint32_t>(kMaxJobRanks)) return std::nullopt;
   for (uint32_t host = 0; host < count; ++host) {
-    auto place = read_place(reader, layout.places.empty() ? "" : std::string_view(layout.places.back()));
-    if (!place) return std::nullopt;
-    layout.places.push_back(*std::move(place));
+    auto host_name =
+        read_host_name(reader, layout.host_names.empty() ? "" : std::string_view(layout.host_names.back()));
+    if (!host_name) return std::nullopt;
+    layout.host_names.push_back(*std::move(host_name));
   }
   while (reader.good() && reader.left() > 0) {
     Block block;

@@ -12,13 +12,13 @@
 namespace dsc {
 
 struct JobLayout {
-  std::vector<int32_t> host_of_rank;  // hosts are numbered in the order of their lowest ranks
-  std::vector<std::string> places;    // name of each host in errors
+  std::vector<int32_t> host_of_rank;    // hosts are numbered in the order of their lowest ranks
+  std::vector<std::string> host_names;  // name of each host in errors
 
   int32_t world_size() const { return static_cast<int32_t>(host_of_rank.size()); }
-  int32_t host_count() const { return static_cast<int32_t>(places.size()); }
-  const std::string& place_of(int32_t rank) const {
-    return places[static_cast<size_t>(host_of_rank[static_cast<size_t>(rank)])];
+  int32_t host_count() const { return static_cast<int32_t>(host_names.size()); }
+  const std::string& host_name_of(int32_t rank) const {
+    return host_names[static_cast<size_t>(host_of_rank[static_cast<size_t>(rank)])];
   }
 };
 

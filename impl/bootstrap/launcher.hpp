@@ -50,7 +50,7 @@ struct Launch {
   bool agent_store = false;  // torchrun's agent itself listens at the address, with a PyTorch store
   MeetingWay way = MeetingWay::kNobody;
   std::string way_from;      // reason for this way, as text
-  std::string told_through;  // what carries the address of rank 0's store; empty: it is at the master address
+  std::string told_through;  // how ranks learn the address of rank 0's store; empty: it is the master address
   std::string advice;        // what to set on this host, as text; empty: nothing
   std::string report;        // several lines: the sources and their outcomes
 };

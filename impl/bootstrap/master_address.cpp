@@ -33,8 +33,8 @@ bool take_port(const char* variable, const Environment& environment, MasterFindi
 
 void find_port(int32_t option, const Environment& environment, const HostSource& launchers,
                MasterFinding& found) {
-  // MASTER_PORT counts on Azure ML as well, where DeepSpeed overwrites it: otherwise two jobs of one host
-  // could not be kept apart.
+  // MASTER_PORT also counts on Azure ML, where DeepSpeed overwrites it: otherwise two jobs on one host would
+  // share a port.
   if (option != 0) {
     found.port = option;
     found.port_from = "option port";

@@ -42,7 +42,7 @@ Hello hello_of(const MeetingSettings& settings) {
   hello.config = settings.config.substr(0, kConfigBytes - 1);
   hello.host = settings.host;
   hello.endpoint = settings.endpoint;
-  hello.place = settings.place;
+  hello.host_name = settings.host_name;
   return hello;
 }
 
@@ -66,7 +66,7 @@ MeetingOutcome alone(const Hello& hello) {
   return outcome;
 }
 
-// Tries once to host or to follow; DSC_IN_PROGRESS if the owner of the name changed meanwhile.
+// Tries once to host or to follow. Returns DSC_IN_PROGRESS if the name got another owner meanwhile.
 MeetingOutcome attempt(const MeetingSettings& settings, const Hello& hello, const std::string& name,
                        UniqueFd& listener) {
   if (UniqueFd bound = listen_abstract(name, 64 + 2 * settings.world_size)) {

@@ -25,17 +25,17 @@ struct MeetingSettings {
   int32_t world_size = 1;
   int32_t local_rank = -1;  // -1: derived from the table
   uint32_t library_version = 0;
-  std::string host;      // result of host_identity()
-  std::string place;     // name of this host for errors; empty if only ranks of one host meet
-  std::string endpoint;  // Endpoint::name() of this process
-  std::string config;    // "key=value;key=value": settings that must be equal on all ranks
-  Nonce latest_world{};  // the latest world of the job that this process was in; zero if there was none
+  std::string host;       // result of host_identity()
+  std::string host_name;  // name of this host for errors; empty if only ranks of one host meet
+  std::string endpoint;   // Endpoint::name() of this process
+  std::string config;     // "key=value;key=value": settings that must be equal on all ranks
+  Nonce latest_world{};   // the latest world of the job that this process was in; zero if there was none
   Deadline deadline = Deadline::never();
   int64_t progress_ms = 10'000;           // interval in which missing ranks are logged
   std::function<void()> check = nullptr;  // called at least every 50 ms while waiting; may throw to give up
 };
 
-// The owner of a name, as reported to ranks that arrive too late.
+// The owner of a name, as reported to ranks that arrive after the world has formed.
 struct HeldName {
   Nonce nonce{};
   int32_t world_size = 0;
@@ -62,12 +62,12 @@ MeetingResult meet(const MeetingSettings& settings);
 
 // Returns the hello of this process.
 Hello hello_of(const MeetingSettings& settings);
-// Throws an error of the meeting, prefixed with this rank and the place of the meeting.
+// Throws an error of the meeting, prefixed with this rank and the address of the meeting.
 [[noreturn]] void fail_meeting(dsc_result_t code, const std::string& text, const RankList& ranks,
                                const MeetingSettings& settings);
 
-// Answers everybody who waits at the name of a world that has formed. Call it when listen_fd is readable; it
-// never blocks.
+// Answers all processes that wait at the name of a world that has formed. Call it when listen_fd is readable;
+// it never blocks.
 void answer_late_comer(int listen_fd, const HeldName& held);
 
 }  // namespace dsc

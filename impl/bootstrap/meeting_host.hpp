@@ -19,7 +19,7 @@ class MeetingHost {
   MeetingHost(Hello own, UniqueFd listener, Deadline deadline, int64_t progress_ms,
               std::function<void()> check);
 
-  // Blocks until the outcome, which has then been sent to everybody who arrived.
+  // Blocks until there is an outcome and all ranks that arrived have been sent it.
   MeetingOutcome run();
 
   // Keeps the name after an outcome of DSC_OK.

@@ -60,13 +60,13 @@ std::string encode_hello(const Hello& hello) {
   put_text(wire.host, hello.host);
   put_text(wire.endpoint, hello.endpoint);
   put_text(wire.config, hello.config);
-  put_text(wire.place, hello.place);
+  put_text(wire.host_name, hello.host_name);
   std::string bytes;
   append(bytes, wire);
   return bytes;
 }
 
-// If the other side has another version, only the prefix is read. Numbers are clamped, as they come from
+// If the other side has another version, only the prefix is read. Numbers are clamped, because they come from
 // another process.
 std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   HelloWire wire{};
@@ -88,7 +88,7 @@ std::optional<Hello> decode_hello(const void* data, size_t bytes) {
   hello.host = bounded_text(wire.host);
   hello.endpoint = bounded_text(wire.endpoint);
   hello.config = bounded_text(wire.config);
-  hello.place = bounded_text(wire.place);
+  hello.host_name = bounded_text(wire.host_name);
   return hello;
 }
 

@@ -35,7 +35,7 @@ struct HelloWire {
   char host[64];
   char endpoint[64];
   char config[kConfigBytes];
-  char place[64];
+  char host_name[64];
   uint32_t reserved;
 };
 inline constexpr size_t kHelloPrefixBytes = 32;
@@ -78,10 +78,10 @@ struct MeetingOutcome {
 };
 
 std::string encode_hello(const Hello& hello);
-// Returns nullopt if the bytes are malformed. Of another version only the first fields are set.
+// Returns nullopt if the bytes are malformed. If they are of another version, only the first fields are set.
 std::optional<Hello> decode_hello(const void* data, size_t bytes);
 
-// Ranks at fault, as many as the record of an error holds.
+// The ranks at fault, as many as an error record holds.
 std::string encode_ranks(const RankList& ranks);
 RankList decode_ranks(std::string_view bytes);
 

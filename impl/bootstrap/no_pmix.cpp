@@ -14,7 +14,7 @@ namespace {
 
 }  // namespace
 
-PmixPlace find_pmix(const Environment&) { fail_unknown(); }
+PmixLocation find_pmix(const Environment&) { fail_unknown(); }
 
 PmixJob ask_pmix(const Environment&, Deadline) { fail_unknown(); }
 

@@ -11,7 +11,7 @@ namespace dsc {
 
 bool has_pmix() noexcept { return true; }
 
-PmixPlace find_pmix(const Environment& environment) {
+PmixLocation find_pmix(const Environment& environment) {
   const PmixLibrary library = load_pmix(environment);
   return {library.path, library.version()};
 }

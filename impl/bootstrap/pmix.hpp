@@ -26,16 +26,16 @@ struct PmixJob {
 bool has_pmix() noexcept;
 
 // The libpmix that would be used. find_pmix() loads it but does not contact the server. Throws NO_BACKEND.
-struct PmixPlace {
+struct PmixLocation {
   std::string path;
   std::string version;
 };
-PmixPlace find_pmix(const Environment& environment);
+PmixLocation find_pmix(const Environment& environment);
 
-// Connects to the server at the first call, and until the process ends: PMIx cannot be initialised again
-// after its last user has finalized it, and a program that uses MPI shares the connection. Throws NO_BACKEND
-// (no usable libpmix, with the places that were searched), TIMEOUT, SYSTEM (the server refuses, with
-// libpmix's text).
+// Connects to the server at the first call. The connection stays open until the process ends: PMIx cannot be
+// initialised again after its last user has finalized it, and a program that uses MPI shares the connection.
+// Throws NO_BACKEND (no usable libpmix, with the paths that were searched), TIMEOUT, SYSTEM (the server
+// refuses, with libpmix's text).
 PmixJob ask_pmix(const Environment& environment, Deadline deadline);
 
 // Exchanges values between ranks through the server, see pmix_exchange.hpp. Throws what ask_pmix() throws.

@@ -33,7 +33,7 @@ int32_t rank_of(const pmix_proc_t& process) {
   return process.rank <= PMIX_RANK_VALID ? static_cast<int32_t>(process.rank) : -1;
 }
 
-// Returns the affected rank, as the source of an event may be the server that reports it.
+// Returns the affected rank. The source of an event may be the server that reports it.
 int32_t affected_rank(const pmix_proc_t* source, const pmix_info_t* info, size_t count) {
   for (size_t i = 0; i < count; ++i)
     if (std::string_view(info[i].key) == PMIX_EVENT_AFFECTED_PROC && info[i].value.type == PMIX_PROC &&

@@ -15,7 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr int64_t kAskAgainMs = 20;     // before a server without the value is asked again
-constexpr int64_t kServerLookMs = 100;  // interval of checks whether the server is still there
+constexpr int64_t kServerLookMs = 100;  // interval of checks whether the server still runs
 constexpr int kAnswerS = 2;             // time that the server may take for one request, in seconds
 
 // One request to the server. It lives until both the caller and the callback have released it, together with

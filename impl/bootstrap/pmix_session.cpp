@@ -37,7 +37,7 @@ const PmixSession& PmixSession::opened(const PmixLibrary& library) {
   return session;
 }
 
-// Runs on a thread of its own, because connecting has no timeout.
+// Runs on a separate thread, because connecting has no timeout.
 const PmixSession& PmixSession::connect(const Environment& environment, Deadline deadline) {
   const PmixLibrary library = load_pmix(environment);
   const auto session = std::make_shared<const PmixSession*>(nullptr);

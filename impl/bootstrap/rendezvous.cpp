@@ -42,8 +42,8 @@ constexpr int kRefusalMs = 5000;  // time for ranks that were started at about t
 constexpr std::string_view kLocationKey = "store";
 
 // Counts the worlds of a job in which this process took part. Values in an out-of-band exchange outlive a
-// world, and the number keeps the next world from reading them. All ranks of a process join a world together,
-// whatever their ranks are, so that the number is equal on all of them.
+// world, and the count keeps the next world from reading them. All ranks of a process join a world together,
+// so the count is equal on all of them, whichever ranks they are.
 class WorldCounts {
  public:
   uint32_t of(const std::string& job_id) {
@@ -183,7 +183,7 @@ StoreOptions Meeting::options(bool serve) const {
   return options;
 }
 
-// A few connections suffice to tell the other ranks the reason, one after another.
+// A few connections are enough to tell the other ranks the reason, one after another.
 void Meeting::check_room() {
   constexpr size_t kConnections = 2;  // connections per rank: one for requests, one for the log
   capture(
@@ -207,8 +207,8 @@ OpenStore Meeting::serve() {
   return open_store(location_.uri(), options(true), rendezvous_.environment, settings_.deadline);
 }
 
-// The master address is that of the job's rank 0. A world of some of its ranks, which meet through a store of
-// the program, may have its own rank 0 on another host.
+// The master address is that of the job's rank 0. A world of only some ranks of the job, which meet through a
+// store of the program, may have its rank 0 on another host.
 bool Meeting::is_at_master() const {
   if (launch_.master_addr_from == "default") return false;
   return !rendezvous_.out_of_band ||

@@ -29,7 +29,7 @@ class JobStore {
   JobStore(const JobStore&) = delete;
   JobStore& operator=(const JobStore&) = delete;
 
-  // A store that is served here is not closed before that many other ranks know the result of the meeting, or
+  // A store that is served here is not closed until `count` other ranks know the result of the meeting, or
   // the deadline has passed.
   void expect_readers(int32_t count, Deadline deadline) noexcept {
     readers_ = count;
@@ -42,12 +42,12 @@ class JobStore {
   std::string own_address(Deadline deadline) const;
   bool is_served_here() const noexcept { return open_.server != nullptr; }
 
-  // Ranks that arrive at the port from now on are asked to try again. Normally only rank 0, which serves the
-  // store, has to announce this; after a failure every rank does, because any rank may be the first to
-  // return.
+  // From now on, ranks that arrive at the port are asked to try again. Normally only rank 0 has to announce
+  // this, because it serves the store. After a failure every rank announces it, because any rank may be the
+  // first to return.
   void begin_closing(bool failed) noexcept;
-  // All ranks have met to finalize: from now on the end of a connection is no longer reported, and the port
-  // is free for the next world, also while groups of this one still exist.
+  // All ranks have met to finalize. From now on the end of a connection is not reported, and the port is free
+  // for the next world even if groups of this one still exist.
   void retire() noexcept;
 
  private:
@@ -56,7 +56,7 @@ class JobStore {
   Deadline readers_deadline_ = Deadline::never();
 };
 
-// The outcome of a meeting, and the store in which it took place.
+// The outcome of a meeting, and the store that was used for it.
 struct Rendezvous {
   MeetingResult met;
   std::shared_ptr<JobStore> job;

@@ -75,8 +75,8 @@ std::vector<Member> own_table(Store& store, const StoreOutcome& outcome, int32_t
   return decode_members(store.get(table_key(host), Deadline::after_ms(kStoreAnswerMs)));
 }
 
-// Returns whether the world formed with this process, which came before and lost its connection. A process
-// may also come back to a world that it has been in.
+// Returns whether the world formed with this process, which had arrived earlier and then lost its connection.
+// A process may also return to a world in which it has been.
 bool formed_with(Store& store, const StoreOutcome& outcome, const Hello& own, const Nonce& latest_world) {
   if (outcome.nonce == latest_world || own.rank >= outcome.layout.world_size()) return false;
   return std::ranges::any_of(own_table(store, outcome, own.rank), [&](const Member& member) {
@@ -96,7 +96,7 @@ std::optional<MeetingResult> too_late(Store& store, const StoreOutcome& outcome,
   return std::nullopt;
 }
 
-// Hosts or follows; returns nullopt if this rank is too late and should try again.
+// Hosts or follows. Returns nullopt if this rank has arrived late and should try again.
 std::optional<MeetingResult> take_part(Store& store, const Hello& hello, const MeetingSettings& settings,
                                        bool hosts, std::string& reason) {
   bool late = false;

@@ -12,15 +12,16 @@
 namespace dsc {
 
 // Blocks until all ranks have arrived. Rank 0, whose process serves the store, hosts the meeting. Other ranks
-// pass a ChannelStore: when its connection ends, they count as gone. Throws what meet() throws, equal on all
-// ranks that arrived; CONFIG and TIMEOUT name processes with their hosts. Returns nullopt, with a reason, if
-// the caller should try again: rank 0 or the connection to it went away, or the world that formed here is
-// ending.
+// pass a ChannelStore: when its connection ends, they count as gone.
+//
+// Throws what meet() throws, equally on all ranks that arrived. CONFIG and TIMEOUT name processes with their
+// hosts. Returns nullopt, with a reason, if the caller should try again: rank 0 or the connection to it went
+// away, or the world that formed here is ending.
 std::optional<MeetingResult> meet_in_store(Store& store, const MeetingSettings& settings, bool hosts,
                                            std::string& reason);
 
-// Called instead by a host that cannot hold the meeting: ranks that arrive by the deadline get this error.
-// Returns when `others` ranks have read it.
+// Called by a host that cannot hold the meeting: ranks that arrive by the deadline get this error. Returns
+// when `others` ranks have read it.
 void refuse_in_store(Store& store, const Error& why, int32_t others, Deadline deadline);
 
 // Called by the host before the store ends: returns when `count` ranks have read the outcome or the deadline

@@ -72,7 +72,7 @@ StoreMeetingHost::StoreMeetingHost(Store& store, Hello own, const MeetingSetting
       coordinator_(settings.world_size, Hosts::kMany, settings.deadline, settings.progress_ms),
       largest_size_(own_.world_size) {}
 
-// Decisions are rate-limited while ranks arrive, since each one examines all hellos.
+// Decisions are rate-limited while ranks arrive, because each one examines all hellos.
 StoreOutcome StoreMeetingHost::run() {
   Deadline next = Deadline::after_ms(0);
   std::optional<MeetingOutcome> outcome;

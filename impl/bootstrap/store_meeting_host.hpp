@@ -41,8 +41,8 @@ class StoreMeetingHost {
  public:
   StoreMeetingHost(Store& store, Hello own, const MeetingSettings& settings);
 
-  // Blocks until the outcome, which is then published. After an error it waits until those who arrived have
-  // read it, for at most two seconds.
+  // Blocks until the outcome is known and published. After an error it waits until the ranks that arrived
+  // have read it, for at most two seconds.
   StoreOutcome run();
 
  private:
@@ -50,7 +50,8 @@ class StoreMeetingHost {
   void take_hello(const std::string& number);
   void drop_gone();
   std::vector<Hello> hellos() const;
-  // A cheap check that may be true too late, as the rank that claimed the largest size may have left.
+  // A cheap check. It may be false although all have arrived, because the rank that claimed the largest size
+  // may have left.
   bool complete() const { return came_.size() + 1 >= static_cast<size_t>(largest_size_); }
   void publish(const MeetingOutcome& outcome, const StoreOutcome& told);
   void linger();

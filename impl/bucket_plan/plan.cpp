@@ -20,7 +20,7 @@ struct Bucket {
 struct Filling {
   Bucket bucket;
   size_t bytes = 0;
-  size_t place = 0;  // index of its limit
+  size_t limit_index = 0;  // index of its limit
 };
 
 void check_order(std::span<const size_t> order, size_t n) {
@@ -47,7 +47,7 @@ size_t grown(size_t bytes, const PlanTensor& tensor, size_t index) {
 }
 
 // Fills one bucket per (dtype, device) at a time. A bucket is closed by the tensor that reaches its limit,
-// and the next one uses the next limit. Sparse tensors get buckets of their own.
+// and the next one uses the next limit. Sparse tensors get separate buckets.
 std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const size_t> order,
                            std::span<const size_t> limits) {
   std::vector<Bucket> closed;
@@ -63,11 +63,11 @@ std::vector<Bucket> assign(std::span<const PlanTensor> tensors, std::span<const 
     if (filling.bucket.indices.empty()) filling.bucket.first_position = position;
     filling.bucket.indices.push_back(index);
     filling.bytes = grown(filling.bytes, tensor, index);
-    filling.bucket.limit = limits[filling.place];
+    filling.bucket.limit = limits[filling.limit_index];
     if (filling.bytes < filling.bucket.limit) continue;
     closed.push_back(std::exchange(filling.bucket, {}));
     filling.bytes = 0;
-    if (filling.place + 1 < limits.size()) ++filling.place;
+    if (filling.limit_index + 1 < limits.size()) ++filling.limit_index;
   }
   const auto unfilled = static_cast<std::ptrdiff_t>(closed.size());
   for (auto& [key, filling] : fillings) {

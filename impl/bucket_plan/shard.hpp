@@ -14,7 +14,8 @@ struct Sharding {
   size_t shards;
   bool shuffle;
   uint64_t seed;  // seed of the shuffle
-  // each shard gets count / shards samples rounded down, else rounded up with samples from the start repeated
+  // true: each shard gets count / shards samples, rounded down; false: rounded up, with samples from the
+  // start repeated
   bool drop_last;
 };
 

@@ -9,7 +9,7 @@ std::vector<ShardRange> shard_ranges(std::span<const ShardTensor> tensors, const
                                      size_t shard) {
   std::vector<ShardRange> ranges;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto [bucket, start] = layout.places[i];
+    const auto [bucket, start] = layout.locations[i];
     const size_t size = layout.shard_size(bucket);
     const size_t first = std::max(start, shard * size);
     const size_t end = std::min(start + tensors[i].count, (shard + 1) * size);
@@ -23,7 +23,7 @@ std::vector<ShardCopy> shard_copies(std::span<const ShardTensor> tensors, const 
                                     const ShardLayout& to, size_t shard) {
   std::vector<ShardCopy> copies;
   for (const ShardRange& range : shard_ranges(tensors, to, shard)) {
-    const auto [bucket, start] = from.places[range.param];
+    const auto [bucket, start] = from.locations[range.param];
     const size_t size = from.shard_size(bucket);
     for (size_t done = 0; done < range.count;) {
       const size_t at = start + range.param_start + done;  // element of the bucket that it comes from

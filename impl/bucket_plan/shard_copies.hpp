@@ -1,5 +1,5 @@
-// What a shard of one layout takes from the shards of another one, to read a checkpoint of another number of
-// ranks. This is pure arithmetic that touches no tensor data.
+// Computes what a shard of one layout takes from the shards of another one, to read a checkpoint that was
+// written by another number of ranks. This is pure arithmetic that touches no tensor data.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// A part of one parameter that lies in one shard. Starts are elements of a shard of the bucket.
+// A part of one parameter in one shard. Starts are elements of a shard of the bucket.
 struct ShardRange {
   size_t param;
   size_t param_start;
@@ -18,7 +18,7 @@ struct ShardRange {
   size_t count;
 };
 
-// Returns the parts of parameters that a shard holds, in the order of buckets and then of places.
+// Returns the parts of parameters that a shard holds, in the order of buckets, then of offsets.
 std::vector<ShardRange> shard_ranges(std::span<const ShardTensor> tensors, const ShardLayout& layout,
                                      size_t shard);
 

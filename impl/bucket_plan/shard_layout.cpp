@@ -12,7 +12,7 @@ namespace dsc {
 namespace {
 
 constexpr size_t kMegatronStart = 64;       // elements to which Megatron aligns parameters
-constexpr size_t kMegatronEnd = 128;        // and bucket ends, besides the number of shards
+constexpr size_t kMegatronEnd = 128;        // and bucket ends, in addition to the number of shards
 constexpr size_t kMegatronWideEnd = 65536;  // the same for networks that are fast with such sizes only
 constexpr size_t kDeepSpeedEnd = 2;         // elements per shard to which DeepSpeed aligns flat buffers
 constexpr size_t kMostElements = std::numeric_limits<ptrdiff_t>::max() / 8;  // of the largest type
@@ -82,7 +82,7 @@ class Builder {
  public:
   Builder(std::span<const ShardTensor> tensors, const ShardRules& rules) : tensors_(tensors), rules_(rules) {
     layout_.shards = rules.shards;
-    layout_.places.resize(tensors.size());
+    layout_.locations.resize(tensors.size());
   }
 
   size_t open(size_t unit, int32_t dtype) {
@@ -94,7 +94,7 @@ class Builder {
   void append(size_t bucket, size_t index, size_t alignment) {
     ShardBucket& to = layout_.buckets[bucket];
     const size_t start = rounded_up(to.used, alignment, index);
-    layout_.places[index] = {bucket, start};
+    layout_.locations[index] = {bucket, start};
     to.used = sum(start, tensors_[index].count, index);
     last_ = index;
   }
@@ -126,7 +126,7 @@ class Builder {
   // Numbers units in the order of their first parameters, where each bucket is a unit.
   ShardLayout finish_by_bucket() {
     std::vector<size_t> first(layout_.buckets.size(), tensors_.size());
-    for (size_t i = tensors_.size(); i-- > 0;) first[layout_.places[i].bucket] = i;
+    for (size_t i = tensors_.size(); i-- > 0;) first[layout_.locations[i].bucket] = i;
     std::vector<size_t> order(first.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::sort(order, {}, [&](size_t b) { return first[b]; });
@@ -141,7 +141,7 @@ class Builder {
   size_t last_ = 0;
 };
 
-// Megatron's distributed optimizer. Types have buffers of their own, the type of the last parameter first.
+// Megatron's distributed optimizer. Each type has its own buffer, the type of the last parameter first.
 ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   Builder builder(tensors, rules);
   const size_t end_of_two = rules.wide_padding ? kMegatronWideEnd : kMegatronEnd;
@@ -158,7 +158,7 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
     };
     for (size_t i = tensors.size(); i-- > 0;) {
       if (tensors[i].dtype != dtype) continue;
-      // Megatron aligns the start of the parameter that is alone before it closes the bucket in front.
+      // Megatron aligns the start of a parameter with `alone` before it closes the bucket in front of it.
       if (tensors[i].alone && bucket != kNone) builder.fill(bucket, kMegatronStart);
       if (tensors[i].alone) close();
       if (bucket == kNone) bucket = builder.open(0, dtype);
@@ -191,8 +191,8 @@ ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& 
   return builder.finish(starts.size());
 }
 
-// DeepSpeed's reduce_scatter_coalesced: each parameter is cut into equal parts, the last of which may be
-// short or empty.
+// DeepSpeed's reduce_scatter_coalesced: each parameter is cut into equal parts. The last part may be short or
+// empty.
 ShardLayout partitioned_layout(std::span<const ShardTensor> tensors, const ShardRules& rules,
                                std::span<const size_t> starts) {
   Builder builder(tensors, rules);

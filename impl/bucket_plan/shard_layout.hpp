@@ -12,7 +12,7 @@ namespace dsc {
 struct ShardTensor {
   size_t count;
   int32_t dtype;
-  bool alone = false;  // gets a bucket (or planned unit) of its own, as embeddings that are shared do
+  bool alone = false;  // gets its own bucket (or planned unit), as shared embeddings do
 };
 
 struct ShardRules {
@@ -20,7 +20,7 @@ struct ShardRules {
   size_t shards = 1;
   size_t alignment = 1;                 // unit layout: of the shards, in elements
   size_t bucket_elements = 0;           // closes a planned bucket or unit; 0: it is never full
-  bool wide_padding = false;            // Megatron's layout: bucket ends are multiples of 65,536 as well
+  bool wide_padding = false;            // Megatron's layout: bucket ends are also multiples of 65,536
   std::span<const size_t> unit_starts;  // first parameter of each unit; empty: units are planned
 };
 
@@ -32,7 +32,7 @@ struct ShardBucket {
   int32_t dtype;
 };
 
-struct ShardPlace {
+struct ShardLocation {
   size_t bucket;
   size_t start;  // element of its bucket
 };
@@ -40,7 +40,7 @@ struct ShardPlace {
 struct ShardLayout {
   size_t shards = 1;
   std::vector<ShardBucket> buckets;
-  std::vector<ShardPlace> places;          // of each parameter
+  std::vector<ShardLocation> locations;    // of each parameter
   std::vector<std::vector<size_t>> units;  // buckets of each unit; units are in the order of first use
 
   size_t shard_size(size_t bucket) const { return buckets[bucket].size / shards; }

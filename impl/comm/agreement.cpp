@@ -41,7 +41,7 @@ std::vector<std::string> gather_texts(Comm& comm, uint64_t tag, std::string text
   return texts;
 }
 
-// Returns the first line of `text` and removes it from there.
+// Removes the first line from `text` and returns it.
 std::string_view next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   const std::string_view line = text.substr(0, end);

@@ -1,5 +1,5 @@
-// Compares lists of texts on all ranks. A difference does not revoke the communicator, so the caller can go
-// on with it.
+// Compares lists of texts on all ranks. A difference does not revoke the communicator, so the caller can
+// continue with it.
 #pragma once
 
 #include <cstdint>

@@ -10,18 +10,18 @@
 
 namespace dsc {
 
-CallSignature signature_of(const Call& call, uint64_t group, uint64_t number) {
+CallSignature signature_of(const Call& call, uint64_t group, uint64_t sequence) {
   CallSignature shown{};
   shown.fields = fields_of(call);
-  shown.fingerprint = fingerprint(group, number, shown.fields);
+  shown.fingerprint = fingerprint(group, sequence, shown.fields);
   std::memcpy(shown.note, call.note, sizeof shown.note);
   return shown;
 }
 
-CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t number) {
+CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t sequence) {
   CallSignature shown{};
   shown.fields = fields_of(call);
-  shown.fingerprint = fingerprint_of_message(group, number, shown.fields);
+  shown.fingerprint = fingerprint_of_message(group, sequence, shown.fields);
   return shown;
 }
 

@@ -16,9 +16,9 @@ struct CallSignature {
   char note[40];
 };
 
-CallSignature signature_of(const Call& call, uint64_t group, uint64_t number);
+CallSignature signature_of(const Call& call, uint64_t group, uint64_t sequence);
 // The two ends of a message have equal fingerprints if they fit together.
-CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t number);
+CallSignature signature_of_message(const Call& call, uint64_t group, uint64_t sequence);
 
 struct CallDifference {
   std::string text;  // "ranks called different operations: ranks 0, 1: all_reduce(sum, f32, 3); ..."

@@ -81,12 +81,12 @@ bool Comm::is_on_device(const Call& call) { return device_ && !is_of_host(call) 
 
 Engine& Comm::engine_beside_device(const Call& call) {
   if (is_on_device(call)) return *device_;
-  group_->expect_supported(call);  // first, or the ranks would number a call that is refused
+  group_->expect_supported(call);  // first, so that a call that is refused takes no sequence number
   device_->note_host_call(call);
   return *group_;
 }
 
-// A batch is refused before any of it begins or is numbered.
+// A batch is refused before any of its operations begins or takes a sequence number.
 bool Comm::is_on_device(const std::vector<Call>& calls) {
   const auto here = std::ranges::count_if(calls, [this](const Call& call) { return is_on_device(call); });
   const auto all = std::ssize(calls);
@@ -110,7 +110,8 @@ std::shared_ptr<Work> Comm::start_batch(const std::vector<Call>& calls) {
   return is_on_device(calls) ? device_->start_batch(calls) : start_all(*group_, calls);
 }
 
-// Enters a collective step into the comparison of calls, so that all ranks must take it at the same place.
+// Enters a collective step into the comparison of calls, so that all ranks must take it at the same point of
+// the program.
 void Comm::note_step(OpKind kind) {
   if (!device_) return;
   Call call;
@@ -152,8 +153,8 @@ std::shared_ptr<Comm> Comm::adopt(void* communicator, const GroupOptions& option
   return std::make_shared<Comm>(device_->adopt(communicator, options));
 }
 
-// The channel is registered before this looks whether the group has failed or was left, so that either this
-// call or the failure ends it.
+// The channel is registered before this checks whether the group has failed or was left. So either this call
+// or the failure ends the channel.
 std::shared_ptr<Comm> Comm::make_channel(const std::string& name) {
   std::vector<int32_t> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -186,7 +187,7 @@ std::shared_ptr<Comm> Comm::successor() const noexcept {
 
 // ---- failure and end
 
-// The caller tells the program of the cause. Its operation may be one of another group.
+// The caller reports the cause to the program. The cause may name an operation of another group.
 void Comm::revoke(const Failure& cause) noexcept {
   state_.note_reported();
   Failure own = cause;
@@ -221,7 +222,7 @@ void Comm::finalize() {
 }
 
 void Comm::end_world() noexcept {
-  state_.world().end();
+  state_.host().end();
   if (device_) device_->give_up();
 }
 
@@ -238,18 +239,17 @@ std::vector<OpStats> Comm::stats() const {
 }
 
 std::string Comm::trace(const char* reason) const {
-  return trace_text(state_.world(), state_.world().records(), reason);
+  return trace_text(state_.host(), state_.host().records(), reason);
 }
 
 void Comm::trace_iterations(const std::shared_ptr<const IterationSource>& source) {
-  if (state_.local().group) state_.world().add_iterations(source);
+  if (state_.local().group) state_.host().add_iterations(source);
 }
 
 std::string Comm::trace_path() const {
-  const World& world = state_.world();
-  return world.trace_folder().empty()
-             ? ""
-             : dsc::trace_path(world.trace_folder(), world.global_rank(world.rank()));
+  const HostGroup& host = state_.host();
+  return host.trace_folder().empty() ? ""
+                                     : dsc::trace_path(host.trace_folder(), host.global_rank(host.rank()));
 }
 
 std::string Comm::tuning() const { return tuning_text(state_.local().group->tuning()); }

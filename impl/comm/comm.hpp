@@ -22,8 +22,7 @@ class Comm final {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  // Differs between any two communicators of this process, also after a world has ended and another has
-  // begun.
+  // Differs between any two communicators of this process, also across worlds.
   const uint64_t serial = next_serial();
 
   int rank() const noexcept { return state_.rank(); }
@@ -31,15 +30,15 @@ class Comm final {
   uint64_t id() const noexcept { return state_.id(); }
   const std::string& name() const noexcept { return state_.name(); }
   int global_rank(int group_rank) const;
-  // Throws INVALID_ARG for what is no rank of this group; `name` is the caller's argument. Says which rank of
-  // the group a rank of the world is.
+  // Throws INVALID_ARG if `rank` is not a rank of this group. `name` is the caller's argument. For a rank of
+  // the world, the text says which rank of the group it is.
   void check_rank(const char* name, int rank) const;
   int group_rank(int global_rank) const noexcept { return state_.group_rank(global_rank); }
-  // The ranks that are on this host, this one among them.
+  // The ranks on this host, including this one.
   const std::vector<int32_t>& local_ranks() const noexcept { return state_.local().ranks; }
   const WorldInfo& world_info() const noexcept { return *state_.info(); }  // any thread
 
-  // What it can do.
+  // Capabilities.
   int32_t backend() const noexcept;                      // dsc_backend_t
   int32_t device() const noexcept;                       // -1: not bound to a device
   const DeviceContext* device_context() const noexcept;  // null likewise
@@ -50,7 +49,7 @@ class Comm final {
   // nullopt if they can.
   std::optional<std::string> unsupported_reason(const Call& call) const;
 
-  // Returns whether the buffers of a call are on the device. Throws INVALID_ARG as DeviceEngine::takes().
+  // Returns whether the buffers of a call are on the device. Throws INVALID_ARG like DeviceEngine::takes().
   bool is_on_device(const Call& call);
 
   // Runs an operation to its end; throws its failure. The caller has checked the arguments.
@@ -65,7 +64,8 @@ class Comm final {
   // Collective. Return null for color -1 and for a rank that is not listed.
   std::shared_ptr<Comm> split(int32_t color, int32_t key, const GroupOptions& options);
   std::shared_ptr<Comm> create_group(std::span<const int32_t> ranks, const GroupOptions& options);
-  // Collective: makes a group of the same ranks that uses the program's communicator of a device library.
+  // Collective: makes a group of the same ranks. It uses a device library's communicator, which the program
+  // has made.
   std::shared_ptr<Comm> adopt(void* communicator, const GroupOptions& options);
   // Collective: makes a group of the same ranks whose messages never wait for those of this one. It is
   // revoked and left together with this communicator.
@@ -89,12 +89,12 @@ class Comm final {
   // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
   bool progress(Deadline deadline) { return group_->progress(deadline); }
 
-  // --- Any thread, except for finalize(), which is collective.
+  // --- Any thread, except finalize(), which is collective.
   int timeout_ms() const noexcept { return state_.timeout_ms(); }
   void set_timeout_ms(int timeout) noexcept { state_.set_timeout_ms(timeout); }
   void revoke(const Failure& cause) noexcept;  // fails it on all ranks
   void abort() noexcept;                       // revokes it, with this rank as cause
-  void leave() noexcept;                       // this rank takes no further part
+  void leave() noexcept;                       // this rank takes part in no further operation
   bool finalized() const noexcept { return state_.finalized(); }
   void finalize();
   void end_world() noexcept;  // this rank leaves all groups of its world
@@ -112,7 +112,7 @@ class Comm final {
   const std::shared_ptr<NonFiniteLedger>& nonfinite() const noexcept { return state_.nonfinite; }
   void share_nonfinite(const Comm& other) noexcept { state_.nonfinite = other.state_.nonfinite; }
 
-  // Operations that were called since dsc_batch_begin() and are not started yet; null outside a batch.
+  // Operations since dsc_batch_begin(), not started yet; null outside a batch.
   std::unique_ptr<std::vector<Call>> coalesced;
 
   // True while a call uses this communicator, so that a second thread can be refused.

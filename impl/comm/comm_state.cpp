@@ -17,7 +17,7 @@ CommState::CommState(CommIdentity identity, LocalMembers local, std::shared_ptr<
                      int timeout_ms)
     : identity_(std::move(identity)),
       local_(std::move(local)),
-      world_(local_.group ? &local_.group->world() : nullptr),
+      host_(local_.group ? &local_.group->host() : nullptr),
       info_(std::move(info)),
       timeout_ms_(timeout_ms) {}
 
@@ -31,21 +31,21 @@ uint64_t CommState::next_id() noexcept { return mix_id(id(), children_.fetch_add
 
 std::string CommState::child_name() const { return name() + "/" + std::to_string(children_.load()); }
 
-const char* CommState::why_over() const noexcept {
-  if (world_ && world_->ended()) return "its world was finalized";
+const char* CommState::why_closed() const noexcept {
+  if (host_ && host_->ended()) return "its world was finalized";
   if (finalized()) return "the communicator was finalized";
   return left() ? "the communicator was destroyed" : "this rank finalizes the world";
 }
 
 void CommState::expect_open() const {
-  if (takes_no_part()) fail(DSC_ERR_STATE, "%s", why_over());
+  if (has_left_or_finalizes()) fail(DSC_ERR_STATE, "%s", why_closed());
 }
 
 Failure CommState::refusal(const Failure& cause) const noexcept {
   Failure refusal;
-  if (takes_no_part()) {
+  if (has_left_or_finalizes()) {
     refusal.code = DSC_ERR_STATE;
-    refusal.text = why_over();
+    refusal.text = why_closed();
   } else {
     refusal = cause;
     refusal.code = DSC_ERR_REVOKED;
@@ -74,13 +74,13 @@ Failure CommState::destroyed() const noexcept {
   return caused_here("destroy", " destroyed the communicator while operations were running");
 }
 
-void CommState::name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept {
+void CommState::name_operation(Failure& failure, const char* operation, uint64_t sequence) const noexcept {
   FixedText<224> where;
-  where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, number).c_str(), name().c_str(),
+  where.add("%s of group \"%s\" on rank %d of %d: ", numbered(operation, sequence).c_str(), name().c_str(),
             rank(), size());
-  // The operations that differ in a mismatch have one number.
-  const bool is_first = failure.sequence == number && (failure.code == DSC_ERR_MISMATCH ||
-                                                       failure.operation == std::string_view(operation));
+  // Operations that differ in a mismatch have the same sequence number.
+  const bool is_first = failure.sequence == sequence && (failure.code == DSC_ERR_MISMATCH ||
+                                                         failure.operation == std::string_view(operation));
   const bool is_of_another = (failure.code == DSC_ERR_TIMEOUT || failure.code == DSC_ERR_MISMATCH) &&
                              failure.sequence != 0 && !is_first;
   if (is_of_another && !std::string_view(failure.text).starts_with(failure.operation))  // not named yet
@@ -89,7 +89,7 @@ void CommState::name_operation(Failure& failure, const char* operation, uint64_t
   failure.text += text;
   failure.set_group(id(), name());
   failure.operation = operation;
-  failure.sequence = number;
+  failure.sequence = sequence;
 }
 
 FixedText<64> CommState::describe_self() const noexcept {
@@ -113,7 +113,7 @@ std::vector<std::shared_ptr<GroupEngine>> CommState::channels() const {
 }
 
 void CommState::fail_channels(const Failure& cause) noexcept {
-  Failure there = cause;  // a channel has not made the operation that failed
+  Failure there = cause;  // the failed operation is not one of the channel
   there.operation = {};
   there.sequence = 0;
   call_out([&] {

@@ -1,6 +1,5 @@
 // What a communicator is on this rank, whatever its engine: its identity, its members, and its state machine.
-// Ranks move from open to failed, finalized or left; this class words the refusal of calls that come too
-// late.
+// Ranks move from open to failed, finalized or left. This class words the refusal of later calls.
 #pragma once
 
 #include <atomic>
@@ -58,7 +57,7 @@ class CommState {
   const std::vector<int32_t>& global_ranks() const noexcept { return identity_.global_ranks; }
   int group_rank(int global_rank) const noexcept;
   const LocalMembers& local() const noexcept { return local_; }
-  World& world() const noexcept { return *world_; }
+  HostGroup& host() const noexcept { return *host_; }
   const std::shared_ptr<const WorldInfo>& info() const noexcept { return info_; }
 
   int timeout_ms() const noexcept { return timeout_ms_.load(std::memory_order_relaxed); }
@@ -69,7 +68,8 @@ class CommState {
 
   // Returns an id for a new group or memory; equal on all ranks if they make these in the same order.
   uint64_t next_id() noexcept;
-  // Returns the name of a group that gets none: that of this communicator and the number of its latest child.
+  // Returns the name of a group for which the caller gives none: the name of this communicator and the number
+  // of its latest child.
   std::string child_name() const;
 
   // --- The state machine. Any thread.
@@ -78,35 +78,35 @@ class CommState {
   bool left() const noexcept { return left_.load(); }
   void set_finalized() noexcept { finalized_.store(true); }
   bool finalized() const noexcept { return finalized_.load(); }
-  // Finalized, left, or its world has ended. Every operation asks, so this is inline.
-  bool is_over() const noexcept { return left() || finalized() || (world_ && world_->ended()); }
+  // Finalized, left, or its world has ended. Inline, because every operation checks this.
+  bool is_closed() const noexcept { return left() || finalized() || (host_ && host_->ended()); }
   // True also if this rank finalizes the world and takes part in no further operation.
-  bool takes_no_part() const noexcept {
-    return is_over() || (local_.group && local_.group->has_left(local_.group->rank()));
+  bool has_left_or_finalizes() const noexcept {
+    return is_closed() || (local_.group && local_.group->has_left(local_.group->rank()));
   }
-  // A call of the program on this rank has reported the communicator's failure, or the program has caused it:
-  // later calls, on host memory and on devices, get REVOKED instead of the cause. A failure of which no call
-  // has told yet, because a thread of the library has found it, does not count. Returns false if it was noted
-  // before.
+  // Notes that a call of the program on this rank has reported the communicator's failure, or that the
+  // program has caused the failure. Later calls, on host memory and on devices, then get REVOKED instead of
+  // the cause. A failure that only a thread of the library knows does not count. Returns false if it was
+  // noted before.
   bool note_reported() noexcept { return !reported_.exchange(true); }
   bool reported() const noexcept { return reported_.load(); }
   // Counts calls of abort() on this rank, each of which also ends a running agree or shrink.
   void note_abort() noexcept { aborts_.fetch_add(1); }
   uint64_t aborts() const noexcept { return aborts_.load(); }
 
-  void expect_open() const;  // throws STATE if takes_no_part()
+  void expect_open() const;  // throws STATE if has_left_or_finalizes()
 
-  // Returns why a call is refused: STATE if this rank takes no part any more, else REVOKED because of
-  // `cause`.
+  // Returns why a call is refused: STATE if this rank takes part in no further operation, otherwise REVOKED
+  // because of `cause`.
   Failure refusal(const Failure& cause) const noexcept;
-  // Return the causes with which the group fails if this rank aborts it, and if it leaves while operations
-  // are running.
+  // Return the cause with which the group fails: aborted() if this rank aborts it, destroyed() if it leaves
+  // while operations are running.
   Failure aborted() const noexcept;
   Failure destroyed() const noexcept;
-  // Makes it the failure of an operation, with the text "collective 3 (all_reduce) of group "world" on rank 1
-  // of 4: TEXT". If it names another operation, which failed first, the text says which: "collective 2
+  // Makes `failure` the failure of an operation, with the text "collective 3 (all_reduce) of group "world" on
+  // rank 1 of 4: TEXT". If it names another operation, which failed first, the text says which: "collective 2
   // (broadcast) failed: TEXT".
-  void name_operation(Failure& failure, const char* operation, uint64_t number) const noexcept;
+  void name_operation(Failure& failure, const char* operation, uint64_t sequence) const noexcept;
   // Returns "rank 1 (pid 4711)" for this rank.
   FixedText<64> describe_self() const noexcept;
 
@@ -122,17 +122,17 @@ class CommState {
   // Never null. An internal group may share the ledger of the communicator for which it works.
   std::shared_ptr<NonFiniteLedger> nonfinite = std::make_shared<NonFiniteLedger>(NonFiniteCheck::kOff);
 
-  // Never null. What is in it is kept until the group is destroyed.
+  // Never null. Its content is kept until the group is destroyed.
   const std::shared_ptr<Scratch> scratch = std::make_shared<Scratch>();
 
  private:
-  const char* why_over() const noexcept;
+  const char* why_closed() const noexcept;
   Failure caused_here(const char* operation, const char* what) const noexcept;
   std::vector<std::shared_ptr<GroupEngine>> channels() const;
 
   const CommIdentity identity_;
   const LocalMembers local_;
-  World* const world_;  // null if there is no local group, as in tests
+  HostGroup* const host_;  // null if there is no local group, as in tests
   const std::shared_ptr<const WorldInfo> info_;
   std::atomic<int> timeout_ms_;
   std::atomic<bool> left_{false};

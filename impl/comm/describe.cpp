@@ -19,9 +19,9 @@ FixedText<160> describe_found(const NonFinite& found) noexcept {
   return text;
 }
 
-void say_if_late(Failure& failure, int32_t self, OpKind kind, uint64_t number) noexcept {
+void say_if_late(Failure& failure, int32_t self, OpKind kind, uint64_t sequence) noexcept {
   const bool is_cause =
-      failure.sequence == number && failure.operation == std::string_view(op_kind_name(kind));
+      failure.sequence == sequence && failure.operation == std::string_view(op_kind_name(kind));
   if (is_cause && failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
     failure.text.add("; this is rank %d, which came too late", self);
 }

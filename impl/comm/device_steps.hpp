@@ -1,5 +1,5 @@
-// What a device does before and behind the operation of a call, in the order of its stream: kernels that fill
-// the memory that is sent, and read the memory that was received.
+// The steps of a device before and after the operation of a call, in the order of its stream: kernels that
+// fill the memory that is sent, and kernels that read the memory that was received.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Made by the caller of an engine; the engine begins it once, when it puts the operation on a stream. The
-// buffers of the call only say on which device it is.
+// Made by the caller of an engine. The engine calls begin() once, when it puts the operation on a stream.
+// Until then the buffers of the call only tell on which device it runs.
 class DeviceSteps {
  public:
   virtual ~DeviceSteps() = default;
@@ -19,11 +19,11 @@ class DeviceSteps {
   class OnStream {
    public:
     virtual ~OnStream() = default;
-    // Puts on the stream what comes behind the operation.
+    // Puts on the stream what follows the operation.
     virtual void finish() = 0;
   };
-  // Puts on the stream what comes before the operation, and gives the call its buffers; in a group of one
-  // rank these are the same memory. The device's context is current.
+  // Puts on the stream what precedes the operation, and gives the call its buffers; in a group of one rank
+  // both are the same memory. The device's context is current.
   virtual std::unique_ptr<OnStream> begin(Call& call, DeviceStream* stream) const = 0;
 };
 

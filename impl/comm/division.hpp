@@ -34,7 +34,7 @@ class Division {
   std::shared_ptr<const BlockList> parts_;
 };
 
-// Returns a hash of a division that goes on from `start`.
+// Returns a hash of a division, continued from `start`.
 inline uint64_t hash_of(const Division& division, uint64_t start) noexcept {
   return mix_id(start, division.parts() ? hash_of(*division.parts()) : division.total());
 }
@@ -47,7 +47,8 @@ std::shared_ptr<const BlockList> list_of(int ranks, const Of& of) {
   return std::make_shared<const BlockList>(std::move(lengths));
 }
 
-// Returns the columns of a matrix in which each rank has its part of a division, of so many columns a unit.
+// Returns the columns of a matrix in which each rank has its part of a division; an element of the division
+// is `unit` columns.
 inline Columns columns_of(const Division& division, size_t unit, int ranks) {
   if (!division.parts()) return {division.part(0) * unit, nullptr};
   return {0, list_of(ranks, [&](int rank) { return division.part(rank) * unit; })};
@@ -57,8 +58,8 @@ inline void set_columns(Call& call, const ColumnBlocks& columns) {
   call.columns = std::make_shared<const ColumnBlocks>(columns);
 }
 
-// Gives a call its buffers and their numbers of elements. If one buffer is empty, only the other one says
-// where the memory is, because the address of an empty buffer may be of another kind.
+// Sets the buffers of a call and their counts. If one buffer is empty, only the other one tells in which
+// memory the data is, because the address of an empty buffer may be of another kind.
 inline void set_buffers(Call& call, const void* send, size_t sent, void* recv, size_t received) noexcept {
   call.send = sent > 0 || received == 0 ? send : nullptr;
   call.recv = received > 0 || sent == 0 ? recv : nullptr;

@@ -1,6 +1,6 @@
-// The seam between communicators and engines. An engine moves the data of operations; a communicator has a
-// group engine for memory of the host and may have a device engine beside it. docs/extending.md says how to
-// add one; tests/conformance has a small one, and the suite that every engine passes.
+// The seam between communicators and engines. An engine moves the data of operations. A communicator has a
+// group engine for host memory, and may have a device engine too. docs/extending.md describes how to add an
+// engine; tests/conformance contains a small one and the suite that every engine passes.
 //
 // Functions with a body here are optional: unsupported_reason(), learn_of(), on_status_query(),
 // query_hosts(), query_rank(). An engine implements all others.
@@ -45,12 +45,12 @@ class Engine {
   // Returns why this engine cannot run an operation, as a text to follow the operation's name; nullopt if it
   // can.
   virtual std::optional<std::string> unsupported_reason(const Call&) const { return std::nullopt; }
-  // Throws UNSUPPORTED with that reason. It is asked before other ranks learn of the call.
+  // Throws UNSUPPORTED with that reason. Called before other ranks learn of the call.
   void expect_supported(const Call& call) const {
     if (const auto reason = unsupported_reason(call)) fail(DSC_ERR_UNSUPPORTED, "%s", reason->c_str());
   }
 
-  // Runs an operation to its end, or on a device until it is on its stream; throws its failure. The caller
+  // Runs an operation to its end (on a device: until it is on its stream) and throws its failure. The caller
   // has checked the arguments.
   virtual void run(const Call& call) = 0;
   // Begins an operation. Any thread, if the caller keeps the calls in order.
@@ -70,8 +70,8 @@ class Engine {
   StatsTable stats;
 };
 
-// A group that an engine is asked to make from its own one. All ranks of the parent take part; `members` are
-// ranks of the parent, and differ between ranks if several groups are made at a time.
+// A group that an engine is to make from its own. All ranks of the parent take part. `members` are ranks of
+// the parent; they differ between ranks if several groups are made at once.
 struct NewGroup {
   OpKind kind = OpKind::kSplit;  // or kCreateGroup
   uint64_t tag = 0;              // with `note`, equal on all ranks of the parent
@@ -88,7 +88,7 @@ struct Answer {
   std::string text;
 };
 
-// An engine for memory of the host. It also knows who is alive, and decides when the group has failed.
+// An engine for host memory. It also knows which ranks are alive, and decides when the group has failed.
 class GroupEngine : public Engine {
  public:
   GroupEngine(CommIdentity identity, LocalMembers local, std::shared_ptr<const WorldInfo> info,
@@ -103,37 +103,39 @@ class GroupEngine : public Engine {
   int timeout_ms() const noexcept { return state.timeout_ms(); }
 
   virtual int32_t backend() const noexcept = 0;  // dsc_backend_t
-  // Returns whether reductions can look for NaNs and infinities in their inputs.
+  // Returns whether reductions can check their inputs for NaNs and infinities.
   virtual bool checks_nonfinite() const noexcept = 0;
 
   // Drives the queued operations of this rank in all groups of its world on the calling thread, until one
   // of them completes, none is left, or the deadline has passed. Returns true if none is left. Any thread.
   virtual bool progress(Deadline deadline) = 0;
-  // Numbers the next operation 1, as if there had been none before. All ranks call this at the same point.
-  virtual void restart_numbers() noexcept = 0;
+  // Gives the next operation the sequence number 1, as if there had been none before. All ranks call this at
+  // the same point.
+  virtual void restart_sequence() noexcept = 0;
 
   // --- The failure of the group. Any thread.
-  // Fails it on all ranks. The next call on this rank reports the cause, unless the caller notes in the state
-  // that the program knows it.
+  // revoke() fails it on all ranks. The next call on this rank reports the cause, unless the caller notes in
+  // the state that the program knows it.
   virtual void revoke(const Failure& cause) noexcept = 0;
   virtual bool revoked() const noexcept = 0;
-  // Returns the first cause, or with PEER_STALLED ranks that do not run now, or code OK.
+  // Returns the first cause. If there is none, returns PEER_STALLED with the ranks that do not run now, or
+  // code OK.
   virtual Failure failure() const = 0;
-  // Fails the group on this rank with a cause that its other ranks learn as well.
+  // Fails the group on this rank with a cause that its other ranks also learn.
   virtual void learn_of(const Failure& cause) noexcept { revoke(cause); }
 
   // --- The end. Any thread.
-  // This rank takes no further part; what runs fails the group. Does nothing the second time.
+  // This rank takes part in no further operation; operations that still run fail the group. A second call
+  // does nothing.
   virtual void leave() noexcept = 0;
-  // Called when this rank finalizes the world: tells members that wait for it. Does nothing while
+  // Called when this rank finalizes the world: tells the members that wait for it. Does nothing while
   // operations of this rank are running.
   virtual void leave_if_idle() noexcept = 0;
 
-  // --- Groups. Collective.
-  // Returns null for a rank that is no member. It succeeds on all members or on none.
+  // --- Groups. Collective. Returns null for a rank that is not a member. Succeeds on all members or on none.
   virtual std::shared_ptr<GroupEngine> make_group(const NewGroup& wanted) = 0;
-  // Collective among the living ranks, also after a failure: the bitwise AND of their flags, and a group of
-  // them. Both set state.missing().
+  // Collective among the living ranks, also after a failure. agree_on() returns the bitwise AND of their
+  // flags, shrink() a group of them. Both set state.missing().
   virtual int32_t agree_on(int32_t flags) = 0;
   virtual std::shared_ptr<GroupEngine> shrink(const GroupOptions& options) = 0;
 
@@ -142,21 +144,21 @@ class GroupEngine : public Engine {
   using QueryHandler = std::function<std::string(const std::string& question)>;
   virtual void on_status_query(const QueryHandler&) {}
   // Send a status query of at most 64 bytes to the first rank of each other host (at most 64 hosts), or to
-  // one rank. For each operation number, query_hosts() asks only on the first rank that calls it; on the
-  // others it waits for the group's failure and returns nothing. Any thread; takes at most about three
-  // seconds.
+  // one rank. For each sequence number, only the first rank that calls query_hosts() asks; on the others it
+  // waits for the group's failure and returns nothing. Any thread; takes at most about three seconds.
   virtual std::vector<Answer> query_hosts(uint64_t, const std::string&) { return {}; }
   virtual std::vector<Answer> query_rank(int32_t, const std::string&) { return {}; }
 };
 
-// The engines of one communicator. `group` is null where a rank is no member.
+// The engines of one communicator. `group` is null on a rank that is not a member.
 struct Engines {
   std::shared_ptr<GroupEngine> group;
   std::shared_ptr<DeviceEngine> device;  // null if the communicator is not bound to a device
 };
 
-// An engine for memory of one device, beside the group engine with the same ranks. Its operations take place
-// in the order of their streams; those that it starts wait for what is on the caller's stream.
+// An engine for memory of one device, next to the group engine with the same ranks. Its operations run in the
+// order of their streams. An operation that it starts is ordered after the work that is already on the
+// caller's stream.
 class DeviceEngine : public Engine {
  public:
   virtual const DeviceContext& context() const noexcept = 0;
@@ -164,15 +166,15 @@ class DeviceEngine : public Engine {
   // Returns true if the buffers are on this device, false if they are in host memory. Throws INVALID_ARG if
   // one call mixes both, and for buffers on another device.
   virtual bool takes(const Call& call) = 0;
-  // Enters a collective on host memory into the comparison of calls: ranks must call it at the same place
-  // among those on devices.
+  // Enters a collective on host memory into the comparison of calls: all ranks must call it at the same
+  // position among their calls on devices.
   virtual void note_host_call(const Call& call) = 0;
   // Run or start all calls as one operation. If one fails, the communicator fails.
   virtual void run_batch(std::span<const Call> calls) = 0;
   virtual std::shared_ptr<Work> start_batch(std::span<const Call> calls) = 0;
 
-  // Collective: `make` makes the group's part on the host, to which this adds the device's. Ranks whose
-  // `make` fails take part nevertheless.
+  // Collective: `make` makes the host part of the group, and this adds the device part. Ranks whose `make`
+  // fails take part nevertheless.
   using MakeGroup = std::function<std::shared_ptr<GroupEngine>()>;
   virtual Engines make_group(const MakeGroup& make, int32_t color, const GroupOptions& options) = 0;
   virtual Engines shrink(const GroupOptions& options) = 0;
@@ -183,14 +185,14 @@ class DeviceEngine : public Engine {
   // --- Any thread.
   // Returns the group's failure, with details that only this rank knows.
   virtual Failure failure() const = 0;
-  // Called when the group has failed: aborts what runs here. Also called when this rank leaves: then
-  // operations run to their end, within the time-out. Does not wait.
+  // Called when the group has failed: aborts operations that run here. Also called when this rank leaves:
+  // then operations run to their end, within the time-out. Does not wait.
   virtual void give_up() noexcept = 0;
   // Waits until a communicator of the program is detached.
   virtual void await_adopted() const noexcept = 0;
 };
 
-// What a program wants of a device at start-up.
+// What a program asks of a device at start-up.
 struct DeviceRequest {
   bool required = false;                             // false: only if a device was named or is in use
   int32_t number = -1;                               // -1: the device in use, or by local rank

@@ -1,4 +1,4 @@
-// Groups made from a group: every rank computes its members from what all ranks asked for.
+// Groups made from a group: every rank computes its members from the requests of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::shared_ptr<GroupEngine> split_group(GroupEngine& parent, int32_t color, int
 std::shared_ptr<GroupEngine> create_group(GroupEngine& parent, std::span<const int32_t> ranks,
                                           const GroupOptions& options);
 
-// Returns "world/shrunk" for the first shrink of "world", and "world/shrunk2" for the next one of either.
+// Returns "world/shrunk" for the first shrink of "world", and "world/shrunk2" for the next shrink of either.
 std::string shrunk_name(std::string_view parent, int number);
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// What an engine says of the library that it loads, for dsc_engines_json().
+// What an engine reports about the library that it loads, for dsc_engines_json().
 #pragma once
 
 #include <optional>
@@ -8,14 +8,15 @@
 namespace dsc {
 
 struct LibraryReport {
-  std::string path;     // of what would be loaded; empty: nothing is
+  std::string path;     // of the file that would be loaded; empty: none
   std::string version;  // empty likewise
-  std::string warning;  // what is known to be wrong with this version
+  std::string warning;  // known problems of this version
   std::vector<const char*> features;
   std::optional<int> devices;
 };
 
-// Fills a report; throws the reason why the engine cannot be used, after what was found before.
+// Fills a report. Throws the reason why the engine cannot be used; the report then holds what was found
+// before.
 using LookForLibrary = void (*)(LibraryReport& report);
 
 }  // namespace dsc

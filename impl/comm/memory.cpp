@@ -24,14 +24,14 @@ struct KeptMemory {
   std::set<void*> callers DSC_GUARDED_BY(mutex);                   // what a caller may free
 };
 
-// The registry is never destroyed, because calls may come until the process ends.
+// The registry is never destroyed, because calls may arrive until the process ends.
 KeptMemory& kept() {
   static KeptMemory* const instance = new KeptMemory;
   return *instance;
 }
 
 bool release_kept(void* memory) {
-  std::shared_ptr<void> released;  // destroyed after the lock is given back
+  std::shared_ptr<void> released;  // destroyed after the lock is released
   const MutexLock lock(kept().mutex);
   const auto found = kept().blocks.find(memory);
   if (found == kept().blocks.end()) return false;
@@ -50,7 +50,7 @@ bool release_retained(void* memory) {
   return true;
 }
 
-// Returns whether a caller may free this memory, which it may not do twice.
+// Returns whether a caller may free this memory; true only once.
 bool take_from_caller(void* memory) {
   const MutexLock lock(kept().mutex);
   return kept().callers.erase(memory) > 0;
@@ -60,7 +60,7 @@ bool take_from_caller(void* memory) {
   fail(DSC_ERR_INVALID_ARG, "memory is not the start of memory of dsc_mem_alloc that is still allocated");
 }
 
-// Returns the block that contains an address; an empty one if there is none.
+// Returns the block that contains an address, or an empty one.
 template <typename Blocks>
 std::pair<void*, KeptBlock> find_in(const Blocks& blocks, const void* address) {
   auto next = blocks.upper_bound(const_cast<void*>(address));

@@ -13,15 +13,15 @@ void keep_memory(void* memory, size_t bytes, std::shared_ptr<void> owner);
 // Any thread.
 void release_memory(void* memory);
 
-// Keeps the memory that contains an address and returns its start. The memory stays, whoever releases it,
-// until drop_memory() was called as often as this. Throws INVALID_ARG for other memory. Any thread.
+// Keeps the memory that contains an address and returns its start. The memory stays until drop_memory() was
+// called as often as this, whoever releases it. Throws INVALID_ARG for other memory. Any thread.
 void* retain_memory(const void* address);
 
 // Notes that a caller may free this memory, and returns it. Any thread.
 void* give_memory(void* memory);
 
-// Undoes one retain_memory(), or else releases memory of give_memory(). Throws INVALID_ARG for other memory,
-// such as the library's own. Any thread.
+// Undoes one retain_memory(), or releases memory of give_memory(). Throws INVALID_ARG for other memory, such
+// as memory of the library. Any thread.
 void drop_memory(void* memory);
 
 }  // namespace dsc

@@ -19,7 +19,7 @@ void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
 
 }  // namespace
 
-// Settled with the other ranks before anything is checked that they may have otherwise.
+// The ranks compare mesh and axes before any check whose result may differ between them.
 std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* axes, GroupOptions options) {
   verify_mesh(comm, mesh, axes);
   if (mesh.size() != comm.size())
@@ -27,7 +27,7 @@ std::shared_ptr<Comm> split_along(Comm& comm, const RankMesh& mesh, const char* 
          comm.size());
   const std::vector<size_t> set = mesh.axis_set(axes);
   if (options.name.empty()) options.name = mesh.text_of(set);
-  const MeshPlace own = mesh.groups(set).place(comm.rank() + mesh.first_rank());
+  const MeshPosition own = mesh.groups(set).position(comm.rank() + mesh.first_rank());
   return comm.split(own.group, own.member, options);
 }
 

@@ -14,7 +14,7 @@ namespace dsc {
 struct NonFiniteTotals {
   uint64_t elements = 0;
   uint64_t operations = 0;  // operations that had such inputs
-  uint64_t sequence = 0;    // number of the first of them
+  uint64_t sequence = 0;    // sequence number of the first of them
   uint64_t index = 0;       // its first such element, on the first rank that has some
   int rank = -1;
   const char* operation = "";

@@ -1,4 +1,4 @@
-// Writes what ranks compare besides the fields of a call into the note that a mismatch shows.
+// Writes what ranks compare in addition to the fields of a call. A mismatch shows this note.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The handle of one operation: what is common to the engines, which differ in how a thread waits.
+// The handle of one operation: the part that is common to all engines. They differ in how a thread waits.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class OperationWork : public Work {
   virtual void await_end(Deadline deadline) = 0;
   // Called when a descriptor or a countdown waits for the end.
   virtual void on_listener() {}
-  // Ends the work. Returns false if it had ended before: two threads may have seen the end.
+  // Ends the work. Returns false if it had ended before, because two threads may detect the end.
   bool end(const std::optional<Failure>& failure) noexcept;
 
  private:

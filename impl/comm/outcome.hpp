@@ -1,4 +1,4 @@
-// Collective steps that fail alike on all ranks.
+// Collective steps that fail in the same way on all ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@
 
 namespace dsc {
 
-// Returns the failure of the first rank that failed on its own and not because another rank did; all[i] is
-// how the step went on rank i, as that rank has written it.
+// Returns the failure of the first rank that failed by itself and not because another rank did. all[i] is the
+// outcome on rank i, as that rank has written it.
 std::optional<Failure> first_failure(std::vector<Failure> all);
 
-// Collective: runs a step on each rank and exchanges how it went; throws on all ranks if it failed on one.
+// Collective: runs a step on each rank and exchanges the outcomes. Throws on all ranks if the step failed on
+// one.
 template <typename Group, typename Step>
 void run_on_all(Group& group, OpKind kind, uint64_t tag, const std::string& note, const Step& step) {
   Failure mine;

@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// Holds the blocks of a call one after another, in memory of the host. A call without columns stays as it is.
+// Holds the blocks of a call one after another, in host memory. A call without columns stays as it is.
 class PackedCall {
  public:
   // Packs the send buffer if it has columns.

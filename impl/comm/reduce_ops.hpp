@@ -1,4 +1,4 @@
-// User-defined reduce operations, which have numbers that are unique in the process.
+// User-defined reduce operations. Their numbers are unique in the process.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// An operation with a number from kUserOp on: a sum of scaled inputs, or a function of the user if `user`
+// An operation whose number is kUserOp or higher: a sum of scaled inputs, or a function of the user if `user`
 // is set.
 struct CustomOp {
   double prescale = 1;

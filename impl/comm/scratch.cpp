@@ -29,7 +29,7 @@ std::shared_ptr<std::byte> Scratch::take(size_t bytes) {
   return {lease, lease->block.memory.get()};
 }
 
-// Large blocks ask for large pages, because rows are spread over them.
+// Large blocks request huge pages, because rows are spread over them.
 Scratch::Block Scratch::allocate(size_t bytes) {
   constexpr size_t kLargePage = size_t{2} << 20, kLine = 64;
   const size_t alignment = bytes >= kLargePage ? kLargePage : kLine;

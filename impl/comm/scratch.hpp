@@ -1,5 +1,5 @@
-// Memory for a step of a call, kept for the calls after it: the first use of a fresh page takes longer than
-// moving the data that lies there.
+// Memory for a step of a call, kept for later calls: the first use of a fresh page takes longer than moving
+// the data in it.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace dsc {
 class Scratch : public std::enable_shared_from_this<Scratch> {
  public:
   Scratch() { free_.reserve(kMostFree + 1); }
-  // Returns at least `bytes` of memory without a value, which comes back here from its last holder; null for
-  // no bytes.
+  // Returns at least `bytes` of uninitialised memory; null for 0 bytes. It returns to this object when its
+  // last holder releases it.
   std::shared_ptr<std::byte> take(size_t bytes);
 
  private:

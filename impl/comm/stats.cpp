@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-// With one writer at a time a load and a store suffice; an atomic addition costs many times as much.
+// With one writer at a time a load and a store are enough; an atomic addition costs many times more.
 void increase(std::atomic<uint64_t>& total, uint64_t by, bool shared) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   if (shared)

@@ -30,7 +30,7 @@ void check_tensor(const Tensor& tensor, size_t index) {
     fail(DSC_ERR_OVERFLOW, "%s: %zu elements are larger than any memory", name.c_str(), tensor.count);
 }
 
-std::string place_text(int32_t device) {
+std::string memory_text(int32_t device) {
   return device < 0 ? "host memory" : "memory of device " + std::to_string(device);
 }
 
@@ -44,10 +44,10 @@ std::optional<TensorProblem> memory_problem(const Comm& comm, const Tensor& tens
           });
   if (problem || found == tensor.device) return problem;
   return TensorProblem{DSC_ERR_INVALID_ARG, "device is " + std::to_string(tensor.device) + ", expected " +
-                                                std::to_string(found) + ": data is " + place_text(found)};
+                                                std::to_string(found) + ": data is " + memory_text(found)};
 }
 
-std::optional<TensorProblem> place_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
+std::optional<TensorProblem> device_problem(const Comm& comm, const Tensor& tensor, const Tensor& first) {
   const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
   if (tensor.device != -1 && tensor.device != comm.device()) {
     const std::string own = comm.device() < 0
@@ -105,7 +105,7 @@ std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Ten
       return TensorProblem{
           DSC_ERR_INVALID_ARG,
           name + ": expect_sparse is " + std::to_string(tensor.expect_sparse) + ", expected 0 or 1"};
-    if (auto problem = place_problem(comm, tensor, tensors[0])) {
+    if (auto problem = device_problem(comm, tensor, tensors[0])) {
       problem->text = name + ": " + problem->text;
       return problem;
     }
@@ -125,7 +125,7 @@ void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, 
   const int32_t found = comm.device_of(gradient);
   if (found != device)
     fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected %s as the parameters'", who.c_str(),
-         place_text(found).c_str(), place_text(device).c_str());
+         memory_text(found).c_str(), memory_text(device).c_str());
 }
 
 std::string clipped(std::string text, size_t most) {

@@ -45,8 +45,8 @@ class Comm;
 std::optional<TensorProblem> first_problem(const Comm& comm, std::span<const Tensor> tensors,
                                            bool needs_data);
 
-// Throws INVALID_ARG for a gradient, which may be null, that is not where the parameters are: on this device,
-// or with -1 in host memory.
+// Throws INVALID_ARG for a gradient that is not in the same memory as the parameters: on this device, or in
+// host memory for -1. The gradient may be null.
 void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, const std::string& who);
 
 // Returns the text cut to at most `most` bytes; a text that was cut ends in "...".

@@ -14,8 +14,8 @@ size_t longest_of(const Call& call) noexcept {
   return blocks ? *std::max_element(blocks->lengths.begin(), blocks->lengths.end()) : call.count;
 }
 
-// Puts one end of a block into a member's columns.
-void place_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
+// Locates one end of a block in a member's columns.
+void locate_in(const Columns& columns, size_t member, size_t members, size_t& start, Rows& rows) noexcept {
   start = columns.start_of(member);
   rows = {columns.width_of(member), columns.all(members)};
 }
@@ -106,7 +106,7 @@ Block Transfer::outgoing(int receiver) const noexcept {
   if (divides(pattern)) {
     block.from = send_blocks ? send_blocks->starts[at] : at * count;
     block.count = send_blocks ? send_blocks->lengths[at] : count;
-    if (send_columns) place_in(*send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
+    if (send_columns) locate_in(*send_columns, at, static_cast<size_t>(size), block.from, block.from_rows);
   } else {
     block.count = recv_blocks ? recv_blocks->lengths[own] : count;
   }
@@ -119,7 +119,7 @@ Block Transfer::received_from(int sender) const noexcept {
   if (collects(pattern)) {
     block.to = recv_blocks ? recv_blocks->starts[at] : at * count;
     block.count = recv_blocks ? recv_blocks->lengths[at] : count;
-    if (recv_columns) place_in(*recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
+    if (recv_columns) locate_in(*recv_columns, at, static_cast<size_t>(size), block.to, block.to_rows);
   } else {
     block.count = send_blocks ? send_blocks->lengths[static_cast<size_t>(rank)] : count;
   }
@@ -140,7 +140,7 @@ Block Transfer::incoming(int sender) const noexcept {
     block.from_rows = {block.count / rows_of_lists,
                        senders[static_cast<size_t>(sender)].total / rows_of_lists};
   } else if (send_columns) {
-    place_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
+    locate_in(*send_columns, own, static_cast<size_t>(size), block.from, block.from_rows);
   }
   return block;
 }
@@ -151,14 +151,14 @@ void Transfer::learn(std::vector<Sender> shown, size_t longest_block) noexcept {
   if (longest == 0) pattern = Pattern::kNothing;
 }
 
-RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+RecordedCall recorded_call(const Call& call, uint64_t sequence, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept {
   RecordedCall recorded;
   recorded.kind = call.kind;
   recorded.dtype = call.dtype;
   recorded.op = call.op;
   recorded.root = call.root;
-  recorded.sequence = comes_before_numbers(call.kind) ? 0 : number;
+  recorded.sequence = has_no_sequence(call.kind) ? 0 : sequence;
   recorded.send_bytes = send_bytes;
   recorded.recv_bytes = recv_bytes;
   recorded.timeout_ms = timeout_ms;

@@ -1,4 +1,4 @@
-// The data movement of a collective: which elements of whose send buffer go where.
+// The data movement of a collective: which elements go from whose send buffer to whose recv buffer.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +29,11 @@ Pattern pattern_of(OpKind kind) noexcept;
 constexpr bool reduces(Pattern pattern) noexcept {
   return pattern == Pattern::kAllReduce || pattern == Pattern::kReduce || pattern == Pattern::kReduceScatter;
 }
-// True if each receiver gets another block of a sender's.
+// True if each receiver gets a different block of a sender.
 constexpr bool divides(Pattern pattern) noexcept {
   return pattern == Pattern::kReduceScatter || pattern == Pattern::kScatter || pattern == Pattern::kAllToAll;
 }
-// True if a receiver gets a block of each sender.
+// True if a receiver gets a block from each sender.
 constexpr bool collects(Pattern pattern) noexcept {
   return pattern == Pattern::kGather || pattern == Pattern::kAllGather || pattern == Pattern::kAllToAll;
 }
@@ -53,7 +53,7 @@ struct Rows {
   size_t at(size_t element) const noexcept {
     return element < length ? element : element / length * stride + element % length;
   }
-  // Returns the number of elements from this one to the end of its row.
+  // Returns the number of elements from `element` to the end of its row.
   size_t rest(size_t element) const noexcept {
     return length - (element < length ? element : element % length);
   }
@@ -61,15 +61,15 @@ struct Rows {
 
 // Elements that go from one member to another.
 struct Block {
-  size_t from = 0;  // where it starts in the sender's send buffer
-  size_t to = 0;    // where it starts in the receiver's recv buffer
+  size_t from = 0;  // its start in the sender's send buffer
+  size_t to = 0;    // its start in the receiver's recv buffer
   size_t count = 0;
   Rows from_rows = {};
   Rows to_rows = {};
 };
 
-// Calls `move(from, to, elements)` for the parts of a block's elements from `first` on that are contiguous at
-// both ends. `from` and `to` are positions in the buffers.
+// Calls `move(from, to, elements)` for the parts of a block that are contiguous at both ends, from element
+// `first` on. `from` and `to` are positions in the buffers.
 template <typename Move>
 void for_each_run(const Block& block, size_t first, size_t count, const Move& move) {
   for (const size_t end = first + count; first < end;) {
@@ -87,7 +87,7 @@ struct Transfer {
   size_t bytes_of(size_t elements) const noexcept { return elements * element_bytes; }
 
   bool reduces() const noexcept { return dsc::reduces(pattern); }
-  // True if each receiver gets other elements of a sender; otherwise all receivers get the same ones.
+  // True if each receiver gets different elements of a sender; otherwise all receivers get the same ones.
   bool is_divided() const noexcept { return parts > 1; }
   bool sends(int member) const noexcept { return !only_root_sends(pattern) || member == root; }
   bool receives(int member) const noexcept { return !only_root_receives(pattern) || member == root; }
@@ -132,7 +132,7 @@ struct Transfer {
 };
 
 // Returns the flight recorder's form of a call.
-RecordedCall recorded_call(const Call& call, uint64_t number, size_t send_bytes, size_t recv_bytes,
+RecordedCall recorded_call(const Call& call, uint64_t sequence, size_t send_bytes, size_t recv_bytes,
                            int32_t timeout_ms) noexcept;
 
 }  // namespace dsc

@@ -13,7 +13,7 @@ constexpr size_t kShownValueBytes = 80;  // of one value in messages
 }  // namespace
 
 void verify_params(Comm& comm, std::span<const Tensor> params) {
-  // The number comes first, so that lists of different lengths differ in their first line.
+  // The count comes first, so that lists of different lengths differ in their first line.
   std::vector<std::string> lines{std::to_string(params.size())};
   for (const Tensor& param : params) lines.push_back(describe(param));
   const auto found = find_disagreement(comm, kParamsTag, lines);

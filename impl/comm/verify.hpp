@@ -18,8 +18,8 @@ struct Setting {
   std::string value;
 };
 
-// Collective. If a value differs, throws CONFIG on all ranks with the setting's name and both values. Up to
-// the first such setting the names must be equal on all ranks.
+// Collective. If a value differs, throws CONFIG on all ranks with the setting's name and both values. Names
+// must be equal on all ranks up to the first setting that differs.
 void verify_settings(Comm& comm, std::span<const Setting> settings);
 
 }  // namespace dsc

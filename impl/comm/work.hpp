@@ -28,8 +28,8 @@ class Work {
   // instead.
   virtual bool wait_on(void*, Deadline deadline) { return wait(deadline); }
 
-  // Returns the number of the operation, equal on all ranks of its communicator; 0 if it has none.
-  virtual uint64_t number() const noexcept { return 0; }
+  // Returns the sequence number of the operation, equal on all ranks of its communicator; 0 if it has none.
+  virtual uint64_t sequence() const noexcept { return 0; }
 
   // Returns the time stamp of tick_now() at which the operation ended; 0 if that is not known.
   virtual int64_t end_ticks() const noexcept { return 0; }

@@ -43,8 +43,7 @@ bool WorkSet::test() {
   return all;
 }
 
-// Waits for all works, also after a failure, because no rank may access the buffers when this returns true
-// or throws.
+// Also waits for all works after a failure: no rank may access the buffers when this returns true or throws.
 bool WorkSet::wait(Deadline deadline) {
   for (const auto& work : works_) capture([&] { work->wait(deadline); }, [](dsc_result_t, const char*) {});
   if (!done()) return false;
@@ -53,8 +52,8 @@ bool WorkSet::wait(Deadline deadline) {
   return true;
 }
 
-// After an error it waits on the host for all works: the caller takes a failure for the end, and the buffers
-// of the others must be free by then. The error may be one of the stream, with no work that failed.
+// After an error it waits on the host for all works. The caller treats a failure as the end, and the buffers
+// of the other works must be free by then. The error may be one of the stream, without a work that failed.
 bool WorkSet::wait_on(void* stream, Deadline deadline) {
   bool all = true;
   std::optional<Error> first;

@@ -17,7 +17,7 @@ class Countdown {
   explicit Countdown(size_t works);
   void complete_one() noexcept;
   int event_fd() noexcept;
-  void close() noexcept;  // works that still run keep the object
+  void close() noexcept;  // works that still run keep the object alive
 
  private:
   std::atomic<size_t> left_;
@@ -48,8 +48,8 @@ class WorkSet final : public Work {
   std::shared_ptr<Countdown> countdown_ DSC_GUARDED_BY(mutex_);
 };
 
-// Starts all calls. If one cannot be started, this revokes the group, because other ranks wait for the call,
-// and throws after the calls before it have ended.
+// Starts all calls. If one cannot be started, this revokes the group, because other ranks wait for the call.
+// It throws after the calls before it have ended.
 std::shared_ptr<Work> start_all(GroupEngine& group, const std::vector<Call>& calls);
 
 // Runs all calls to their end; throws the first failure.

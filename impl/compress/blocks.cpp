@@ -9,7 +9,7 @@
 #include "compress/scaled_fp8.hpp"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/blocks.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -22,8 +22,8 @@ namespace HWY_NAMESPACE {
 
 using I8 = hn::Rebind<int8_t, I32>;
 
-// Rounds and clamps x * scale, which must be below 2^22. The rounding is that of an addition to a number
-// whose last place is 1, because Highway's NearestInt() without vectors rounds 0.49999997 to 1.
+// Rounds and clamps x * scale, which must be below 2^22. It rounds by adding a number whose unit in the last
+// place is 1, because Highway's NearestInt() without vectors rounds 0.49999997 to 1.
 template <int kBits>
 struct Quantise {
   float scale;

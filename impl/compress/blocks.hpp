@@ -1,11 +1,11 @@
-// Symmetric quantisation to 8 or 4 bits in blocks that have a scale of their own, as in ZeRO++ (Wang et al.,
-// "ZeRO++: Extremely Efficient Collective Communication for Giant Model Training", 2023). Scales, rounding
-// and packing are those of DeepSpeed's kernels.
+// Symmetric quantisation to 8 or 4 bits in blocks that have a scale each, as in ZeRO++ (Wang et al., "ZeRO++:
+// Extremely Efficient Collective Communication for Giant Model Training", 2023). Scales, rounding and packing
+// are those of DeepSpeed's kernels.
 //
-// With m, the largest magnitude of a block, scale = 2^bits / (2 m), or 1 if m is 0. An element becomes
-// x * scale, rounded to nearest even and clamped to -2^(bits - 1) to 2^(bits - 1) - 1. What is stored is
-// 1 / scale. Where m is so small that the scale would be infinite it is the largest finite number instead. A
-// block with a NaN or infinity gets the scale NaN, so that all its results are NaN.
+// With m, the largest magnitude of a block, scale = 2^bits / (2 m), or 1 if m is 0. An element becomes x *
+// scale, rounded to nearest even and clamped to -2^(bits - 1) to 2^(bits - 1) - 1. The block stores 1 /
+// scale. If m is so small that the scale would be infinite, the scale is the largest finite number. A block
+// with a NaN or infinity gets the scale NaN, so that all its results are NaN.
 //
 // The same numbers give the same bits on every processor, except for the sign and payload of NaN. The
 // caller's floating-point mode does not matter.
@@ -21,8 +21,8 @@ namespace dsc {
 // element 2i + 1 in the low half.
 size_t block_bytes(int bits, size_t count);
 
-// Requires: bits is 8 or 4; `block`, the elements of a block, is not 0, and even if bits is 4; `packed` has
-// block_bytes() bytes, and `scales` one element per block, of which the last may be shorter than the others.
+// Requires: bits is 8 or 4. `block`, the number of elements in a block, is not 0, and even if bits is 4; the
+// last block may be shorter. `packed` has block_bytes() bytes, and `scales` one element per block.
 void quantise_blocks(int bits, size_t block, std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales);
 

@@ -2,7 +2,7 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/error_feedback.cpp"
 #endif
 #include "hwy/foreach_target.h"

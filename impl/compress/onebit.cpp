@@ -8,7 +8,7 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/onebit.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -77,7 +77,7 @@ void take_signs(float* error, size_t count, float scale, uint8_t* bits) {
   }
 }
 
-// Requires that at least count / 8 bytes, rounded up, are there.
+// Requires at least count / 8 bytes, rounded up.
 template <bool kAdd>
 HWY_INLINE void spread_signs(const uint8_t* bits, float scale, float* out, size_t count) {
   const F32 f;

@@ -13,18 +13,18 @@
 
 namespace dsc {
 
-// Returns `count` rounded up such that every rank has an equal part, whose signs fill whole bytes. `ranks`
-// must not be 0.
+// Returns `count` rounded up so that every rank has an equal part whose signs fill whole bytes. `ranks` must
+// not be 0.
 size_t onebit_padded(size_t count, size_t ranks);
 
 // Adds `error` to `values` and writes the signs of the results, one bit per element, the first element in the
-// highest bit of a byte; a bit is 1 if the sign bit of the result is 0, so that +0 is positive and -0
-// negative. Leaves in `error` what scale and signs do not hold, and returns the scale, which is the root mean
-// square of the results (0 if there are none).
+// highest bit of a byte. A bit is 1 if the sign bit of the result is 0: +0 is positive and -0 negative.
+// Leaves in `error` what scale and signs do not hold. Returns the scale, which is the root mean square of the
+// results (0 if there are none).
 //
-// `error` has a multiple of 8 elements, eight times as many as `bits`, and at least as many as `values`; the
-// values that are missing are zeros. A NaN or infinity in `values` makes the scale NaN or infinite, and
-// `error` has to be cleared then, since it keeps NaN for ever.
+// `error` has a multiple of 8 elements, eight times as many as `bits`, and at least as many as `values`;
+// missing values count as zeros. A NaN or infinity in `values` makes the scale NaN or infinite. Then clear
+// `error`, because it would keep NaN permanently.
 float compress_signs(std::span<const float> values, std::span<float> error, std::span<uint8_t> bits);
 
 // Computes sum += scale * sign. `sum` may have fewer elements than there are bits.

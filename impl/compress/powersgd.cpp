@@ -1,6 +1,6 @@
-// The products of PowerSGD. Each handles a panel of columns of the large matrix at a time, whose part of the
-// thin matrix q is transposed into a scratch array first, so that vectors run along rows and the scratch
-// array stays in the cache.
+// The products of PowerSGD. Each handles one panel of columns of the large matrix at a time. The panel's part
+// of the thin matrix q is first transposed into a scratch array, so that vectors run along rows and the
+// scratch array stays in the cache.
 #include "compress/powersgd.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/powersgd.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -74,9 +74,9 @@ HWY_INLINE void add_dots(const Panel& panel, const float* m, const float* thin, 
   }
 }
 
-// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, four rows at a time and two
-// ranks. Several rows at once keep more of the memory busy than one, and each is read for all ranks while it
-// is in the cache.
+// Calls body.run<rows, ranks>(first row, first rank) for all rows and ranks, four rows and two ranks at a
+// time. Several rows at once use more of the memory bandwidth than one, and each is read for all ranks while
+// it is in the cache.
 template <size_t kRows, class Body>
 HWY_INLINE void for_ranks(const Panel& panel, size_t row, const Body& body) {
   size_t k = 0;

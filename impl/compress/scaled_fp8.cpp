@@ -8,7 +8,7 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/scaled_fp8.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -63,8 +63,8 @@ void f32_from_e5m2(const uint8_t* in, size_t count, float scale, float* out, boo
   to_f32<E5m2>(in, count, scale, out, add);
 }
 
-// Returns the bits of the largest magnitude. Magnitudes are ordered as their bits are, and NaN is above
-// infinity, so that it is found without another look.
+// Returns the bits of the largest magnitude. Magnitudes are ordered like their bits, and NaN is above
+// infinity, so no separate check for NaN is needed.
 uint32_t max_magnitude_bits(const float* values, size_t count) {
   const I32 i;
   const auto magnitude = hn::Set(i, 0x7fffffff);

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "compress/topk.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -20,13 +20,13 @@
 namespace dsc {
 namespace {
 
-// The key of a float is its bits without the sign, which are ordered as the magnitudes are. All NaNs have the
-// same key, one above that of infinity.
+// The key of a float is its bits without the sign; keys are ordered like magnitudes. All NaNs have the same
+// key, one above that of infinity.
 constexpr uint32_t kNanKey = 0x7f800001;
 
 uint32_t key_of(float value) { return std::min(std::bit_cast<uint32_t>(value) & 0x7fffffff, kNanKey); }
 
-// Counts keys by the bits above `shift`; all keys that are seen agree in the bits above those of `mask`.
+// Counts keys by the bits above `shift`. All keys that are counted agree in the bits above those of `mask`.
 struct CountKeys {
   uint32_t* counts;
   int shift;
@@ -38,10 +38,10 @@ struct CountKeys {
   }
 };
 
-// Takes the indices of keys above the threshold, and of as many equal ones as there is room for.
+// Takes the indices of keys above the threshold, and of equal keys until there is no room.
 struct TakeIndices {
   uint32_t threshold;
-  size_t equal;  // how many keys at the threshold are still to be taken
+  size_t equal;  // how many keys equal to the threshold are still to be taken
   std::span<uint32_t> free;
 
   // Returns whether there is room for more.
@@ -65,7 +65,7 @@ namespace dsc {
 namespace HWY_NAMESPACE {
 
 // Returns which of 64 elements have a key from `low` to `high`, which is below 2^31 - 1. Integer vectors have
-// no comparison that includes equality.
+// no comparison for greater or equal.
 HWY_INLINE uint64_t find_keys(const float* values, uint32_t low, uint32_t high) {
   const I32 i;
   const auto below = hn::Set(i, static_cast<int32_t>(low) - 1),
@@ -125,8 +125,8 @@ namespace {
 
 constexpr int kHighBits = 11, kLowBits = 10;  // 31 bits in all: one high digit and two low ones
 
-// Counts the keys by their high digit. Four tables take turns, because incrementing the same number twice in
-// a row takes the processor longer.
+// Counts the keys by their high digit. Four tables are used in turn, because incrementing the same counter
+// twice in a row is slower.
 void count_high(std::span<const float> values, uint32_t (&counts)[1 << kHighBits]) {
   uint32_t tables[3][1 << kHighBits] = {};
   size_t at = 0;
@@ -146,7 +146,7 @@ uint32_t find_digit(std::span<const uint32_t> counts, size_t& wanted) {
   return digit;
 }
 
-// Selects by looking at all values four times.
+// Selects by reading all values four times.
 void select_exactly(std::span<const float> values, std::span<uint32_t> indices) {
   uint32_t counts[1 << kHighBits] = {};
   count_high(values, counts);
@@ -164,11 +164,11 @@ void select_exactly(std::span<const float> values, std::span<uint32_t> indices) 
 }
 
 constexpr size_t kSamples = 4096;
-constexpr size_t kManyValues = 16 * kSamples;  // from where on a look at samples pays
+constexpr size_t kManyValues = 16 * kSamples;  // from this size on, samples pay off
 
-// Selects among the values above a threshold that is guessed from samples, such that about twice as many as
-// wanted are expected there. Returns false if they are too few or more than there is room for; then nothing
-// has been selected.
+// Selects among the values above a threshold. The threshold is guessed from samples, so that about twice as
+// many values as wanted are expected above it. Returns false if there are too few, or more than there is room
+// for; then nothing has been selected.
 bool select_among_large(std::span<const float> values, std::span<uint32_t> indices) {
   const size_t step = values.size() / kSamples;
   uint32_t samples[kSamples];

@@ -26,9 +26,9 @@ using I32 = hn::RebindToSigned<F32>;
 inline constexpr size_t kF32Lanes = hn::MaxLanes(F32());
 inline constexpr size_t kF64Lanes = hn::MaxLanes(F64());
 
-// Calls op(in, out) at every vector of f32 elements. The last elements are worked on in padded copies, so
-// that nothing beyond the arrays is touched. A functor is used instead of a lambda, because only that is
-// inlined at both calls with certainty.
+// Calls op(in, out) for every vector of f32 elements. The last elements are processed in padded copies, so
+// that nothing beyond the arrays is touched. `op` is a functor and not a lambda, because only a functor is
+// certain to be inlined at both calls.
 template <class In, class Out, class Op>
 HWY_INLINE void for_each_vector(const In* in, Out* out, size_t count, const Op& op) {
   size_t at = 0;
@@ -42,7 +42,7 @@ HWY_INLINE void for_each_vector(const In* in, Out* out, size_t count, const Op& 
   std::memcpy(out + at, last_out, (count - at) * sizeof(Out));
 }
 
-// Stores `v`, or adds it to what is there.
+// Stores `v`, or adds it to the value in memory.
 template <bool kAdd>
 HWY_INLINE void store_or_add(hn::Vec<F32> v, float* out) {
   hn::StoreU(kAdd ? hn::LoadU(F32(), out) + v : v, F32(), out);
@@ -58,8 +58,8 @@ HWY_INLINE uint64_t bits_of(D tag, hn::Mask<D> mask) {
   return bits;
 }
 
-// Adds the upper half of the numbers to the lower half until one is left. Without loops at run time, which
-// would take long beside the sums of a short row.
+// Adds the upper half of the numbers to the lower half until one is left. It has no loops at run time, which
+// would take long compared with the sums of a short row.
 inline constexpr size_t kSums = 16;
 template <typename T, size_t kCount>
 HWY_INLINE T folded(const T (&sums)[kCount]) {

@@ -22,7 +22,7 @@ struct HeadExchange {
   // Elements of this rank's buffers.
   size_t in_count() const noexcept { return to_heads ? count_by_sequence() : count_by_heads(); }
   size_t out_count() const noexcept { return to_heads ? count_by_heads() : count_by_sequence(); }
-  // Fills in kind, count, blocks and columns, and what ranks compare besides: the tensor's shape.
+  // Fills in kind, count, blocks, columns, and the note with the tensor's shape, which ranks also compare.
   void set_call(Call& call) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// What moves during one step. Empty messages are left out on both sides.
+// The messages of one step. Empty messages are left out on both sides.
 class Messages {
  public:
   explicit Messages(void* stream) noexcept : stream_(stream) {}
@@ -44,7 +44,7 @@ class Messages {
   std::vector<Call> calls_;
 };
 
-// Sizes that differ end the channel alone, and not the communicator.
+// Sizes that differ end only the channel, not the communicator.
 void compare_sizes(Comm& channel, const RingSizes& sizes) {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -72,8 +72,8 @@ BlockRing::BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes)
       device_memory_(channel_->device() >= 0 ? std::make_unique<RingMemory>(*channel_, true, sizes)
                                              : nullptr) {}
 
-// A finished pass may still move on a device, and ends first. What an unfinished one still moves is failed,
-// and then ends: the other ranks wait for this one in vain.
+// Messages of a finished pass may still move on a device; they end first. Messages of an unfinished pass are
+// failed before they end, because the other ranks wait for this one in vain.
 BlockRing::~BlockRing() {
   const Deadline deadline = Deadline::after_ms(channel_->timeout_ms());
   if (device_memory_ && !pass_) call_out([&] { device_memory_->wait_idle(deadline); });
@@ -94,10 +94,10 @@ const void* BlockRing::block_at(int step) const noexcept {
   return step == 0 ? pass_->block : memory_->block(step);
 }
 
-// With one rank the sum is what it adds.
+// With one rank the sum is the memory to which it adds.
 void* BlockRing::sum_at(int step) const noexcept { return size() == 1 ? pass_->grad : memory_->sum(step); }
 
-// A part of a step that fails ends the pass, and the ring on all ranks, because they wait for this one.
+// If a part of a step fails, the pass ends, and the ring ends on all ranks, because they wait for this one.
 template <typename Part>
 void BlockRing::carry_out(const Part& part) {
   capture(part, [&](const Error& error) {
@@ -109,10 +109,10 @@ void BlockRing::carry_out(const Part& part) {
 }
 
 void BlockRing::begin(const RingPass& pass) {
-  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);  // its end waits for what is on that stream
+  if (pass_) memory_->check(pass_->stream, pass_->grad_dtype);  // end_pass() waits for what is on that stream
   memory_of(pass).check(pass.stream, pass.grad_dtype);
   if (size() > 1) compare(pass);
-  if (pass_) {  // what is on its way is of a pass that all ranks left after the same step, and so it ends
+  if (pass_) {  // the moves belong to a pass that all ranks left after the same step, so they end
     arrived(Deadline::never());
     end_pass();
   }
@@ -147,7 +147,7 @@ void BlockRing::compare(const RingPass& pass) {
   channel_->run(call);
 }
 
-// On a device the stream of the pass waits, and the host at most until all messages are connected.
+// On a device, the stream of the pass waits. The host waits only until all messages are connected.
 bool BlockRing::arrived(Deadline deadline) {
   if (moves_ && !moves_->wait_on(pass_->stream, deadline)) return false;
   moves_.reset();
@@ -181,7 +181,7 @@ bool BlockRing::synchronize(Deadline deadline) {
   return true;
 }
 
-// The rank before has summed up to its own part; this rank's part is added to that.
+// The rank before has added its part to the sum of this rank's part; this rank adds its own.
 void BlockRing::enter(int step) {
   if (pass_->grad_dtype != 0 && step_ > 0 && count_at(step_) > 0)
     memory_->add(pass_->grad_dtype, sum_at(step_), memory_->incoming_sum(), count_at(step_));
@@ -189,14 +189,15 @@ void BlockRing::enter(int step) {
   exchange();
 }
 
-// What is on the stream of the pass may still use the memory, so the next pass and the end wait for it.
+// Work on the stream of the pass may still use the memory, so the next pass and the destructor wait for it.
 void BlockRing::end_pass() {
   memory_->mark();
   pass_.reset();
 }
 
-// Starts what moves during this step: the sum of the step before goes on and that of this step comes in, then
-// this step's block goes on and the next one comes in. After the last step the own block's sum comes home.
+// Starts the messages of this step. First the sum of the previous step moves on and that of this step
+// arrives; then this step's block moves on and the next block arrives. After the last step the sum of this
+// rank's own block arrives.
 void BlockRing::exchange() {
   if (size() == 1) return;
   const int to = (rank() + 1) % size(), from = source_at(1);

@@ -1,5 +1,5 @@
-// Blocks that go around the ranks of a communicator, one step at a time, while the rank computes with the
-// block that it has: the communication of ring attention (Liu et al., arXiv 2310.01889).
+// Blocks that circulate among the ranks of a communicator, one step at a time, while each rank computes with
+// the block that it has: the communication of ring attention (Liu et al., arXiv 2310.01889).
 #pragma once
 
 #include <atomic>
@@ -16,15 +16,15 @@
 
 namespace dsc {
 
-// One way around. The blocks' sizes are equal on all ranks.
+// One circulation. The blocks' sizes are equal on all ranks.
 struct RingPass {
   const void* block;  // this rank's own
   Division blocks;    // elements of each rank's block
   int32_t dtype;
-  void* grad;              // where the sum for this rank's block is written at the end
+  void* grad;              // the sum for this rank's block is written here at the end
   int32_t grad_dtype;      // 0: nothing is summed
-  bool on_device = false;  // where block and grad are
-  void* stream = nullptr;  // on a device: the pass happens in its order
+  bool on_device = false;  // whether block and grad are on a device
+  void* stream = nullptr;  // on a device: the pass is ordered in this stream
 };
 
 // What a rank has at one step.
@@ -35,13 +35,13 @@ struct RingBlock {
   void* grad = nullptr;  // zeroed, for what this rank adds; null if nothing is summed
 };
 
-// At step i a rank has the block of the i-th rank before it, and the next one is on its way. In a pass with
-// gradients the sum for each block follows it one step behind, so that it travels during the computation,
-// too. On a device each step is put on the stream of the pass, and the host does not wait for it. One thread
-// at a time.
+// At step i a rank has the block of the i-th rank before it, and the next block is under way. In a pass with
+// gradients the sum for each block follows the block by one step, so that it also travels during the
+// computation. On a device each step is put on the stream of the pass, and the host does not wait for it. One
+// thread at a time.
 class BlockRing {
  public:
-  // Collective. Makes a channel for blocks and sums of so many bytes.
+  // Collective. Makes a channel for blocks and sums of at most so many bytes.
   static std::shared_ptr<BlockRing> create(Comm& comm, const RingSizes& sizes);
   BlockRing(std::shared_ptr<Comm> channel, const RingSizes& sizes);
   ~BlockRing();
@@ -59,11 +59,11 @@ class BlockRing {
 
   // Collective. Begins a pass, whose arguments were checked. A pass that was left early has no result.
   void begin(const RingPass& pass);
-  // Goes on to the next step and returns its block, which stays until the call after it; nullopt if the
-  // deadline passed first. Throws STATE if no pass is open.
+  // Advances to the next step and returns its block, which stays valid until the call after it; nullopt if
+  // the deadline passed first. Throws STATE if no pass is open.
   std::optional<RingBlock> next(Deadline deadline);
-  // Waits for what is on the streams of passes now; false if the deadline passes first. Throws the failure of
-  // the ring.
+  // Waits for the work that is now on the streams of passes; false if the deadline passes first. Throws the
+  // failure of the ring.
   bool synchronize(Deadline deadline);
 
   std::atomic<bool> in_call{false};
@@ -91,7 +91,7 @@ class BlockRing {
   std::optional<RingPass> pass_;
   int step_ = 0;
   bool is_shown_ = false;        // whether the caller has had the block of step 0
-  std::shared_ptr<Work> moves_;  // what was started at this step; null if nothing was, or all has come
+  std::shared_ptr<Work> moves_;  // started at this step; null if nothing was, or all has arrived
 };
 
 }  // namespace dsc

@@ -1,4 +1,4 @@
-// The memory through which a ring passes blocks on, and the order of what its passes do there.
+// The memory through which a ring passes blocks on. It also orders the work of its passes on that memory.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct RingSizes {
   size_t grad_bytes;
 };
 
-// Has areas for two blocks, two sums and the sum that comes in; none in a group of one rank. One thread at a
+// Has areas for two blocks, two sums and the sum that arrives; none in a group of one rank. One thread at a
 // time.
 class RingMemory {
  public:
@@ -32,15 +32,16 @@ class RingMemory {
   std::byte* incoming_sum() const noexcept;
   bool overlaps(const void* buffer, size_t bytes) const noexcept;
 
-  // Throws why a pass, or its next step, is not possible now. Called before other ranks learn of it.
+  // Throws the reason why a pass, or its next step, is not possible now. Called before other ranks learn of
+  // it.
   void check(void* stream, int32_t grad_dtype) const;
-  // What is done from now on is put on the stream, and follows what mark() has noted.
+  // From now on, work is put on `stream`, ordered after what mark() has noted.
   void follow(void* stream);
   void zero(void* at, size_t bytes) { space_->zero(at, bytes, stream_); }
   void add(int32_t dtype, void* sum, const void* more, size_t count) {
     space_->add({sum, dtype, more, dtype, count}, stream_);
   }
-  // Notes all that is on the stream now.
+  // Notes all work that is on the stream now.
   void mark() { marked_ = space_->mark(stream_); }
   // Waits on the host for what mark() has noted; false if the deadline passes first.
   bool wait_idle(Deadline deadline) { return space_->wait_for(marked_, deadline); }

@@ -1,4 +1,5 @@
-// Functions that tell which tokens of a sequence a rank holds, and what of a causal attention it computes.
+// Functions that tell which tokens of a sequence a rank holds, and which part of a causal attention it
+// computes.
 #pragma once
 
 #include <array>
@@ -9,8 +10,8 @@
 
 namespace dsc {
 
-// A sequence that `ranks` ranks divide. With a zig-zag it has 2 * ranks chunks, of which rank r holds chunk r
-// and chunk 2 * ranks - 1 - r; else it has one chunk per rank. Chunks are those of split_range().
+// A sequence that `ranks` ranks divide. With a zig-zag it has 2 * ranks chunks, and rank r holds chunk r and
+// chunk 2 * ranks - 1 - r. Otherwise it has one chunk per rank. Chunks are those of split_range().
 struct SequenceOrder {
   bool is_zigzag;
   size_t count;
@@ -21,8 +22,8 @@ struct SequenceOrder {
 };
 
 // What a rank computes with the keys of one other rank: which of its own queries with which of these keys, as
-// positions in what each of the two holds. With `is_diagonal` query i sees the keys up to i, else all of
-// them.
+// positions in what each of the two holds. With `is_diagonal`, query i sees the keys up to i; otherwise it
+// sees all of them.
 struct CausalWork {
   Range queries;
   Range keys;

@@ -66,12 +66,12 @@ const char* op_kind_name(OpKind kind) noexcept {
   return "unknown operation";
 }
 
-FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept {
+FixedText<64> numbered(std::string_view operation, uint64_t sequence) noexcept {
   const auto bytes = static_cast<int>(operation.size());
   FixedText<64> text;
   if (operation == op_kind_name(OpKind::kSend) || operation == op_kind_name(OpKind::kRecv))
-    return text.add("%.*s number %" PRIu64, bytes, operation.data(), number);
-  return text.add("collective %" PRIu64 " (%.*s)", number, bytes, operation.data());
+    return text.add("%.*s number %" PRIu64, bytes, operation.data(), sequence);
+  return text.add("collective %" PRIu64 " (%.*s)", sequence, bytes, operation.data());
 }
 
 BlockList::BlockList(std::vector<size_t> lengths_in) : lengths(std::move(lengths_in)) {
@@ -104,8 +104,8 @@ uint64_t mix(uint64_t hash, uint64_t value) noexcept {
 
 }  // namespace
 
-// Each field has a place of its own in one of three chains, so that exchanged values change the result. One
-// chain would take a small operation as long as copying its data.
+// Each field is hashed at a fixed position of one of three chains, so that exchanged values change the
+// result. A single chain would take as long as copying the data of a small operation.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept {
   uint64_t prescale = 0;
   std::memcpy(&prescale, &call.prescale, sizeof prescale);

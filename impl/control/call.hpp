@@ -38,7 +38,7 @@ enum class OpKind : uint8_t {
   kVerify,         // all-gather of descriptions
   kReducerFinish,  // barrier of ranks whose iteration is incomplete; it never matches a bucket's all-reduce
   kReady,          // barrier of the ranks of a world that have mapped it, before they use it
-  kPipeRun,        // all-gather of the signatures of the schedules that stages are about to run
+  kPipeRun,        // all-gather of the schedule signatures before stages run them
   kBind  // all-gather of the results of binding to devices, before the group is returned to the user
 };
 
@@ -46,16 +46,16 @@ const char* op_kind_name(OpKind kind) noexcept;
 
 // Returns whether the operation belongs to the start-up of a group, which happens before the operations that
 // users see are counted.
-constexpr bool comes_before_numbers(OpKind kind) noexcept {
+constexpr bool has_no_sequence(OpKind kind) noexcept {
   return kind == OpKind::kReady || kind == OpKind::kBind;
 }
 
-// Messages are numbered by peer and direction, separately from collectives.
+// Messages are counted separately from collectives, for each peer and direction.
 constexpr bool is_message(OpKind kind) noexcept { return kind == OpKind::kSend || kind == OpKind::kRecv; }
 
-// Returns "collective 13 (all_reduce)", or "send number 3": all collectives of a group share one count, which
-// is not that of one operation.
-FixedText<64> numbered(std::string_view operation, uint64_t number) noexcept;
+// Returns "collective 13 (all_reduce)", or "send number 3". All collectives of a group share one count,
+// whatever their kind.
+FixedText<64> numbered(std::string_view operation, uint64_t sequence) noexcept;
 
 struct UserOp;
 class DeviceSteps;
@@ -78,7 +78,7 @@ struct BlockList {
 
 uint64_t hash_of(const BlockList& blocks) noexcept;
 
-// Says that a buffer with blocks of all members is a matrix in row-major order: the block of each member is a
+// Describes a buffer with blocks of all members as a matrix in row-major order. The block of each member is a
 // range of its columns, in the order of the members, with its rows one after another.
 struct Columns {
   size_t width = 0;                         // columns of each member if all have as many
@@ -93,7 +93,7 @@ struct Columns {
 // Tells which buffers of a call have their blocks in columns.
 struct ColumnBlocks {
   Columns send, recv;
-  // Rows of all send buffers, if the columns of each rank's have widths of their own; otherwise 0.
+  // Rows of all send buffers, if the columns of different ranks have different widths; otherwise 0.
   size_t rows = 0;
 };
 
@@ -107,7 +107,7 @@ struct Call {
   void* recv = nullptr;
   size_t count = 0;        // in elements; per rank if the operation has parts
   double prescale = 1;     // factor for every input, applied when it is read
-  uint64_t tag = 0;        // additional value that must agree; 0 if there is none
+  uint64_t tag = 0;        // additional value that must be equal on all ranks; 0 if there is none
   int32_t timeout_ms = 0;  // 0: the communicator's timeout
   void* stream = nullptr;  // stream of a device; null: its default stream, or no device
   NonFiniteCheck nonfinite = NonFiniteCheck::kOff;
@@ -115,10 +115,10 @@ struct Call {
   uint64_t op_id = 0;                            // identifies the user-defined operation; given by the caller
   std::shared_ptr<const BlockList> send_blocks;  // set by operations whose blocks differ in length
   std::shared_ptr<const BlockList> recv_blocks;
-  std::shared_ptr<const ColumnBlocks> columns;  // set if blocks are columns, also if their lengths are listed
-  std::shared_ptr<const void> owner;            // of memory of the library in which the buffers lie
-  std::shared_ptr<const DeviceSteps> steps;     // of a device around the operation; null: none
-  char note[40] = {};                           // shown in the text of a mismatch but not compared
+  std::shared_ptr<const ColumnBlocks> columns;  // keeps alive memory of the library that contains the buffers
+  std::shared_ptr<const void> owner;         // steps of a device before and after the operation; null: none
+  std::shared_ptr<const DeviceSteps> steps;  // of a device around the operation; null: none
+  char note[40] = {};                        // shown in the text of a mismatch but not compared
 };
 
 // Returns a call that moves bytes, without a type.

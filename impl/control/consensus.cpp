@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kProposerBits = 16;
 // After this time all members know of a failure that one of them knows.
 constexpr int64_t kFailureKnownNs = kNsPerSecond;
-// A corrupted peer could make the decision change all the time, so attempts to read it are limited.
+// A corrupted peer could change the decision continuously, so attempts to read it are limited.
 constexpr int kReads = 1000;
 
 // A proposal in shared memory; two sets of members follow it.
@@ -27,7 +27,7 @@ struct Proposal {
 
 static_assert(sizeof(Ballot) == kBallotBytes && sizeof(Proposal) == kProposalBytes);
 
-uint64_t number_of(uint64_t decision) noexcept { return decision >> kProposerBits; }
+uint64_t sequence_of(uint64_t decision) noexcept { return decision >> kProposerBits; }
 int proposer_of(uint64_t decision) noexcept {
   return static_cast<int>(decision & ((uint64_t{1} << kProposerBits) - 1));
 }
@@ -46,25 +46,25 @@ const char* question_name(Question question) noexcept {
 
 }  // namespace
 
-void Consensus::cast(const Ballot& mine, uint64_t number) noexcept {
-  group_.ballot(group_.rank(), number).write(number, &mine);
+void Consensus::cast(const Ballot& mine, uint64_t sequence) noexcept {
+  group_.ballot(group_.rank(), sequence).write(sequence, &mine);
   group_.notify_all_members();
 }
 
-bool Consensus::decided(uint64_t number) const noexcept {
-  return number_of(group_.decision().load(std::memory_order_seq_cst)) >= number;
+bool Consensus::decided(uint64_t sequence) const noexcept {
+  return sequence_of(group_.decision().load(std::memory_order_seq_cst)) >= sequence;
 }
 
-bool Consensus::complete(uint64_t number) const noexcept {
+bool Consensus::complete(uint64_t sequence) const noexcept {
   for (int member = 0; member < group_.size(); ++member)
-    if (!lost_.contains(member) && !group_.ballot(member, number).shows(number) &&
+    if (!lost_.contains(member) && !group_.ballot(member, sequence).shows(sequence) &&
         group_.loss_of(member) == DSC_OK)
       return false;
   return true;
 }
 
 bool Consensus::is_hopeless() const noexcept {
-  const uint64_t next = number_ + 1;
+  const uint64_t next = sequence_ + 1;
   if (decided(next)) return true;
   for (int member = 0; member < group_.size(); ++member) {
     if (lost_.contains(member)) continue;
@@ -78,15 +78,15 @@ bool Consensus::is_hopeless() const noexcept {
 
 // Returns nullopt while a member must be waited for. A member that published its ballot and was lost
 // afterwards is counted and also marked as lost.
-std::optional<Decision> Consensus::count(uint64_t number) const {
+std::optional<Decision> Consensus::count(uint64_t sequence) const {
   Decision decision(group_.size());
-  decision.number = number;
+  decision.sequence = sequence;
   decision.lost = lost_;
   std::vector<Ballot> ballots(static_cast<size_t>(group_.size()));
   for (int member = 0; member < group_.size(); ++member) {
     if (lost_.contains(member)) continue;
     Ballot& ballot = ballots[static_cast<size_t>(member)];
-    const bool came = group_.ballot(member, number).read(number, &ballot);
+    const bool came = group_.ballot(member, sequence).read(sequence, &ballot);
     if (group_.loss_of(member) != DSC_OK)
       decision.lost.insert(member);
     else if (!came)
@@ -120,9 +120,9 @@ void Consensus::compare_questions(Decision& decision, const std::vector<Ballot>&
 }
 
 // Makes a decision without waiting any longer. TIMEOUT names the members without a ballot, REVOKED this rank.
-Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
+Decision Consensus::give_up(uint64_t sequence, dsc_result_t outcome) const {
   Decision decision(group_.size());
-  decision.number = number;
+  decision.sequence = sequence;
   decision.outcome = outcome;
   decision.lost = lost_;
   for (int member = 0; member < group_.size(); ++member) {
@@ -130,26 +130,26 @@ Decision Consensus::give_up(uint64_t number, dsc_result_t outcome) const {
     if (group_.loss_of(member) != DSC_OK)
       decision.lost.insert(member);
     else if (outcome == DSC_ERR_REVOKED ? member == group_.rank()
-                                        : !group_.ballot(member, number).shows(number))
+                                        : !group_.ballot(member, sequence).shows(sequence))
       decision.named.insert(member);
   }
   return decision;
 }
 
-// Finds members that have begun a collective which this rank has not called, and so will not answer before it
-// does. A failure of the group frees them; therefore this waits until a failure would be known everywhere.
-std::optional<Decision> Consensus::find_elsewhere(uint64_t number, const Ballot& mine,
+// Finds members that have begun a collective which this rank has not called: they will not answer before it
+// does. A failure of the group frees them. Therefore this waits until a failure would be known everywhere.
+std::optional<Decision> Consensus::find_elsewhere(uint64_t sequence, const Ballot& mine,
                                                   const Asked& asked) const {
   if (group_.revoked() || now_ns() - asked.start_ns < kFailureKnownNs) return std::nullopt;
   Decision decision(group_.size());
-  decision.number = number;
+  decision.sequence = sequence;
   decision.outcome = DSC_ERR_MISMATCH;
   decision.lost = lost_;
   int first = kNoRank;
   for (int member = 0; member < group_.size(); ++member) {
     if (lost_.contains(member)) continue;
     if (group_.loss_of(member) != DSC_OK) return std::nullopt;
-    if (group_.ballot(member, number).shows(number)) continue;
+    if (group_.ballot(member, sequence).shows(sequence)) continue;
     if (group_.latest_collective(member) <= asked.latest_collective) return std::nullopt;
     decision.named.insert(member);
     if (first == kNoRank) first = member;
@@ -174,11 +174,11 @@ void Consensus::propose(const Decision& decision) {
   std::memcpy(payload.data(), &head, sizeof head);
   std::memcpy(payload.data() + sizeof head, decision.lost.words(), set_bytes);
   std::memcpy(payload.data() + sizeof head + set_bytes, decision.named.words(), set_bytes);
-  group_.proposal(group_.rank(), decision.number).write(decision.number, payload.data());
+  group_.proposal(group_.rank(), decision.sequence).write(decision.sequence, payload.data());
   std::atomic<uint64_t>& word = group_.decision();
-  const uint64_t mine = decision.number << kProposerBits | static_cast<uint64_t>(group_.rank());
+  const uint64_t mine = decision.sequence << kProposerBits | static_cast<uint64_t>(group_.rank());
   uint64_t seen = word.load(std::memory_order_seq_cst);
-  while (number_of(seen) < decision.number)
+  while (sequence_of(seen) < decision.sequence)
     if (word.compare_exchange_weak(seen, mine, std::memory_order_seq_cst)) return group_.notify_all_members();
 }
 
@@ -191,12 +191,12 @@ Decision Consensus::read_decision() const {
     const uint64_t seen = group_.decision().load(std::memory_order_seq_cst);
     const int proposer = proposer_of(seen);
     if (proposer >= group_.size()) break;
-    if (!group_.proposal(proposer, number_of(seen)).read(number_of(seen), payload.data())) continue;
+    if (!group_.proposal(proposer, sequence_of(seen)).read(sequence_of(seen), payload.data())) continue;
     Proposal head;
     std::memcpy(&head, payload.data(), sizeof head);
     if (head.outcome > DSC_OK) break;
     Decision decision(group_.size());
-    decision.number = number_of(seen);
+    decision.sequence = sequence_of(seen);
     decision.outcome = head.outcome;
     decision.flags = head.flags;
     decision.elapsed_ns = head.elapsed_ns;
@@ -216,13 +216,13 @@ void Consensus::check_membership() const {
 }
 
 // If the decision is newer than the one asked for, it tells this rank only which members are lost.
-Decision Consensus::adopt(Decision decision, uint64_t number) {
-  number_ = decision.number;
+Decision Consensus::adopt(Decision decision, uint64_t sequence) {
+  sequence_ = decision.sequence;
   lost_ = decision.lost;
   check_membership();
-  if (decision.number == number) return decision;
+  if (decision.sequence == sequence) return decision;
   Decision late(group_.size());
-  late.number = number;
+  late.sequence = sequence;
   late.outcome = DSC_ERR_TIMEOUT;
   late.lost = lost_;
   late.named.insert(group_.rank());
@@ -231,36 +231,38 @@ Decision Consensus::adopt(Decision decision, uint64_t number) {
 }
 
 void Consensus::catch_up() {
-  if (decided(number_ + 1)) adopt(read_decision(), 0);
+  if (decided(sequence_ + 1)) adopt(read_decision(), 0);
   check_membership();
 }
 
 Decision Consensus::reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                           const std::function<bool()>& interrupted, const Besides& besides) {
-  const uint64_t number = number_ + 1;
+  const uint64_t sequence = sequence_ + 1;
   const auto propose_timed = [&](Decision decision) {
     decision.elapsed_ns = now_ns() - asked.start_ns;
     propose(decision);
   };
-  cast(mine, number);
-  Backoff backoff(group_.world().process().notifier(), group_.world().spins());
-  const auto moved = [&] { return decided(number) || complete(number) || interrupted() || besides.drive(); };
-  while (!decided(number)) {
-    if (complete(number)) {
-      if (auto decision = count(number)) propose_timed(std::move(*decision));
+  cast(mine, sequence);
+  Backoff backoff(group_.host().process().notifier(), group_.host().spins());
+  const auto moved = [&] {
+    return decided(sequence) || complete(sequence) || interrupted() || besides.drive();
+  };
+  while (!decided(sequence)) {
+    if (complete(sequence)) {
+      if (auto decision = count(sequence)) propose_timed(std::move(*decision));
     } else if (interrupted()) {
-      propose_timed(give_up(number, DSC_ERR_REVOKED));
+      propose_timed(give_up(sequence, DSC_ERR_REVOKED));
     } else if (deadline.passed()) {
-      if (auto decision = give_up(number, DSC_ERR_TIMEOUT); !decision.named.empty())
+      if (auto decision = give_up(sequence, DSC_ERR_TIMEOUT); !decision.named.empty())
         propose_timed(std::move(decision));  // otherwise the last missing ballot has just arrived
     } else if (besides.drive()) {
       backoff.reset();
     } else if (backoff.pause(moved, deadline.remaining_ns())) {
       besides.look_at_clock();
-      if (auto decision = find_elsewhere(number, mine, asked)) propose_timed(std::move(*decision));
+      if (auto decision = find_elsewhere(sequence, mine, asked)) propose_timed(std::move(*decision));
     }
   }
-  return adopt(read_decision(), number);
+  return adopt(read_decision(), sequence);
 }
 
 }  // namespace dsc

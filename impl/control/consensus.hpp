@@ -1,4 +1,4 @@
-// Reaches one decision among all living members of a group, whichever of them dies meanwhile.
+// Reaches one decision among all living members of a group, even if some die meanwhile.
 //
 // Every member publishes its ballot. A member that has seen the ballots of all living members writes the
 // resulting decision as its proposal, and tries to install it by compare-and-swap. The first one wins; all
@@ -33,7 +33,7 @@ struct Ballot {
 struct Decision {
   explicit Decision(int size) : lost(size), named(size) {}
 
-  uint64_t number = 0;
+  uint64_t sequence = 0;
   dsc_result_t outcome = DSC_OK;
   int32_t flags = -1;      // bitwise AND of the flags of all ballots
   int64_t elapsed_ns = 0;  // as measured by the rank that proposed it
@@ -42,15 +42,15 @@ struct Decision {
   std::string text;        // explains the outcome; empty if code and members say everything
 };
 
-// Work that a thread does while it waits for a decision, as it may be the only one that drives queued
+// Work that a thread does while it waits for a decision: it may be the only thread that drives queued
 // operations.
 struct Besides {
   std::function<bool()> drive;  // executes one step; true if there was progress
   std::function<void()> look_at_clock;
 };
 
-// When a call that asks the others began, and the sequence number of the last collective that this rank
-// called before.
+// When a call that asks the others began, and the sequence number of the last collective that this rank had
+// called.
 struct Asked {
   int64_t start_ns;
   uint64_t latest_collective;
@@ -65,9 +65,9 @@ class Consensus {
   // if they have excluded this rank.
   void catch_up();
 
-  // Blocks until there is a decision. At the deadline it is TIMEOUT; once `interrupted` returns true it is
-  // REVOKED; if all missing members wait for this rank in another operation it is MISMATCH. Throws what
-  // catch_up() throws, and PROTOCOL.
+  // Blocks until there is a decision. It is TIMEOUT at the deadline, REVOKED once `interrupted` returns true,
+  // and MISMATCH if all missing members wait for this rank in another operation. Throws what catch_up()
+  // throws, and PROTOCOL.
   Decision reach(const Ballot& mine, const Asked& asked, Deadline deadline,
                  const std::function<bool()>& interrupted, const Besides& besides);
 
@@ -76,20 +76,20 @@ class Consensus {
   bool is_hopeless() const noexcept;
 
  private:
-  void cast(const Ballot& mine, uint64_t number) noexcept;
-  bool decided(uint64_t number) const noexcept;
-  bool complete(uint64_t number) const noexcept;
-  std::optional<Decision> count(uint64_t number) const;
+  void cast(const Ballot& mine, uint64_t sequence) noexcept;
+  bool decided(uint64_t sequence) const noexcept;
+  bool complete(uint64_t sequence) const noexcept;
+  std::optional<Decision> count(uint64_t sequence) const;
   void compare_questions(Decision& decision, const std::vector<Ballot>& ballots) const;
-  Decision give_up(uint64_t number, dsc_result_t outcome) const;
-  std::optional<Decision> find_elsewhere(uint64_t number, const Ballot& mine, const Asked& asked) const;
+  Decision give_up(uint64_t sequence, dsc_result_t outcome) const;
+  std::optional<Decision> find_elsewhere(uint64_t sequence, const Ballot& mine, const Asked& asked) const;
   void propose(const Decision& decision);
   Decision read_decision() const;
   void check_membership() const;
-  Decision adopt(Decision decision, uint64_t number);
+  Decision adopt(Decision decision, uint64_t sequence);
 
   Group& group_;
-  uint64_t number_ = 0;  // number of the last decision that this rank knows
+  uint64_t sequence_ = 0;  // of the last decision that this rank knows
   MemberSet lost_;
 };
 

@@ -36,30 +36,30 @@ constexpr uint32_t kLeft = 1, kLeftToFinalize = 2;
 constexpr int kLatestKindShift = 56;
 constexpr int kLatestRootShift = 40;
 constexpr uint64_t kLatestRootMask = 0xffff;
-constexpr uint64_t kLatestNumberMask = (uint64_t{1} << kLatestRootShift) - 1;
+constexpr uint64_t kLatestSequenceMask = (uint64_t{1} << kLatestRootShift) - 1;
 
 }  // namespace
 
-std::shared_ptr<Group> Group::create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+std::shared_ptr<Group> Group::create(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
                                      std::vector<int32_t> local_ranks) {
-  std::shared_ptr<Group> group(new Group(world, id, std::move(name), std::move(local_ranks)));
+  std::shared_ptr<Group> group(new Group(host, id, std::move(name), std::move(local_ranks)));
   group->make_segment();
   return group;
 }
 
-Group::Group(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+Group::Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
              std::vector<int32_t> local_ranks)
-    : world_(world),
+    : host_(host),
       id_(id),
       name_(std::move(name)),
-      world_ranks_(std::move(local_ranks)),
-      size_(static_cast<int>(world_ranks_.size())),
-      tuning_(world->tuning_of(size_)),
+      local_ranks_(std::move(local_ranks)),
+      size_(static_cast<int>(local_ranks_.size())),
+      tuning_(host->tuning_of(size_)),
       geometry_(size_, tuning_),
       small_block_(largest_small_block(tuning_, static_cast<size_t>(size_))),
-      recorder_(std::make_shared<Recorder>(world->trace_entries())) {
-  const auto self = std::find(world_ranks_.begin(), world_ranks_.end(), world->rank());
-  rank_ = static_cast<int>(self - world_ranks_.begin());
+      recorder_(std::make_shared<Recorder>(host->trace_entries())) {
+  const auto self = std::find(local_ranks_.begin(), local_ranks_.end(), host->rank());
+  rank_ = static_cast<int>(self - local_ranks_.begin());
 }
 
 Group::~Group() { withdraw(); }
@@ -79,12 +79,12 @@ void Group::make_segment() {
   header->rank = rank_;
   header->stage_bytes = static_cast<uint32_t>(geometry_.stage_bytes);
   header->group = id_;
-  world_->publish(ItemKind::kGroupSegment, id_, fd.get());
+  host_->publish(ItemKind::kGroupSegment, id_, fd.get());
   published_ = true;
 }
 
 void Group::withdraw() noexcept {
-  if (published_.exchange(false)) world_->withdraw(ItemKind::kGroupSegment, id_);
+  if (published_.exchange(false)) host_->withdraw(ItemKind::kGroupSegment, id_);
 }
 
 void Group::check_peers() const {
@@ -104,14 +104,14 @@ UniqueFd Group::fetch_segment(int member, Deadline deadline, const std::function
         });
       },
       [&](const Error& error) {
-        // the member may have left because of another one that died
+        // the member may have left because another one died
         if (error.code() == DSC_ERR_PEER_LEFT) check_peers();
         throw Error(error);
       });
   return fd;
 }
 
-// Each notifier is kept once, since several members may share a process.
+// Each notifier is kept once, because several members may share a process.
 void Group::map_members(Deadline deadline, const std::function<void()>& check) {
   for (int member = 0; member < size_; ++member) {
     auto& mapping = mappings_[static_cast<size_t>(member)];
@@ -129,7 +129,7 @@ void Group::map_members(Deadline deadline, const std::function<void()>& check) {
     if (std::find(notifiers_.begin(), notifiers_.end(), notifier) == notifiers_.end())
       notifiers_.push_back(notifier);
   }
-  world_->enroll(shared_from_this());
+  host_->enroll(shared_from_this());
 }
 
 FixedText<64> Group::describe_member(int member) const noexcept {
@@ -141,17 +141,17 @@ FixedText<64> Group::describe_member(int member) const noexcept {
 void Group::show_latest(const Call& call, uint64_t sequence) noexcept {
   const auto root = static_cast<uint64_t>(call.root + 1) & kLatestRootMask;
   state(rank_).latest.store(static_cast<uint64_t>(call.kind) << kLatestKindShift | root << kLatestRootShift |
-                                (sequence & kLatestNumberMask),
+                                (sequence & kLatestSequenceMask),
                             std::memory_order_relaxed);
 }
 
 std::string Group::describe_latest(int member) const {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
-  if (latest == 0 || comes_before_numbers(kind)) return {};
+  if (latest == 0 || has_no_sequence(kind)) return {};
   const std::string root =
       std::to_string(shown_rank(static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1));
-  return numbered(op_kind_name(kind), latest & kLatestNumberMask).str() +
+  return numbered(op_kind_name(kind), latest & kLatestSequenceMask).str() +
          (kind == OpKind::kSend   ? " to rank " + root
           : kind == OpKind::kRecv ? " from rank " + root
                                   : "");
@@ -163,24 +163,25 @@ std::optional<Group::OpenMessage> Group::open_message(int member) const noexcept
   const int peer = static_cast<int>(latest >> kLatestRootShift & kLatestRootMask) - 1;
   const bool sends = kind == OpKind::kSend;
   if ((!sends && kind != OpKind::kRecv) || peer < 0 || peer >= size_) return std::nullopt;
-  const uint64_t number = latest & kLatestNumberMask;
+  const uint64_t sequence = latest & kLatestSequenceMask;
   const RecvChannel& end = sends ? recv_channel(member, peer) : recv_channel(peer, member);
-  if (end.finished.load(std::memory_order_acquire) >= number) return std::nullopt;
+  if (end.finished.load(std::memory_order_acquire) >= sequence) return std::nullopt;
   const auto& other = sends ? end.posts : send_channel(peer, member).posts;
-  if (other[number & 1].number.load(std::memory_order_acquire) >= number) return std::nullopt;  // it moves
+  if (other[sequence & 1].sequence.load(std::memory_order_acquire) >= sequence)
+    return std::nullopt;  // the other end takes part, so the message is moving
   return OpenMessage{sends, peer};
 }
 
 uint64_t Group::latest_collective(int member) const noexcept {
   const uint64_t latest = state(member).latest.load(std::memory_order_relaxed);
   const auto kind = static_cast<OpKind>(latest >> kLatestKindShift);
-  const bool is_other = is_message(kind) || comes_before_numbers(kind);
-  return is_other ? 0 : latest & kLatestNumberMask;
+  const bool is_other = is_message(kind) || has_no_sequence(kind);
+  return is_other ? 0 : latest & kLatestSequenceMask;
 }
 
 void Group::tell_failure() noexcept {
   failure_told_.store(true);
-  world_->on_failure(*this);
+  host_->on_failure(*this);
 }
 
 void Group::bind_to_devices(WholeGroup whole) {
@@ -213,7 +214,7 @@ WholeGroup Group::between_hosts() const {
 GroupRecord Group::record() const {
   if (is_part()) return {between_hosts(), on_devices(), recorder_};
   WholeGroup own{id_, name_, {}};
-  for (const int32_t rank : world_ranks_) own.global_ranks.push_back(world_->global_rank(rank));
+  for (const int32_t rank : local_ranks_) own.global_ranks.push_back(host_->global_rank(rank));
   return {std::move(own), on_devices(), recorder_};
 }
 
@@ -236,7 +237,8 @@ void Group::revoke(const Failure& cause) noexcept {
   if (failure_word().compare_exchange_strong(none, failure_word_of(cause.code, rank_),
                                              std::memory_order_seq_cst)) {
     const bool is_users =
-        !cause.operation.empty() && (!is_part() || cause.is_published);  // else a step of one
+        !cause.operation.empty() &&
+        (!is_part() || cause.is_published);  // otherwise it concerns only a step of such an operation
     log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_LEVEL_INFO : DSC_LOG_LEVEL_ERROR,
         "rank %d: group \"%s\" failed: %s%s%s", shown_rank(rank_), name_.c_str(),
         is_users ? cause.operation.c_str() : "", is_users ? ": " : "", cause.text.c_str());
@@ -293,8 +295,8 @@ void Group::process_gone(const PeerProcess& peer) {
 void Group::process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state) {
   Failure cause;
   cause.ranks = members_in(peer);
-  // This is needed because revoke() wakes no thread if the group has failed already.
-  world_->process().notifier().notify();
+  // Needed because revoke() wakes no thread if the group has already failed.
+  host_->process().notifier().notify();
   if (cause.ranks.empty()) return;
   cause.code = DSC_ERR_PEER_STALLED;
   cause.elapsed_ns = missed_ns;
@@ -315,8 +317,8 @@ RankList Group::silent_members(int64_t& longest_ns) const noexcept {
   return silent;
 }
 
-// This looks at the slots, because any thread may ask, and epoch_ belongs to the one that drives the
-// collectives.
+// This reads the slots and not epoch_, because any thread may ask and epoch_ belongs to the thread that
+// drives the collectives.
 RankList Group::members_behind() const noexcept {
   const auto latest_epoch = [this](int member) {
     return std::max(slot(member, 0).epoch.load(std::memory_order_acquire),
@@ -333,7 +335,7 @@ dsc_result_t Group::loss_of(int member) const noexcept {
   if (has_left(member)) return DSC_ERR_PEER_LEFT;
   const PeerProcess& process = process_of(member);
   if (const dsc_result_t gone = process.gone.load(); gone != DSC_OK) return gone;
-  return world_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
+  return host_->is_stalled(process) ? DSC_ERR_PEER_STALLED : DSC_OK;
 }
 
 void Group::leave_because(uint32_t reason) noexcept {
@@ -350,7 +352,7 @@ void Group::on_finalize(std::function<void()> handler) {
     const MutexLock lock(finalize_mutex_);
     finalize_handler_ = std::move(handler);
   }
-  if (world_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
+  if (host_->finalizes()) tell_of_finalize();  // which may have run before the handler was set
 }
 
 void Group::tell_of_finalize() noexcept {

@@ -12,9 +12,9 @@
 #include "base/mutex.hpp"
 #include "control/call.hpp"
 #include "control/group_record.hpp"
+#include "control/host_group.hpp"
 #include "control/layout.hpp"
 #include "control/shared_record.hpp"
-#include "control/world.hpp"
 
 namespace dsc {
 
@@ -24,7 +24,7 @@ inline constexpr uint64_t kWorldId = 0;
 class Group : public std::enable_shared_from_this<Group> {
  public:
   // Makes and publishes this rank's segment. Members are numbered in the order of `local_ranks`.
-  static std::shared_ptr<Group> create(const std::shared_ptr<World>& world, uint64_t id, std::string name,
+  static std::shared_ptr<Group> create(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
                                        std::vector<int32_t> local_ranks);
   ~Group();
 
@@ -35,26 +35,26 @@ class Group : public std::enable_shared_from_this<Group> {
   // Fetches an item that a member has published; errors name the member by its rank in this group.
   UniqueFd fetch(int member, ItemKind kind, uint64_t id, Deadline deadline,
                  const std::function<void()>& check) const {
-    return world_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
+    return host_->fetch(local_rank(member), describe_member(member).str(), kind, id, deadline, check);
   }
 
   // Withdraws this rank's segment from publication, once all members have mapped it.
   void withdraw() noexcept;
 
-  World& world() const noexcept { return *world_; }
-  const std::shared_ptr<World>& shared_world() const noexcept { return world_; }
+  HostGroup& host() const noexcept { return *host_; }
+  const std::shared_ptr<HostGroup>& shared_host() const noexcept { return host_; }
   uint64_t id() const noexcept { return id_; }
   const std::string& name() const noexcept { return name_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  int local_rank(int member) const noexcept { return world_ranks_[static_cast<size_t>(member)]; }
-  const std::vector<int32_t>& local_ranks() const noexcept { return world_ranks_; }
+  int local_rank(int member) const noexcept { return local_ranks_[static_cast<size_t>(member)]; }
+  const std::vector<int32_t>& local_ranks() const noexcept { return local_ranks_; }
   const Tuning& tuning() const noexcept { return tuning_; }
   const Geometry& geometry() const noexcept { return geometry_; }
-  // Up to this size of the block of each member, data moves at once with the comparison of calls.
   // The most bytes that each rank has in a SmallCollective. 1 KiB of data between hosts fits, together with
   // the call to which it belongs.
   static constexpr size_t kMostSmallBytes = 1152;
+  // Returns the largest block of a member with which data moves together with the comparison of calls.
   size_t small_block() const noexcept { return small_block_; }
 
   // --- Arrival. An epoch is one barrier round of all members; every collective takes one or more. A rank
@@ -68,7 +68,7 @@ class Group : public std::enable_shared_from_this<Group> {
     slot(rank_, epoch_).epoch.store(epoch_, std::memory_order_seq_cst);
     notify_all_members();
   }
-  // Fetches the lines of the next slot, and of so many bytes of data, ahead of the next arrival.
+  // Fetches the lines of the next slot, and of `bytes` bytes of data, before the next arrival.
   void prepare_arrival(size_t bytes) const noexcept {
     own_lines(&slot(rank_, epoch_ + 1), 1);
     if (bytes > kSlotDataBytes) own_lines(stage(rank_, epoch_ + 1), bytes);
@@ -99,7 +99,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::byte* stage(int member, uint64_t epoch) const noexcept {
     return base(member) + geometry_.slots + (epoch & 1) * geometry_.slot_stride + sizeof(Slot);
   }
-  // Returns where a member's data of an operation lies that has only so much.
+  // Returns where the data of a member lies in an operation with at most `bytes` bytes per member.
   std::byte* data(int member, uint64_t epoch, size_t bytes) const noexcept {
     return bytes <= kSlotDataBytes ? slot(member, epoch).data.data() : stage(member, epoch);
   }
@@ -121,22 +121,22 @@ class Group : public std::enable_shared_from_this<Group> {
   RecvChannel& recv_channel(int from, int to) const noexcept {
     return reinterpret_cast<RecvChannel*>(base(to) + geometry_.recv_channels)[from];
   }
-  std::byte* chunk(int from, int to, uint64_t number) const noexcept {
+  std::byte* chunk(int from, int to, uint64_t sequence) const noexcept {
     return base(from) + geometry_.chunks +
-           (static_cast<size_t>(to) * 2 + (number & 1)) * geometry_.chunk_bytes;
+           (static_cast<size_t>(to) * 2 + (sequence & 1)) * geometry_.chunk_bytes;
   }
 
   // Shared cells that Consensus uses.
   std::atomic<uint64_t>& decision() const noexcept {
     return reinterpret_cast<DecisionCell*>(base(0) + geometry_.decision)->word;
   }
-  SharedRecord ballot(int member, uint64_t number) const noexcept {
+  SharedRecord ballot(int member, uint64_t sequence) const noexcept {
     const size_t words = geometry_.ballot_words;
-    return {base(member) + geometry_.ballots + (number & 1) * SharedRecord::bytes(words), words};
+    return {base(member) + geometry_.ballots + (sequence & 1) * SharedRecord::bytes(words), words};
   }
-  SharedRecord proposal(int member, uint64_t number) const noexcept {
+  SharedRecord proposal(int member, uint64_t sequence) const noexcept {
     const size_t words = geometry_.proposal_words;
-    return {base(member) + geometry_.proposals + (number & 1) * SharedRecord::bytes(words), words};
+    return {base(member) + geometry_.proposals + (sequence & 1) * SharedRecord::bytes(words), words};
   }
 
   // Wakes all processes in which a thread may wait for what this rank has just stored.
@@ -144,7 +144,7 @@ class Group : public std::enable_shared_from_this<Group> {
     for (Notifier* notifier : notifiers_) notifier->notify();
   }
   void notify_member(int member) noexcept { process_of(member).page->notifier.notify(); }
-  PeerProcess& process_of(int member) const noexcept { return world_->process_of(local_rank(member)); }
+  PeerProcess& process_of(int member) const noexcept { return host_->process_of(local_rank(member)); }
 
   // --- Failure. Any thread may call these functions.
   bool revoked() const noexcept { return failure_word().load(std::memory_order_seq_cst) != 0; }
@@ -158,11 +158,11 @@ class Group : public std::enable_shared_from_this<Group> {
   // Reports the failure to the world, which writes the trace. It is called again when this rank has recorded
   // more of the failed operation.
   void tell_failure() noexcept;
-  // Reports the failure on behalf of a rank that makes no call; called at every heartbeat.
+  // Reports the failure for a rank that makes no call; called at every heartbeat.
   void look_at_failure() noexcept;
   void process_gone(const PeerProcess& peer);
   void process_stalled(const PeerProcess& peer, int64_t missed_ns, const char* state);
-  // Returns the members whose process does not run now, and the longest such time.
+  // Returns the members whose process does not run now, and the longest time for which one has not run.
   RankList silent_members(int64_t& longest_ns) const noexcept;
 
   // Announces that this rank takes part in no further operation.
@@ -170,7 +170,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Like leave(), and waiting members are told that this rank finalizes the world.
   void leave_to_finalize() noexcept;
   // Sets what the communicator of this group does when this rank finalizes the world; an empty function does
-  // nothing. If the rank finalizes it already, that happens at once.
+  // nothing. If the rank is already finalizing, the handler runs at once.
   void on_finalize(std::function<void()> handler);
   void tell_of_finalize() noexcept;
   // Returns a text such as "rank 3 (pid 4711) has left the group".
@@ -184,7 +184,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void bind_to_devices(WholeGroup whole);
   WholeGroup on_devices() const;
 
-  // From now on operations of this group are steps of operations of `whole`, which records its own in this
+  // From now on operations of this group are steps of operations of `whole`, which are recorded in this
   // recorder. Any thread.
   void become_part_of(WholeGroup whole);
   bool is_part() const noexcept { return is_part_.load(std::memory_order_acquire); }
@@ -239,7 +239,8 @@ class Group : public std::enable_shared_from_this<Group> {
 #endif
   }
   void leave_because(uint32_t reason) noexcept;
-  Group(const std::shared_ptr<World>& world, uint64_t id, std::string name, std::vector<int32_t> local_ranks);
+  Group(const std::shared_ptr<HostGroup>& host, uint64_t id, std::string name,
+        std::vector<int32_t> local_ranks);
   void make_segment();
   std::byte* base(int member) const noexcept { return bases_[static_cast<size_t>(member)]; }
   std::atomic<uint64_t>& failure_word() const noexcept { return failure_cell(0).word; }
@@ -250,10 +251,10 @@ class Group : public std::enable_shared_from_this<Group> {
   void check_peers() const;
   UniqueFd fetch_segment(int member, Deadline deadline, const std::function<void()>& check) const;
 
-  const std::shared_ptr<World> world_;
+  const std::shared_ptr<HostGroup> host_;
   const uint64_t id_;
   const std::string name_;
-  const std::vector<int32_t> world_ranks_;
+  const std::vector<int32_t> local_ranks_;
   const int size_;
   int rank_ = -1;
   const Tuning tuning_;
@@ -283,7 +284,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
 // Hash of everything that must be equal on all ranks.
 uint64_t fingerprint(uint64_t group, uint64_t sequence, const CallFields& call) noexcept;
-// The same for both ends of a message.
+// The same for a message: both ends get the same value.
 uint64_t fingerprint_of_message(uint64_t group, uint64_t sequence, CallFields call) noexcept;
 CallFields fields_of(const Call& call) noexcept;
 // Returns a text such as "all_reduce(sum, f32, 1000)".

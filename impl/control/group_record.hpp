@@ -20,8 +20,9 @@ struct WholeGroup {
 };
 
 struct GroupRecord {
-  WholeGroup host;     // whose operations on host memory these are: the group, or one over several hosts
-  WholeGroup devices;  // whose operations on devices these are
+  WholeGroup
+      host;  // the group that runs these operations on host memory: this one, or one over several hosts
+  WholeGroup devices;  // the group that runs these operations on devices
   std::shared_ptr<const Recorder> recorder;
 };
 

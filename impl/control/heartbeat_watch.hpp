@@ -1,4 +1,4 @@
-// Tells for how long the heartbeats of a peer are missed. The caller passes the time, so that there are no
+// Tells how long the heartbeats of a peer have been missing. The caller passes the time, so that there are no
 // side effects.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a trace shows of a gradient reducer: when the gradients of its latest iteration came, and when its
-// buckets were reduced.
+// What a trace shows of a gradient reducer: when the gradients of its latest iteration became ready, and when
+// its buckets were reduced.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class IterationSource {
  public:
   virtual ~IterationSource() = default;
 
-  // Any thread, also while the iteration is running or stuck; waits for no other rank.
+  // Any thread, also while the iteration is running or stuck. Does not wait for other ranks.
   virtual RecordedIteration read_iteration() const = 0;
 };
 

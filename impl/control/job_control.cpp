@@ -15,7 +15,7 @@ namespace dsc {
 namespace {
 
 constexpr int kStoreMs = 500;     // the store takes up to a second more to report that it does not answer
-constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that have arrived
+constexpr int kAnswersMs = 1000;  // time after the deadline to collect answers that arrived before it
 constexpr size_t kMostAnswer = 512;
 constexpr const char* kNoAnswer = "no answer";
 constexpr int kAcknowledgeMs = 2000;
@@ -85,8 +85,8 @@ bool JobControl::announce(const GroupLeft& left) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// The store may have accepted the cause but not the event about it. Publishing it twice is harmless, and so
-// is it if several ranks of a host tell of one that is stopped.
+// The store may have accepted the cause but not the event about it. Publishing the event twice is harmless;
+// so is a report of one stopped rank by several ranks of its host.
 void JobControl::on_round() {
   for (const RankGone& rank : settings_.stalled_here())
     if (!is_gone(rank.rank)) watch_.append(rank);
@@ -101,19 +101,19 @@ void JobControl::on_round() {
   }
 }
 
-// The key holds the latest number and the rank that claimed it; a claim succeeds only by replacing a lower
-// number.
-bool JobControl::elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline) {
+// The key holds the latest sequence number and the rank that claimed it. A claim succeeds only if it replaces
+// a lower sequence number.
+bool JobControl::elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline) {
   bool claimed = true;
   capture(
       [&] {
         const std::string key = "control/" + std::string(what) + "/" + std::to_string(group_id);
-        const std::string mine = std::to_string(number) + " " + std::to_string(settings_.rank);
+        const std::string mine = std::to_string(sequence) + " " + std::to_string(settings_.rank);
         std::string known;
         for (;;) {
           const std::string said = settings_.job->store().compare_set(key, known, mine, deadline);
           claimed = said == mine;
-          if (claimed || std::strtoull(said.c_str(), nullptr, 10) >= number) return;
+          if (claimed || std::strtoull(said.c_str(), nullptr, 10) >= sequence) return;
           known = said;
         }
       },
@@ -121,8 +121,7 @@ bool JobControl::elect(const char* what, uint64_t group_id, uint64_t number, Dea
   return claimed;
 }
 
-// The question is appended to the log; each rank answers under a key of its own, which is removed after
-// reading.
+// The question is appended to the log. Each rank answers under its own key, which is removed after reading.
 std::vector<std::string> JobControl::ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                          const std::string& question, Deadline deadline) {
   std::vector<std::string> answers(ranks.size(), kNoAnswer);
@@ -160,7 +159,7 @@ void JobControl::leave(Deadline deadline) noexcept {
       [](dsc_result_t, const char* text) { log_failed("the other hosts cannot be told of the end", text); });
 }
 
-// Ranks that are gone are not waited for.
+// Does not wait for ranks that are gone.
 void JobControl::await_acknowledgements(Deadline deadline) {
   std::set<int32_t> missing;
   for (int32_t rank = 1; rank < settings_.world_size; ++rank) missing.insert(rank);

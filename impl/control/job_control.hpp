@@ -24,13 +24,13 @@ class JobListener {
   virtual ~JobListener() = default;
   // Called once per group, also on the rank that published the failure.
   virtual void on_failure(uint64_t group_id, const Failure& cause) = 0;
-  // Called once per rank with PEER_DEAD, PEER_LEFT or PEER_STALLED. The own rank is reported only as
+  // Called once per rank with PEER_DEAD, PEER_LEFT or PEER_STALLED. For this rank it is called only with
   // PEER_STALLED: the others have given it up.
   virtual void on_gone(int32_t rank, dsc_result_t code, const std::string& text) = 0;
   // A rank has left a group. Also called on the rank that left.
   virtual void on_left(const GroupLeft& left) = 0;
-  // The first rank of a host, or another one if that does not run, has not been heard for two seconds, or is
-  // heard again. This is not a failure.
+  // A leader has not been heard for two seconds, or is heard again. The leader is the first rank of a host,
+  // or another one if that does not run. This is not a failure.
   virtual void on_unresponsive(int32_t rank, bool unresponsive) = 0;
   // Returns what this rank did last in a group or, if `question` is not empty, the answer to it. At most 512
   // bytes are used; the rest is cut.
@@ -56,18 +56,20 @@ class JobControl final : private JobWatch::Client {
   // theirs, including earlier ones. `listener` must outlive this object. Throws PEER_DEAD (rank 0 went away),
   // and what Channel throws.
   JobControl(JobControlSettings settings, JobListener& listener, Deadline deadline);
-  // Waits only for a running call of the listener. Without a call of leave() the others take this rank for
+  // Waits only for a running call of the listener. Unless leave() was called, the others treat this rank as
   // dead.
   ~JobControl() override = default;
 
   // Publishes that the ranks in `gone` are gone, and then why a group failed. In this order a rank that knows
   // of the failure also knows that it concerns other groups. If the store does not answer now, this is
-  // repeated later. Returns the cause that counts: the first one that any rank has published, or `cause` if
-  // the store does not answer. Any thread; takes at most two seconds.
+  // repeated later.
+  //
+  // Returns the cause that counts: the first one that any rank has published, or `cause` if the store does
+  // not answer. Any thread; takes at most two seconds.
   Failure publish(uint64_t group_id, const Failure& cause, const std::vector<RankGone>& gone = {});
 
-  // Returns once the listener knows all that was published before under the key that is written now. Any
-  // thread except the listener's; ends at most about a second after the deadline, or when the store does not
+  // Returns once the listener knows everything that had been published under the key that is written now. Any
+  // thread except the listener's. Ends at most about a second after the deadline, or when the store does not
   // answer.
   void catch_up(Deadline deadline) noexcept;
 
@@ -76,9 +78,9 @@ class JobControl final : private JobWatch::Client {
   bool announce(const GroupLeft& left) noexcept;
 
   // Elects one rank of the job: returns true for the first rank that claims `what` for an operation of a
-  // group, and also if the store does not answer. The numbers of a group must increase. Any thread; ends at
-  // most about a second after the deadline.
-  bool elect(const char* what, uint64_t group_id, uint64_t number, Deadline deadline);
+  // group, and also if the store does not answer. Sequence numbers of a group must increase. Any thread; ends
+  // at most about a second after the deadline.
+  bool elect(const char* what, uint64_t group_id, uint64_t sequence, Deadline deadline);
 
   // Asks each of `ranks` what it did last in a group, or a question of at most 64 bytes, and returns the
   // answers in the same order. The answer is "no answer" for ranks that do not reply by the deadline or are
@@ -87,12 +89,12 @@ class JobControl final : private JobWatch::Client {
   std::vector<std::string> ask(uint64_t group_id, const std::vector<int32_t>& ranks,
                                const std::string& question, Deadline deadline);
 
-  // Ranks are about to end in order: from now on an end is not reported, unless the rank is stopped.
+  // Ranks are about to end in an orderly way: from now on an end is not reported, unless the rank is stopped.
   void ignore_ends() noexcept { ignores_ends_.store(true); }
   // Afterwards no call of the listener begins, and none is running unless this is called from inside one.
   void stop_listening() noexcept;
-  // Also stops listening. Announces an orderly departure, so that the others get PEER_LEFT. Takes at most two
-  // seconds if the store does not answer. The store ends with rank 0, which therefore waits until all others
+  // Announces an orderly departure, so that the others get PEER_LEFT; also stops listening. Takes at most two
+  // seconds if the store does not answer. The store ends with rank 0. Rank 0 therefore waits until all others
   // know, for at most two seconds and until the deadline.
   void leave(Deadline deadline = Deadline::never()) noexcept;
 

@@ -21,7 +21,7 @@ struct RankGone {
   int64_t silent_ms = 0;                  // how long it had not run; 0 if unknown
 };
 
-// The heartbeats of a rank have been missed for a while, or are there again. It has not been given up.
+// The heartbeats of a rank have been missing for a while, or have resumed. It has not been given up.
 struct RankUnresponsive {
   int32_t rank = 0;
   bool unresponsive = true;
@@ -41,8 +41,8 @@ struct LatestAsked {
   std::string question = {};
 };
 
-// A rank takes part in no further operation of a group. Ranks to which it has no connection learn it from
-// this.
+// A rank takes part in no further operation of a group. Ranks without a connection to it learn it from this
+// event.
 struct GroupLeft {
   uint64_t group = 0;
   int32_t rank = 0;        // in the group

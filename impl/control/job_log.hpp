@@ -1,6 +1,6 @@
-// Distributes the records of a job's log over several keys of the store, since the size of a key is limited.
-// A record that begins beyond the limit of its key is invalid: all readers switch to the next key at the same
-// record, and the writer appends it there again.
+// Distributes the records of a job's log over several keys of the store, because the size of a key is
+// limited. A record that begins beyond the limit of its key is invalid: all readers switch to the next key at
+// the same record, and the writer appends it there again.
 #pragma once
 
 #include <atomic>

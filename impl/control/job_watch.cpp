@@ -21,8 +21,8 @@ constexpr int64_t kLeaderRoundMs = 500;  // interval of heartbeats of a leader
 // The least interval of requests of other ranks. It is longer in a large job, so that the server gets about
 // 1000 requests per second.
 constexpr int64_t kRoundMs = 1000;
-constexpr int64_t kLookMs = 1000;  // interval in which rank 0 checks all heartbeats
-// A rank that is to begin with heartbeats has at least so much time for the first one.
+constexpr int64_t kCheckMs = 1000;  // interval in which rank 0 checks all heartbeats
+// The time that a rank has at least for its first heartbeat, once it is asked to send heartbeats.
 constexpr int64_t kFirstBeatMs = 2500;
 
 std::string beat_key(int32_t rank) { return "control/beat/" + std::to_string(rank); }
@@ -39,7 +39,7 @@ StoreRequest follow(const std::string& key, size_t from) {
   return {StoreOp::kFollow, {key}, {}, {}, static_cast<int64_t>(from)};
 }
 
-// The store has existed before, so that an attempt to connect to it is repeated for a few seconds only.
+// The store has existed before, so connecting is repeated for a few seconds only.
 std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline) {
   const Deadline connect_deadline = sooner(deadline, Deadline::after_ms(kConnectMs));
   Channel::Failure failure;
@@ -119,7 +119,7 @@ void JobWatch::follow_until(int64_t time_ns) {
   channel_->send(follow(log_.key(), read_), Deadline::after_ms(kSendMs));
   while (now_ns() < time_ns) {
     const auto reply = channel_->receive(sooner({time_ns}, Deadline::after_ms(OwnPace::kPeriodMs)));
-    note_pace();
+    restart_watches_after_gap();
     if (reply) return take_events(*reply);
   }
   channel_->cancel(Deadline::after_ms(kSendMs));
@@ -133,9 +133,9 @@ void JobWatch::take_events(const StoreReply& reply) {
   const size_t before = read_.load();
   if (news.refused > 0) log(DSC_LOG_LEVEL_ERROR, "%zu records of the job's log cannot be read", news.refused);
   for (const JobEvent& event : news.events) {
-    if (const auto* gone = std::get_if<RankGone>(&event)) note_end(gone->rank);
+    if (const auto* gone = std::get_if<RankGone>(&event)) on_rank_gone(gone->rank);
     if (const auto* silent = std::get_if<RankUnresponsive>(&event); silent && silent->unresponsive)
-      look_behind(silent->rank);
+      monitor_host_of(silent->rank);
     client_.on_event(event);
   }
   read_.store(before + reply.value.size());
@@ -150,42 +150,41 @@ void JobWatch::take_events(const StoreReply& reply) {
 void JobWatch::make_round() {
   if (beats_) call(count_beats(settings_.rank, 1));
   client_.on_round();
-  if (now_ns() < next_look_ns_) return;
-  look_at_heartbeats();
-  if (settings_.rank == 0) tell_of_late_wills();
-  next_look_ns_ = now_ns() + kLookMs * kNsPerMs;
+  if (now_ns() < next_check_ns_) return;
+  check_heartbeats();
+  if (settings_.rank == 0) republish_unread_wills();
+  next_check_ns_ = now_ns() + kCheckMs * kNsPerMs;
 }
 
-void JobWatch::look_at_heartbeats() {
+void JobWatch::check_heartbeats() {
   for (Monitored& rank : monitored_) {
     const int64_t beats = call(count_beats(rank.rank, 0)).number;
     const int64_t now = now_ns();
     if (beats == 0 && rank.connects_later)
       rank.heartbeats.begin_again(now);
     else if (std::exchange(rank.beats, beats) == beats)
-      look_at(rank, now);
+      report_silence(rank, now);
     else if (rank.heartbeats.heard(now) == HeartbeatWatch::News::kBack)
       append(RankUnresponsive{rank.rank, false});
   }
 }
 
-void JobWatch::look_at(Monitored& rank, int64_t now) {
+void JobWatch::report_silence(Monitored& rank, int64_t now) {
   const HeartbeatWatch::News news = rank.heartbeats.look(now);
   if (news == HeartbeatWatch::News::kUnresponsive) append(RankUnresponsive{rank.rank, true});
   if (news == HeartbeatWatch::News::kStalled)
     append(RankGone{rank.rank, DSC_ERR_PEER_STALLED, 0, rank.heartbeats.unresponsive_ns(now) / kNsPerMs});
 }
 
-void JobWatch::note_end(int32_t rank) {
+void JobWatch::on_rank_gone(int32_t rank) {
   gone_.insert(rank);
-  look_behind(rank);
+  monitor_host_of(rank);
   std::erase_if(monitored_, [rank](const Monitored& one) { return one.rank == rank; });
 }
 
-// The leader of a host does not run or is gone. From now on the other ranks of the host give signs of life:
-// if all of them are stopped, no rank of that host can report it. Their silence counts from that of the
-// leader.
-void JobWatch::look_behind(int32_t leader) {
+// The leader of a host does not run or is gone. From now on the other ranks of the host send heartbeats: if
+// all of them are stopped, no rank of that host can report it. Their silence counts from that of the leader.
+void JobWatch::monitor_host_of(int32_t leader) {
   const int64_t now = now_ns();
   const int64_t most_ns = std::max<int64_t>(0, settings_.stall_timeout_ms - kFirstBeatMs) * kNsPerMs;
   const int64_t since_ns = now - std::min(silent_ns(leader, now), most_ns);
@@ -209,9 +208,9 @@ int64_t JobWatch::silent_ns(int32_t rank, int64_t now) const {
   return 0;
 }
 
-// A rank that died before it had read a full key to the end left its will in that key, where nobody looks any
+// A rank that died before it had read a full key to the end left its will in that key, which nobody reads any
 // more.
-void JobWatch::tell_of_late_wills() {
+void JobWatch::republish_unread_wills() {
   if (former_key_.empty()) return;
   channel_->send(follow(former_key_, former_read_), Deadline::after_ms(kSendMs));
   channel_->cancel(Deadline::after_ms(kSendMs));
@@ -235,9 +234,9 @@ StoreReply JobWatch::await_reply() {
   server_heartbeats_.begin_again(now_ns());
   for (;;) {
     auto reply = channel_->receive(Deadline::after_ms(OwnPace::kPeriodMs));
-    note_pace();
+    restart_watches_after_gap();
     if (!reply) {
-      look_at_server();
+      check_server();
       continue;
     }
     if (server_heartbeats_.heard(now_ns()) == HeartbeatWatch::News::kBack)
@@ -246,14 +245,14 @@ StoreReply JobWatch::await_reply() {
   }
 }
 
-void JobWatch::note_pace() {
+void JobWatch::restart_watches_after_gap() {
   const int64_t now = now_ns();
   if (!pace_.had_gap(now)) return;
   server_heartbeats_.begin_again(now);
   for (Monitored& rank : monitored_) rank.heartbeats.begin_again(now);
 }
 
-void JobWatch::look_at_server() {
+void JobWatch::check_server() {
   const int64_t now = now_ns();
   const HeartbeatWatch::News news = server_heartbeats_.look(now);
   if (news == HeartbeatWatch::News::kNone || settings_.rank == 0) return;

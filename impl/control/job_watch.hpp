@@ -1,6 +1,6 @@
-// The thread of a process that talks to the server of its job: it passes on the events of the log in order,
-// sends heartbeats, and decides who is unresponsive. The server publishes a prepared event (the "will") when
-// its connection ends, so that all ranks learn of a death at once.
+// The thread of a process that talks to the server of its job. It passes on the events of the log in order,
+// sends heartbeats, and decides which ranks are unresponsive. The server publishes a prepared event (the
+// "will") when its connection ends, so that all ranks learn of a death at once.
 #pragma once
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace dsc {
 struct JobWatchSettings {
   StoreTarget target;
   int32_t rank = 0;
-  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors, and all do
-  // once that one does not run or is gone.
+  // The ranks of each host. The first one, the leader, sends heartbeats, which rank 0 monitors. If the leader
+  // does not run or is gone, all ranks of the host send them.
   std::vector<std::vector<int32_t>> hosts;
   int32_t world_size = 1;
   int64_t stall_timeout_ms = 0;
@@ -39,8 +39,7 @@ class JobWatch {
    public:
     virtual ~Client() = default;
     virtual void on_event(const JobEvent& event) = 0;
-    // Called at least once a second; in a job of more than 1000 ranks once in as many milliseconds as it has
-    // ranks.
+    // Called at least once a second; in a job of n ranks with n above 1000, once in n milliseconds.
     virtual void on_round() = 0;
     // The server does not answer, or answers again.
     virtual void on_server_unresponsive(bool unresponsive) = 0;
@@ -61,7 +60,7 @@ class JobWatch {
   // The log to which other threads of this process append.
   JobLog& job_log() noexcept { return log_; }
 
-  // Returns whether the client has had all events in the first `bytes` bytes of that key of the log. Any
+  // Returns whether the client has received all events in the first `bytes` bytes of that key of the log. Any
   // thread.
   bool has_read(uint64_t key_number, size_t bytes) const noexcept {
     return log_.number() > key_number || read_.load() >= bytes;
@@ -73,7 +72,8 @@ class JobWatch {
   void append(const JobEvent& event);
 
  private:
-  // Rank 0's view of a rank that sends heartbeats: their last count, and for how long it has missed them.
+  // Rank 0's view of a rank that sends heartbeats: the last count, and how long the heartbeats have been
+  // missing.
   struct Monitored {
     int32_t rank;
     bool connects_later;  // before the first heartbeat its silence proves nothing
@@ -87,16 +87,16 @@ class JobWatch {
   void follow_until(int64_t time_ns);
   void take_events(const StoreReply& reply);
   void make_round();
-  void look_at_heartbeats();
-  void look_at(Monitored& rank, int64_t now);
-  void note_end(int32_t rank);
-  void look_behind(int32_t leader);
+  void check_heartbeats();
+  void report_silence(Monitored& rank, int64_t now);
+  void on_rank_gone(int32_t rank);
+  void monitor_host_of(int32_t leader);
   bool is_monitored(int32_t rank) const;
   int64_t silent_ns(int32_t rank, int64_t now) const;
-  void tell_of_late_wills();
+  void republish_unread_wills();
   StoreReply await_reply();
-  void note_pace();
-  void look_at_server();
+  void restart_watches_after_gap();
+  void check_server();
 
   const JobWatchSettings settings_;
   Client& client_;
@@ -111,7 +111,7 @@ class JobWatch {
   bool beats_ = false;                // this rank sends heartbeats
   std::vector<Monitored> monitored_;  // by rank 0, until they are gone
   std::set<int32_t> gone_;
-  int64_t next_look_ns_ = 0;
+  int64_t next_check_ns_ = 0;
   std::thread thread_;
 };
 

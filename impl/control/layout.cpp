@@ -14,26 +14,26 @@ Geometry::Geometry(int size, const Tuning& tuning)
     : stage_bytes(tuning.stage_bytes), chunk_bytes(tuning.message_chunk_bytes) {
   const auto members = static_cast<size_t>(size);
   size_t at = sizeof(MemberHeader);
-  const auto place = [&at](size_t length) {
+  const auto reserve = [&at](size_t length) {
     const size_t start = round_up(at, kLine);
     at = start + length;
     return start;
   };
-  state = place(sizeof(MemberState));
-  failure = place(sizeof(FailureCell));
-  records = place(2 * sizeof(EpochRecord));
-  decision = place(sizeof(DecisionCell));
+  state = reserve(sizeof(MemberState));
+  failure = reserve(sizeof(FailureCell));
+  records = reserve(2 * sizeof(EpochRecord));
+  decision = reserve(sizeof(DecisionCell));
   ballot_words = kBallotBytes / sizeof(uint64_t);
-  ballots = place(2 * SharedRecord::bytes(ballot_words));
+  ballots = reserve(2 * SharedRecord::bytes(ballot_words));
   proposal_words = kProposalBytes / sizeof(uint64_t) + 2 * MemberSet::words_for(size);
-  proposals = place(2 * SharedRecord::bytes(proposal_words));
-  send_channels = place(members * sizeof(SendChannel));
-  recv_channels = place(members * sizeof(RecvChannel));
-  lengths = place(4 * members * sizeof(uint64_t));
+  proposals = reserve(2 * SharedRecord::bytes(proposal_words));
+  send_channels = reserve(members * sizeof(SendChannel));
+  recv_channels = reserve(members * sizeof(RecvChannel));
+  lengths = reserve(4 * members * sizeof(uint64_t));
   // the extra line keeps stages from mapping to the same cache sets
   slot_stride = round_up(sizeof(Slot) + stage_bytes, 4096) + kLine;
-  slots = place(2 * slot_stride);
-  chunks = place(members * 2 * chunk_bytes);
+  slots = reserve(2 * slot_stride);
+  chunks = reserve(members * 2 * chunk_bytes);
   bytes = round_up(at, 4096);
 }
 

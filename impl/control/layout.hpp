@@ -1,6 +1,6 @@
 // The layout of shared memory. Every structure starts as zeros, is written by one rank unless noted
-// otherwise, and has cache lines of its own. A corrupted or hostile peer may have written any value that is
-// read here: copy it once, check it, then use the copy.
+// otherwise, and has its own cache lines. A corrupted or hostile peer may have written any value that is read
+// here: copy it once, check it, then use the copy.
 #pragma once
 
 #include <array>
@@ -48,7 +48,7 @@ struct CallFields {
 };
 
 // Location of a shared buffer: a segment of the world's memory and an offset. Segment 0 means private memory.
-struct SharedPlace {
+struct SharedLocation {
   uint64_t segment;
   uint64_t offset;
 };
@@ -64,8 +64,8 @@ struct alignas(kLine) Slot {
   uint64_t has_payload;  // 1: the first part of the data is already in `data` or in the stage
   std::array<std::byte, kSlotDataBytes> data;
   CallFields call;
-  SharedPlace send;
-  SharedPlace recv;
+  SharedLocation send;
+  SharedLocation recv;
   uint64_t sequence;
   char note[40];
   uint64_t nonfinite_count;  // among the inputs that this rank has read
@@ -74,14 +74,14 @@ struct alignas(kLine) Slot {
 };
 
 // Shared counters of one epoch, which all ranks write; they lie in member 0's segment. Each word contains its
-// epoch, so that nobody has to reset it.
+// epoch, so that it never has to be reset.
 struct alignas(kLine) EpochRecord {
   std::atomic<uint64_t> claim;
   alignas(kLine) std::atomic<uint64_t> done;
 };
 
-// First cause of a group's failure. The word in member 0's segment is set once, by any member; the cause is
-// in the segment of the member that set it, and was written before.
+// First cause of a group's failure. The word in member 0's segment is set once, by any member. The cause
+// itself was written before, in the segment of that member.
 struct alignas(kLine) FailureCell {
   std::atomic<uint64_t> word;
   Failure cause;
@@ -109,20 +109,21 @@ struct alignas(kLine) MemberHeader {
 // State of a member, which other members read while they wait for it.
 struct alignas(kLine) MemberState {
   std::atomic<uint32_t> working;  // number of threads of this rank that are accessing other ranks' memory now
-  std::atomic<uint32_t> left;  // nonzero: this rank takes no further part; 2: because it finalizes the world
+  std::atomic<uint32_t>
+      left;  // nonzero: this rank takes part in no further operation; 2: because it finalizes the world
   // operation that the rank began last, packed as described in group.cpp; used in error texts
   std::atomic<uint64_t> latest;
-  std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data that others wait for
+  std::atomic<uint32_t> busy;  // 1 while the rank moves or reduces data for which others wait
 };
 
-// One message from one rank to another; posts alternate by the parity of the message's number, which is
-// stored last. The first line is all that the other end reads of a small message.
+// One message from one rank to another. Posts alternate by the parity of the message's sequence number, which
+// is stored last. The other end of a small message reads only the first line.
 struct alignas(kLine) MessagePost {
-  std::atomic<uint64_t> number;
+  std::atomic<uint64_t> sequence;
   uint64_t fingerprint;
   std::array<std::byte, kSlotDataBytes> data;
   alignas(kLine) CallFields call;
-  SharedPlace place;
+  SharedLocation location;
 };
 
 struct alignas(kLine) SendChannel {  // in the sender's segment
@@ -133,7 +134,7 @@ struct alignas(kLine) SendChannel {  // in the sender's segment
 struct alignas(kLine) RecvChannel {  // in the receiver's segment
   std::array<MessagePost, 2> posts;
   alignas(kLine) std::atomic<uint64_t> consumed;  // chunks of all messages so far
-  std::atomic<uint64_t> finished;                 // number of the last complete message
+  std::atomic<uint64_t> finished;                 // sequence number of the last complete message
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);

@@ -17,14 +17,14 @@ struct Allocation {
   uint64_t id = 0;  // equal on all ranks of the allocation
   size_t bytes = 0;
   int own_rank = 0;                                // local rank of the owner
-  std::vector<std::shared_ptr<Mapping>> mappings;  // by local rank; null for ranks outside of the allocation
+  std::vector<std::shared_ptr<Mapping>> mappings;  // by local rank; null for ranks outside the allocation
   std::atomic<bool> detached{false};  // part of this rank's memory is no longer shared with others
   Mutex detaching;
 
   std::byte* base(int local_rank) const noexcept { return mappings[static_cast<size_t>(local_rank)]->data(); }
   std::byte* own_base() const noexcept { return base(own_rank); }
-  // Makes a range of this rank's memory private; what others see there no longer matters. Returns when it is
-  // done, even if another thread is doing it. Throws NOMEM.
+  // Makes a range of this rank's memory private; what others see there no longer matters. Returns when the
+  // range is private, even if another thread makes it so. Throws NOMEM.
   void detach(const void* start, size_t length);
   // Returns whether that rank's segment is mapped here and contains [offset, offset + length).
   bool holds(int local_rank, uint64_t offset, size_t length) const noexcept;
@@ -32,7 +32,7 @@ struct Allocation {
 
 // A buffer in shared memory, with the allocation that keeps it mapped.
 struct SharedRange {
-  SharedPlace place{0, 0};
+  SharedLocation location{0, 0};
   std::shared_ptr<Allocation> allocation;
 };
 
@@ -47,7 +47,8 @@ class MemoryRegistry : public std::enable_shared_from_this<MemoryRegistry> {
   // Returns the allocation that contains an address, even if it is detached; null if there is none.
   std::shared_ptr<Allocation> holder(const void* data) const noexcept;
 
-  // Forgets the allocation that starts at this address, for any rank of this process; false if there is none.
+  // Unregisters the allocation that starts at this address, for any rank of this process; false if there is
+  // none.
   static bool release(void* memory);
   // Returns the allocation of any rank of this process that contains an address; null if there is none.
   static std::shared_ptr<Allocation> find_holder(const void* data) noexcept;

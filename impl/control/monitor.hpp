@@ -1,4 +1,4 @@
-// The monitor thread of a process: it answers the endpoint, detects that processes have ended, increments
+// The monitor thread of a process. It answers the endpoint, detects that processes have ended, increments
 // this process's heartbeat and checks those of the others.
 #pragma once
 

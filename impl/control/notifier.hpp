@@ -10,10 +10,11 @@
 namespace dsc {
 
 // Lies in shared memory. A thread that wants to sleep announces itself, checks its condition once more, and
-// sleeps unless the word has changed since. Whoever changes something that others may wait for calls
-// notify(), which is one load if nobody sleeps. All accesses are sequentially consistent: the change precedes
-// the load of `sleepers`, and the announcement precedes the second check, so that at least one side sees the
-// other.
+// sleeps unless the word has changed since. A thread that changes what others may wait for calls notify(),
+// which is one load if nobody sleeps.
+//
+// All accesses are sequentially consistent: the change precedes the load of `sleepers`, and the announcement
+// precedes the second check, so that at least one side sees the other.
 struct alignas(64) Notifier {
   std::atomic<uint32_t> word;
   std::atomic<uint32_t> sleepers;
@@ -44,10 +45,10 @@ class NotifierWait {
   uint32_t seen_;
 };
 
-// Waits by spinning, then yielding, then sleeping. pause() is one step of that.
+// Waits by spinning, then yielding, then sleeping. pause() makes one step.
 class Backoff {
  public:
-  // This number of spins suits long waits, during which the processor should be left to others.
+  // This number of spins suits long waits, in which other threads should get the processor.
   static constexpr int kSleepSoon = -1;
 
   Backoff(Notifier& notifier, int spins) noexcept
@@ -65,7 +66,7 @@ class Backoff {
       return false;
     }
     if (turn < steps_before_sleep_) {
-      // By now every other thread of this processor has had a turn; more yields would only pass it around.
+      // By now every other thread of this processor has run once; more yields would only switch between them.
       const int hesitation = turn - spins_ - kEagerYields;
       if (hesitation >= 0 && becomes_ready(kPauses << std::min(hesitation, kMostDoublings), ready))
         return false;

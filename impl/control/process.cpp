@@ -61,13 +61,13 @@ Process::Process()
 }
 
 void Process::hold(int fd) noexcept {
-  for (auto& place : held_)
-    if (int vacant = -1; place.compare_exchange_strong(vacant, fd)) return;
+  for (auto& slot : held_)
+    if (int vacant = -1; slot.compare_exchange_strong(vacant, fd)) return;
 }
 
 void Process::release(int fd) noexcept {
-  for (auto& place : held_)
-    if (int held = fd; place.compare_exchange_strong(held, -1)) return;
+  for (auto& slot : held_)
+    if (int held = fd; slot.compare_exchange_strong(held, -1)) return;
 }
 
 void Process::close_after_fork() noexcept {

@@ -1,4 +1,4 @@
-// The resources that a process has once, however many ranks it holds: its page, endpoint and monitor.
+// The resources that a process has once, whatever the number of its ranks: its page, endpoint and monitor.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Process {
   Endpoint& endpoint() noexcept { return endpoint_; }
   Monitor& monitor() noexcept { return monitor_; }
 
-  // Registers a descriptor that a forked child must close, as it would keep a name occupied.
+  // Registers a descriptor that a forked child must close, because it would keep a name occupied.
   void hold(int fd) noexcept;
   void release(int fd) noexcept;
 

@@ -5,7 +5,7 @@
 namespace dsc {
 namespace {
 
-// Number of entries to try before an operation is recorded without one; they may all belong to running
+// Number of entries to try before an operation is recorded without one: all of these may belong to running
 // operations.
 constexpr int kTries = 16;
 
@@ -67,13 +67,14 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
 
 Recorder::Recorder(size_t capacity)
     : capacity_(capacity), entries_(capacity > 0 ? std::make_unique<RecordEntry[]>(capacity) : nullptr) {
-  on_device_.in_order = false;  // several streams may be in use, and several threads observe their ends
+  on_device_.in_order =
+      false;  // several streams may be in use, and several threads observe the ends of operations
 }
 
 Recorder::~Recorder() = default;
 
-// A writer that exchanges the id of a free entry older than its own gets the entry. `next_` is only a hint
-// where to start; concurrent writers may set it back a little.
+// A writer gets an entry by exchanging its id, if the entry is free and older than the writer's operation.
+// `next_` is only a hint where to start; concurrent writers may set it back a little.
 RecordEntry* Recorder::claim(uint64_t& id) noexcept {
   uint64_t position = next_.load(kRelaxed);
   for (int tries = 0; tries < kTries; ++tries, ++position) {
@@ -94,7 +95,7 @@ RecordEntry* Recorder::claim(uint64_t& id) noexcept {
 Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   if (capacity_ == 0) return {};
   const uint64_t collective = is_message(call.kind) ? 0 : call.sequence;
-  LatestNumbers& latest = call.on_device ? on_device_ : on_host_;
+  LatestSequences& latest = call.on_device ? on_device_ : on_host_;
   if (collective != 0) latest.enqueued.store(collective, kWrite);
   uint64_t id = 0;
   RecordEntry* const entry = claim(id);
@@ -122,7 +123,7 @@ Record Recorder::open(const RecordedCall& call, int64_t created) noexcept {
   return Record(latest, entry, collective, created);
 }
 
-// The id is exchanged first, which reserves the entry: a new operation may want it at the same moment.
+// The id is exchanged first, which reserves the entry: a new operation may claim it at the same moment.
 uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks,
                                  dsc_result_t result) noexcept {
   const auto is_meant = [from](const RecordEntry& entry, uint64_t id) {
@@ -132,8 +133,9 @@ uint64_t Recorder::fail_detached(uint64_t from, uint64_t struck_below, int64_t t
   };
   uint64_t first = 0;
   for (size_t i = 0; i < capacity_; ++i) {
-    const uint64_t number = entries_[i].sequence.load(kRead);
-    if (is_meant(entries_[i], entries_[i].id.load(kRead)) && (first == 0 || number < first)) first = number;
+    const uint64_t sequence = entries_[i].sequence.load(kRead);
+    if (is_meant(entries_[i], entries_[i].id.load(kRead)) && (first == 0 || sequence < first))
+      first = sequence;
   }
   for (size_t i = 0; i < capacity_ && first != 0; ++i) {
     RecordEntry& entry = entries_[i];
@@ -183,7 +185,7 @@ std::vector<RecordedOperation> Recorder::read() const {
 }
 
 RecordedProgress Recorder::progress(bool on_device) const noexcept {
-  const LatestNumbers& latest = on_device ? on_device_ : on_host_;
+  const LatestSequences& latest = on_device ? on_device_ : on_host_;
   RecordedProgress progress;
   progress.completed = latest.completed.load(kRead);
   progress.started = latest.started.load(kRead);

@@ -24,11 +24,11 @@ static_assert(kAlgorithms.size() == static_cast<size_t>(kAlgorithms.back()), "al
 
 const char* algorithm_name(Algorithm algorithm) noexcept;  // null if nothing was moved, or not yet
 // Describes when the algorithm is chosen and how it moves data, with the names of DSC_TUNING settings; null
-// as above.
+// like algorithm_name().
 const char* algorithm_rule(Algorithm algorithm) noexcept;
 
-// Until when an operation on a device was tracked, if not until its end. The end of an operation on a stream
-// of the program cannot be observed; a captured one runs whenever its graph is launched.
+// How long an operation on a device was tracked, if not to its end. The end of an operation on a stream of
+// the program cannot be observed; a captured operation runs whenever its graph is launched.
 enum class Detached : uint8_t { kNo, kLaunched, kCaptured };
 
 // The properties of an operation that are known when it is called.
@@ -41,7 +41,7 @@ struct RecordedCall {
   size_t send_bytes = 0;  // size of this rank's buffer; 0 if it has none
   size_t recv_bytes = 0;
   int32_t timeout_ms = 0;
-  // device operations have their own numbers, and their roots are ranks of Group::on_devices()
+  // device operations have their own sequence numbers, and their roots are ranks of Group::on_devices()
   bool on_device = false;
 };
 
@@ -93,25 +93,27 @@ static_assert(sizeof(RecordEntry) == 128);
 
 // Sequence numbers of a group's latest collectives, and the number of operations without an entry, for the
 // host or for devices.
-struct LatestNumbers {
+struct LatestSequences {
   std::atomic<uint64_t> enqueued{0};
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> completed{0};
   std::atomic<uint64_t> omitted{0};
-  bool in_order = true;  // operations complete in the order of their numbers
+  bool in_order = true;  // operations complete in the order of their sequence numbers
 };
 
-// Records the progress of a running operation; only its queue uses it. Without an entry only the number is
-// updated. Different threads take the times, and a processor may read its counter ahead of earlier
-// instructions, for about as long as it waits for another core's data; therefore no time is recorded as
-// earlier than the one before.
+// Records the progress of a running operation; only its queue uses it. Without an entry only the sequence
+// number is updated.
+//
+// Different threads take the times, and a processor may read its counter before earlier instructions
+// complete, by as much as it waits for another core's data. Therefore no time is recorded as earlier than the
+// previous one.
 class Record {
  public:
   Record() noexcept = default;
 
   void start(int64_t ticks) noexcept {
     if (entry_) entry_->started.store(not_before(ticks), kWrite);
-    if (collective_ != 0) latest_numbers_->started.store(collective_, kWrite);
+    if (collective_ != 0) latest_sequences_->started.store(collective_, kWrite);
   }
   void meet(int64_t ticks) noexcept {
     if (entry_) entry_->met.store(not_before(ticks), kWrite);
@@ -130,11 +132,11 @@ class Record {
  private:
   friend class Recorder;
   static constexpr auto kWrite = std::memory_order_release;
-  Record(LatestNumbers& numbers, RecordEntry* entry, uint64_t collective, int64_t created) noexcept
-      : latest_numbers_(&numbers), entry_(entry), collective_(collective), latest_(created) {}
+  Record(LatestSequences& numbers, RecordEntry* entry, uint64_t collective, int64_t created) noexcept
+      : latest_sequences_(&numbers), entry_(entry), collective_(collective), latest_(created) {}
   int64_t not_before(int64_t ticks) noexcept { return latest_ = std::max(latest_, ticks); }
 
-  LatestNumbers* latest_numbers_ = nullptr;
+  LatestSequences* latest_sequences_ = nullptr;
   RecordEntry* entry_ = nullptr;  // null if no entry was free
   uint64_t collective_ = 0;       // sequence number; 0 for messages
   int64_t latest_ = 0;            // the latest time that was recorded
@@ -150,12 +152,12 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // Takes the entry of the oldest operation that has ended or was detached. A running operation keeps its
-  // entry, because it may be the one for which everybody waits.
+  // entry, because it may be the one that all others wait for.
   Record open(const RecordedCall& call, int64_t created) noexcept;
 
-  // Marks detached device collectives from that sequence number on as failed: the first of them gets `result`
-  // if its number is below `struck_below`, all others REVOKED. Returns the number of the first, or 0. Any
-  // thread.
+  // Marks detached device collectives from sequence number `from` on as failed. The first of them gets
+  // `result` if its sequence number is below `struck_below`; all others get REVOKED. Returns the sequence
+  // number of the first, or 0. Any thread.
   uint64_t fail_detached(uint64_t from, uint64_t struck_below, int64_t ticks, dsc_result_t result) noexcept;
 
   // Returns the operations in the order of their ids. An entry that is being replaced is omitted.
@@ -173,13 +175,13 @@ class Recorder {
   const size_t capacity_;
   const std::unique_ptr<RecordEntry[]> entries_;
   std::atomic<uint64_t> next_{0};
-  LatestNumbers on_host_, on_device_;
+  LatestSequences on_host_, on_device_;
 };
 
 void Record::end(int64_t ticks, dsc_result_t result) noexcept {
   if (result == DSC_OK && collective_ != 0) {
-    std::atomic<uint64_t>& completed = latest_numbers_->completed;
-    if (latest_numbers_->in_order) {
+    std::atomic<uint64_t>& completed = latest_sequences_->completed;
+    if (latest_sequences_->in_order) {
       completed.store(collective_, kWrite);
     } else {
       uint64_t known = completed.load(std::memory_order_relaxed);

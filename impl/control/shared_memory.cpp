@@ -48,8 +48,8 @@ size_t read_number(const char* path, const char* format, size_t missing) {
   return found ? number : missing;
 }
 
-// Returns how much can be reserved without exhausting the memory of the machine or of this process's control
-// group.
+// Returns how many bytes can be reserved without exhausting the memory of the machine or of this process's
+// control group.
 size_t available_bytes() {
   const size_t machine = read_number("/proc/meminfo", "MemAvailable: %zu", SIZE_MAX >> 10) << 10;
   const size_t limit = read_number("/sys/fs/cgroup/memory.max", "%zu", SIZE_MAX);
@@ -57,8 +57,7 @@ size_t available_bytes() {
   return std::min(machine, limit > used ? limit - used : 0);
 }
 
-// The check is needed because reserving too much does not fail: the kernel would kill processes to free
-// memory.
+// Needed because reserving too much does not fail: the kernel would kill processes to free memory.
 void check_available(size_t bytes, size_t copies) {
   const size_t available = available_bytes();
   size_t needed = 0;
@@ -88,8 +87,8 @@ std::byte* map_pages(int fd, size_t bytes, OnFork on_fork) {
   return static_cast<std::byte*>(data);
 }
 
-// Signals are blocked because the kernel restarts the reservation from the beginning at every signal, so that
-// a timer with a short period would make it loop forever.
+// Signals are blocked because the kernel restarts the reservation at every signal: a timer with a short
+// period would make it loop endlessly.
 int reserve(int fd, size_t bytes) noexcept {
   const SignalsBlocked uninterrupted;
   return posix_fallocate(fd, 0, static_cast<off_t>(bytes));

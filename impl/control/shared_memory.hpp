@@ -1,4 +1,4 @@
-// Anonymous shared memory: it has no name, so that nothing is left behind when the processes are gone.
+// Anonymous shared memory: it has no name, so nothing is left behind when the processes are gone.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,9 @@ class Mapping {
   size_t bytes_;
 };
 
-// Makes a memfd that only this user may open, with reserved pages and a sealed size. Throws NOSPACE if there
-// is no memory for `copies` such segments, because so many ranks of this host make one at the same time.
+// Makes a memfd that only this user may open, with reserved pages and a sealed size. `copies` is the number
+// of ranks of this host that make such a segment at the same time. Throws NOSPACE if there is not enough
+// memory for all of them.
 UniqueFd create_segment(const char* name, size_t bytes, size_t copies);
 
 // Maps a segment, possibly of another process; throws PROTOCOL if its seals or size are wrong.

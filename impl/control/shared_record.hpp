@@ -1,5 +1,4 @@
-// A record in shared memory that its owner overwrites from time to time, and that others may read at any
-// moment.
+// A record in shared memory. Its owner overwrites it from time to time, and others may read it at any moment.
 #pragma once
 
 #include <atomic>
@@ -17,8 +16,8 @@ class SharedRecord {
     return (1 + payload_words) * sizeof(uint64_t);
   }
 
-  SharedRecord(std::byte* place, size_t payload_words) noexcept
-      : words_(reinterpret_cast<std::atomic<uint64_t>*>(place)), payload_words_(payload_words) {}
+  SharedRecord(std::byte* memory, size_t payload_words) noexcept
+      : words_(reinterpret_cast<std::atomic<uint64_t>*>(memory)), payload_words_(payload_words) {}
 
   uint64_t number() const noexcept { return words_[0].load(std::memory_order_seq_cst); }
   bool shows(uint64_t number) const noexcept { return this->number() == number; }

@@ -12,8 +12,8 @@
 #include "base/hash.hpp"
 #include "base/joined.hpp"
 #include "base/json.hpp"
+#include "control/host_group.hpp"
 #include "control/iteration_source.hpp"
-#include "control/world.hpp"
 #include "dtype/dtype.hpp"
 
 namespace dsc {
@@ -26,7 +26,7 @@ int64_t wall_ns() noexcept {
 }
 
 // Converts ticks to Unix time. It reads both clocks several times and keeps the reading with the shortest
-// interval, which is least likely to have been preempted.
+// interval: that one is least likely to have been preempted.
 class Clock {
  public:
   Clock() {
@@ -57,7 +57,7 @@ struct GroupNames {
   std::string key, text;
 };
 
-// A group appears twice if it has operations on devices, because these have their own numbers.
+// A group appears twice if it has operations on devices, because these have their own sequence numbers.
 struct ShownGroup {
   explicit ShownGroup(const GroupRecord& record)
       : record(&record),
@@ -253,21 +253,21 @@ std::vector<Entry> read_entries(const Groups& groups) {
 
 }  // namespace
 
-std::string trace_text(const World& world, const std::vector<GroupRecord>& groups,
+std::string trace_text(const HostGroup& host, const std::vector<GroupRecord>& groups,
                        const std::string& reason) {
-  const Member& self = world.members()[static_cast<size_t>(world.rank())];
+  const Member& self = host.members()[static_cast<size_t>(host.rank())];
   const Groups shown(groups.begin(), groups.end());
   const std::vector<Entry> entries = read_entries(shown);
   const Clock clock;
   JsonWriter json;
   json.begin_object();
   json.field("version", "2.4");
-  json.field("library", version_text(world.library_version()));
+  json.field("library", version_text(host.library_version()));
   json.field("rank", self.rank);
-  json.field("world_size", world.layout().world_size());
+  json.field("world_size", host.layout().world_size());
   json.field("pid", getpid());
   json.field("host", hex64(fnv1a(self.host)));
-  json.field("job", hex(world.nonce()));
+  json.field("job", hex(host.nonce()));
   json.field("reason", reason);
   json.begin_object("clock");
   json.field("dump_ns", clock.unix_ns);
@@ -279,7 +279,7 @@ std::string trace_text(const World& world, const std::vector<GroupRecord>& group
   for (size_t i = 0; i < entries.size(); ++i) write_entry(json, entries[i], i, clock);
   json.end_array();
   json.begin_array("iterations");
-  for (const RecordedIteration& iteration : world.iterations()) write_iteration(json, iteration, clock);
+  for (const RecordedIteration& iteration : host.iterations()) write_iteration(json, iteration, clock);
   json.end_array();
   json.end_object();
   return json.take();

@@ -8,11 +8,12 @@
 
 namespace dsc {
 
-class World;
+class HostGroup;
 
 // Returns JSON with the field names of PyTorch's flight recorder, which docs/tracing.md describes. It neither
 // waits nor reads memory of other ranks. `groups` must be of this world.
-std::string trace_text(const World& world, const std::vector<GroupRecord>& groups, const std::string& reason);
+std::string trace_text(const HostGroup& host, const std::vector<GroupRecord>& groups,
+                       const std::string& reason);
 
 // Returns a path such as "FOLDER/dsc_trace_rank_3.json".
 std::string trace_path(const std::string& folder, int rank);

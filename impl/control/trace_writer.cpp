@@ -9,8 +9,8 @@
 #include "base/guard.hpp"
 #include "base/log.hpp"
 #include "base/process_guard.hpp"
+#include "control/host_group.hpp"
 #include "control/trace.hpp"
-#include "control/world.hpp"
 
 namespace dsc {
 
@@ -22,24 +22,24 @@ TraceWriter& TraceWriter::get() {
   return *instance;
 }
 
-void TraceWriter::enroll(const std::shared_ptr<World>& world) {
+void TraceWriter::enroll(const std::shared_ptr<HostGroup>& host) {
   start_dispatch(Duty::kTrace, [] { get().write_all(); });
   MutexLock lock(mutex_);
-  std::erase_if(worlds_, [](const auto& known) { return known.expired(); });
-  worlds_.push_back(world);
+  std::erase_if(hosts_, [](const auto& known) { return known.expired(); });
+  hosts_.push_back(host);
   enrolled_.fetch_add(1);
 }
 
-void TraceWriter::post(std::shared_ptr<World> world, std::string reason) {
-  std::vector<GroupRecord> groups = world->records();
+void TraceWriter::post(std::shared_ptr<HostGroup> host, std::string reason) {
+  std::vector<GroupRecord> groups = host->records();
   {
     MutexLock lock(mutex_);
-    const auto due = std::ranges::find(jobs_, world, &Job::world);
+    const auto due = std::ranges::find(jobs_, host, &Job::host);
     if (due != jobs_.end()) {  // the pending trace will contain everything that happens until it is written
       due->groups = std::move(groups);
       return;
     }
-    jobs_.push_back({std::move(world), std::move(groups), std::move(reason)});
+    jobs_.push_back({std::move(host), std::move(groups), std::move(reason)});
   }
   dispatch(Duty::kTrace);
 }
@@ -54,18 +54,18 @@ dsc_result_t TraceWriter::request() noexcept {
 
 void TraceWriter::add_requested() {
   if (!requested_.exchange(false)) return;
-  std::vector<std::weak_ptr<World>> worlds;
+  std::vector<std::weak_ptr<HostGroup>> hosts;
   {
     MutexLock lock(mutex_);
-    worlds = worlds_;
+    hosts = hosts_;
   }
-  for (const auto& known : worlds)
-    if (auto world = known.lock()) post(std::move(world), "request");
+  for (const auto& known : hosts)
+    if (auto host = known.lock()) post(std::move(host), "request");
 }
 
 void TraceWriter::write(const Job& job) {
-  const std::string path = trace_path(job.world->trace_folder(), job.world->global_rank(job.world->rank()));
-  capture([&] { replace_file(path, trace_text(*job.world, job.groups, job.reason)); },
+  const std::string path = trace_path(job.host->trace_folder(), job.host->global_rank(job.host->rank()));
+  capture([&] { replace_file(path, trace_text(*job.host, job.groups, job.reason)); },
           [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_ERROR, "trace: %s", text); });
 }
 

@@ -13,7 +13,7 @@
 
 namespace dsc {
 
-class World;
+class HostGroup;
 
 // One per process. Any thread may call it.
 class TraceWriter {
@@ -21,16 +21,17 @@ class TraceWriter {
   // Made at the first call and kept until the process ends.
   static TraceWriter& get();
 
-  // Adds a world that has a folder for traces; the world withdraws when it is destroyed. Throws without
-  // memory or threads.
-  void enroll(const std::shared_ptr<World>& world);
+  // Adds a host group that has a folder for traces; it withdraws when it is destroyed. Throws without memory
+  // or threads.
+  void enroll(const std::shared_ptr<HostGroup>& host);
   static void withdraw() noexcept { enrolled_.fetch_sub(1); }
 
-  // Requests that this world's trace is written soon; the world and what it has recorded are kept until then.
-  void post(std::shared_ptr<World> world, std::string reason);
+  // Requests that the trace of this host group is written soon; the group and its records are kept until
+  // then.
+  void post(std::shared_ptr<HostGroup> host, std::string reason);
 
-  // Requests the traces of all enrolled worlds. Async-signal-safe. Returns STATE if there is none, FORKED in
-  // a forked child.
+  // Requests the traces of all enrolled host groups. Async-signal-safe. Returns STATE if there is none,
+  // FORKED in a forked child.
   static dsc_result_t request() noexcept;
 
   // Waits until requested traces are written, for at most ten seconds, because a loaded file system may block
@@ -38,9 +39,9 @@ class TraceWriter {
   static void drain_at_exit();
 
  private:
-  // A trace to be written; it keeps the world alive.
+  // A trace to be written; it keeps the host group alive.
   struct Job {
-    std::shared_ptr<World> world;
+    std::shared_ptr<HostGroup> host;
     std::vector<GroupRecord> groups;
     std::string reason;
   };
@@ -59,7 +60,7 @@ class TraceWriter {
 
   Mutex mutex_;
   Condition changed_;
-  std::vector<std::weak_ptr<World>> worlds_ DSC_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<HostGroup>> hosts_ DSC_GUARDED_BY(mutex_);
   std::vector<Job> jobs_ DSC_GUARDED_BY(mutex_);
   bool writing_ DSC_GUARDED_BY(mutex_) = false;
 };

@@ -27,12 +27,12 @@ struct Row {
   Tuning tuning;
 };
 
-// The first row that fits is used. The values were measured on a machine with two cores. They are such that
-// the stages of all members together stay in the last-level cache.
-constexpr size_t kCache = 0;  // stands for the size of the last-level cache
-// Fixed shares save each rank the copy of its own data; but with more ranks than processors a share would
+// The first row that fits is used. The values were measured on a machine with two cores. They keep the stages
+// of all members together in the last-level cache.
+constexpr size_t kCache = 0;  // means the size of the last-level cache
+// Fixed shares save each rank the copy of its own data. But with more ranks than processors a share would
 // wait until its rank runs.
-constexpr size_t kAlone = 1;  // stands for no limit, or for 0 if there are more ranks than processors
+constexpr size_t kAlone = 1;  // means no limit, or 0 if there are more ranks than processors
 constexpr std::array kRows = {
     Row{1, true, {kNoLimit, kAlone, 4 * kKiB, 4 * kKiB, kNoLimit, 512 * kKiB, kCache, 4 * kKiB}},
     Row{2, false, {8 * kKiB, kAlone, 256 * kKiB, 64 * kKiB, 8 * kKiB, 512 * kKiB, kCache, 64 * kKiB}},
@@ -110,7 +110,7 @@ std::pair<std::string, size_t> parse_item(std::string_view item) {
   return {key->name, *value};
 }
 
-// Returns the cache size, beyond which written data has left the cache before it is read again.
+// Returns the cache size: data beyond it has left the cache before it is read again.
 size_t last_level_cache() noexcept {
   constexpr size_t kMost = 32 * kMiB;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);

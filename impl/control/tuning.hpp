@@ -1,6 +1,6 @@
-// The sizes at which the algorithm changes, and the sizes of portions, by the number of members and by
-// whether there are more ranks than processors. They affect only the speed of an operation and never a bit of
-// its result. They must be equal on all ranks, because each rank chooses the algorithm on its own.
+// The sizes at which the algorithm changes, and the sizes of portions. They depend on the number of members
+// and on whether there are more ranks than processors. They affect only the speed of an operation and never a
+// bit of its result. They must be equal on all ranks, because each rank chooses the algorithm independently.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct Tuning {
   size_t direct_bytes;  // up to this size of all members' data, each member reduces everything itself
   // Above that up to this size, each member reduces its share; beyond, members claim chunks.
   size_t divided_bytes;
-  size_t stage_bytes;        // size of a stage, and so of the portion that passes through at once
+  size_t stage_bytes;        // size of a stage, and so of the portion that passes through it at once
   size_t stage_chunk_bytes;  // largest chunk of a staged reduction that a member claims
   // From this size of a member's data, zero copy is worth its second barrier round.
   size_t zero_copy_min_bytes;

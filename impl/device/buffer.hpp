@@ -1,5 +1,5 @@
-// Memory of a device for as long as the work that is put on one stream meanwhile, and memory of the host that
-// a device reads and writes without the host waiting.
+// Device memory that exists as long as the work that is put on one stream meanwhile, and host memory that a
+// device reads and writes without making the host wait.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ class DeviceBuffer {
   bool is_of_pool_ = true;
 };
 
-// Page-locked memory of the host. A copy between other host memory and a device may wait for its stream
-// inside the driver, without a deadline; one between this memory and a device does not.
+// Page-locked host memory. A copy between other host memory and a device may wait for its stream inside the
+// driver, without a deadline. A copy between this memory and a device does not.
 class PinnedBuffer {
  public:
   PinnedBuffer(std::shared_ptr<const Device> device, size_t bytes);

@@ -1,6 +1,6 @@
 // The part of cuda.h (CUDA 13) that libdsc uses, declared here so that building needs no CUDA toolkit. Values
-// and prototypes are those of cuda.h; the test unit/device_declarations compares them with the real header
-// where it is installed.
+// and prototypes are those of cuda.h. The test unit/device_declarations compares them with the real header if
+// it is installed.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace dsc {
 
 struct CudaContext;
-using CudaStream = DeviceStream;  // same type as CUstream_st, which cudaStream_t points to as well
+using CudaStream = DeviceStream;  // same type as CUstream_st, to which cudaStream_t also points
 using CudaEvent = DeviceEvent;
 struct CudaModule;
 struct CudaFunction;

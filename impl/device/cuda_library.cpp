@@ -137,7 +137,7 @@ void CudaLibrary::fail_with(CudaResult result, const char* function) const {
   throw Error(failure);
 }
 
-// These are the errors that CUDA documents to leave the process in an inconsistent state.
+// CUDA documents that these errors leave the process in an inconsistent state.
 bool ends_cuda(CudaResult result) noexcept {
   const auto number = static_cast<uint32_t>(result);
   return number == 214 || number == 220 || number == 700 || number == 702 || number == 710 ||

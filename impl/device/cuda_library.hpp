@@ -29,8 +29,8 @@ struct CudaLibrary {
 // Returns whether this result is sticky: every later CUDA call in this process fails.
 bool ends_cuda(CudaResult result) noexcept;
 
-// Loads the driver from `path`, from the path in DSC_CUDA_LIBRARY if `path` is empty, or else from the
-// system, and initialises it; processes forked afterwards cannot use CUDA. Throws NO_BACKEND if there is no
+// Loads the driver and initialises it: from `path`, from the path in DSC_CUDA_LIBRARY if `path` is empty,
+// otherwise from the system. Processes forked afterwards cannot use CUDA. Throws NO_BACKEND if there is no
 // library, no driver or no device, if the driver is too old, or if it does not answer within `patience_ms`.
 CudaLibrary load_cuda(const std::string& path, const Environment& environment, const Loader& loader,
                       int patience_ms = 60'000);

@@ -71,7 +71,7 @@ class DeviceScope {
   CudaCaptureMode mode_ = CudaCaptureMode::relaxed;
 };
 
-// Returns the ordinal of the device on which memory lives, or kHostMemory.
+// Returns the ordinal of the device that holds the memory, or kHostMemory.
 inline constexpr int kHostMemory = -1;
 int device_of_memory(const Device& device, const void* memory);
 

@@ -1,4 +1,5 @@
-// Names for the folders above, which know no vendor. Only a vendor's library knows what they point to.
+// Names for the folders above, which do not depend on a vendor. Only a vendor's library knows what they point
+// to.
 #pragma once
 
 namespace dsc {

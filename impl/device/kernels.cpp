@@ -190,8 +190,8 @@ Kernels::Way Kernels::way(int32_t from, int32_t to, double scale, CudaAddress no
        dtype_name(to), to, from == to ? " with a scale or norm" : "");
 }
 
-// Launches over `count` segments, which segment(i) describes in elements; the counts are converted to the
-// unit that the kernel counts in.
+// Launches over `count` segments, which segment(i) describes in elements. The counts are converted to the
+// unit in which the kernel counts.
 template <class Segments>
 void Kernels::move(const Way& way, size_t count, double scale, CudaAddress norm, Segments segment,
                    CudaStream* stream) const {

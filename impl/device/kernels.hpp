@@ -1,5 +1,5 @@
 // Launches of the kernels in kernels/ on a GPU: bucket copies with scale and conversion, strided copies, sums
-// of parts, and rows by lists.
+// of parts, and operations on rows that lists name.
 //
 // A launch neither allocates nor waits, and may be captured. The device's context must be current in the
 // calling thread, and all pointers must be accessible from the device. Any address is allowed; access is fast
@@ -16,7 +16,7 @@
 
 namespace dsc {
 
-// The image is a fatbin; if libdsc was built without nvcc, it is an empty one that fits no GPU.
+// The image is a fatbin. If libdsc was built without nvcc, it is an empty one that fits no GPU.
 std::span<const std::byte> kernels_image() noexcept;
 bool has_kernels() noexcept;
 
@@ -88,9 +88,10 @@ struct RowGather {
   uint64_t rows, row_bytes;
 };
 
-// Sums rows: row i of `to` becomes the sum of the rows of `from` that `terms` entries of `index`, from entry
-// i * terms on, name in this order, or zeros. Weights are f32, f64 for rows of f64; each product and sum is
-// rounded to that, and the result once to the type. Addresses must be aligned to elements.
+// Sums rows: row i of `to` becomes a sum of rows of `from`, or zeros. The `terms` entries of `index` from
+// entry i * terms on name these rows, in the order of the sum. Weights are f32, or f64 for rows of f64. Each
+// product and sum is rounded to that type, and the result once to the type of the rows. Addresses must be
+// aligned to elements.
 struct RowSum {
   CudaAddress from, to, index;
   uint64_t rows, elements;  // `elements` of one row
@@ -100,9 +101,9 @@ struct RowSum {
   CudaAddress weight_index = 0;  // number of each term's weight; 0: that of its entry
 };
 
-// Multiplies rows: number i of `to`, f32 or for rows of f64 f64, becomes the sum of the products of row i /
-// divisor of `from` and row i of `other`, or 0 if index[i] is negative. It is taken in f64 and rounded once.
-// Addresses must be aligned to elements.
+// Multiplies rows: number i of `to` becomes the sum of the products of row i / divisor of `from` and row i of
+// `other`, or 0 if index[i] is negative. The numbers are f32, or f64 for rows of f64. The sum is computed in
+// f64 and rounded once. Addresses must be aligned to elements.
 struct RowProducts {
   CudaAddress from, other, index, to;
   CudaAddress partial;  // memory of Kernels::partial_bytes(count)
@@ -117,11 +118,11 @@ class Kernels {
   static constexpr size_t kPartsPerLaunch = 256;
 
   // Size of the device memory that a norm needs, and of the result at its start. The caller zeroes all of it
-  // once; the result then grows until the caller zeroes these kNormResultBytes again. Only one launch at a
+  // once; then the result grows until the caller zeroes these kNormResultBytes again. Only one launch at a
   // time may use it. Its bits depend only on the launches and the GPU.
   struct NormResult {
     double squared;      // the sum of squares; NaN or infinite if an element is
-    double most;         // the largest magnitude of those that are no NaN
+    double most;         // the largest magnitude of the elements that are not NaN
     uint64_t nonfinite;  // the number of elements that are NaN or infinite
   };
   static constexpr size_t kNormResultBytes = sizeof(NormResult);
@@ -137,8 +138,8 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   // All functions throw BACKEND if a launch fails, and UNSUPPORTED for types without a kernel. There are
-  // kernels from f32 to f16, bf16, f8e4m3 and f8e5m2 and back; for any floating type to itself with a scale
-  // or norm; and for sums of any floating type. Plain copies work for all types.
+  // kernels between f32 and each of f16, bf16, f8e4m3 and f8e5m2; from any floating type to itself with a
+  // scale or norm; and for sums of any floating type. Plain copies work for all types.
   void gather(const BucketCopy& copy, CudaStream* stream) const;
   void scatter(const BucketCopy& copy, CudaStream* stream) const;
   void copy(const ScaledCopy& copy, CudaStream* stream) const;

@@ -33,7 +33,7 @@ std::vector<std::string> loaded_with(const char* symbol) {
   for (const std::string& path : all_loaded()) {
     void* const handle = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NOLOAD);
     if (!handle) continue;  // it was unloaded meanwhile, or is the kernel's vDSO
-    // dlsym() also searches the dependencies of this library, so the symbol's address decides which file
+    // dlsym() also searches the dependencies of this library, so the address of the symbol decides which file
     // defines it.
     if (const void* address = dlsym(handle, symbol))
       if (std::string file = file_at(address); std::ranges::find(found, file) == found.end())

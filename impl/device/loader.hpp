@@ -1,4 +1,4 @@
-// The operations of the dynamic loader and the file system that searching needs, as functions, so that tests
+// The operations of the dynamic loader and the file system that a search needs, as functions, so that tests
 // can replace them.
 #pragma once
 

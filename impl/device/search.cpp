@@ -40,7 +40,7 @@ FoundLibrary open_loaded(const WantedLibrary& wanted, const std::string& path, c
   return {handle, path};
 }
 
-// Opens the named file. If a copy is already loaded, the name must refer to that same file.
+// Opens the named file. If a copy of the library is already loaded, the name must refer to that same file.
 FoundLibrary open_named(const WantedLibrary& wanted, const NamedPath& named,
                         const std::optional<std::string>& loaded, const Loader& loader) {
   std::string why;

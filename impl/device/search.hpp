@@ -9,15 +9,15 @@
 
 namespace dsc {
 
-// Describes a library and the places to search.
+// Describes a library and where to search for it.
 struct WantedLibrary {
   const char* name;      // for messages
   const char* file;      // file name with its version
   const char* option;    // start-up option that may hold its path
   const char* variable;  // environment variable that may hold its path
   // A process must hold only one copy of the library, which defines this symbol. NULL if the system
-  // guarantees that. CUDA's driver has none, because tools that limit a device's memory define its symbols,
-  // too.
+  // guarantees that. It is NULL for CUDA's driver, because tools that limit a device's memory also define its
+  // symbols.
   const char* only_one = nullptr;
   const char* wheel_folder = nullptr;  // folder below site-packages; NULL if no wheels contain the library
 };
@@ -28,11 +28,15 @@ struct FoundLibrary {
   std::string path;
 };
 
-// Loads the library from the first of these places: `path` unless it is empty; the path in the variable; the
-// copy that is already loaded; wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX; the `lib` folder of
-// CONDA_PREFIX if wheels contain it; the system's search path. If a path is named, no other place is tried.
-// The library stays loaded. Throws NO_BACKEND with the places that were searched and what was wrong there, or
-// with the two copies that are loaded.
+// Loads the library from the first of these locations:
+// - `path` unless it is empty
+// - the path in the variable
+// - the copy that is already loaded
+// - wheels of PYTHONPATH, VIRTUAL_ENV and CONDA_PREFIX
+// - the `lib` folder of CONDA_PREFIX if wheels contain the library
+// - the system's search path
+// If a path is named, no other location is tried. The library stays loaded. Throws NO_BACKEND with the
+// locations that were searched and what was wrong with each, or with the two copies that are loaded.
 FoundLibrary find_library(const WantedLibrary& wanted, const std::string& path,
                           const Environment& environment, const Loader& loader);
 

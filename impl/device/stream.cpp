@@ -76,7 +76,7 @@ CudaEvent* EventPool::make() const {
   return event;
 }
 
-// Creates an event outside of the lock if no idle one is left.
+// Creates an event outside the lock if there is no idle one.
 PooledEvent EventPool::take() {
   CudaEvent* event = nullptr;
   {

@@ -32,14 +32,14 @@ class EventPool;
 // CU_STREAM_PER_THREAD: this handle means a different stream in every thread.
 inline CudaStream* const kPerThreadStream = reinterpret_cast<CudaStream*>(2);
 
-// Makes `later` wait for everything that is on `stream` now.
+// Orders all later work on `later` after the work that is on `stream` now.
 void order(const Device& device, EventPool& events, CudaStream* stream, CudaStream* later);
-// Waits for everything that is on the stream now, or for the event; false if the deadline passes first.
+// Waits for the work that is on the stream now, or for the event; false if the deadline passes first.
 bool wait_for(const Device& device, EventPool& events, CudaStream* stream, Deadline deadline);
 bool wait_for(const Device& device, CudaEvent* event, Deadline deadline);
 
-// An event on loan from its pool, to which it returns when this is destroyed, even while streams wait for it:
-// cuStreamWaitEvent() refers to the work recorded at the time of the call.
+// An event on loan from its pool. It returns to the pool when this is destroyed, even while streams wait for
+// it: cuStreamWaitEvent() refers to the work recorded at the time of the call.
 class PooledEvent {
  public:
   PooledEvent() noexcept = default;
@@ -65,7 +65,7 @@ class PooledEvent {
   CudaEvent* event_ = nullptr;
 };
 
-// Reuses events, since creating one is slow. Any thread may use it.
+// Reuses events, because creating one is slow. Any thread may use it.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   // Creates `ready` events in advance.

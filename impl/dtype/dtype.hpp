@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// Properties of an element type, as an inline table because every call looks at them.
+// Properties of an element type. The table is inline because every call reads it.
 struct DtypeFacts {
   uint8_t bytes;
   bool floating;

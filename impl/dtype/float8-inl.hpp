@@ -1,5 +1,5 @@
-// The two 8-bit floats as vectors of f32. Every f8 value is representable in f16, so that widening only moves
-// its exponent and fraction.
+// The two 8-bit floats as vectors of f32. Every f8 value is representable in f16, so widening only moves its
+// exponent and fraction.
 #if defined(DSC_DTYPE_FLOAT8_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_FLOAT8_INL_HPP
 #undef DSC_DTYPE_FLOAT8_INL_HPP

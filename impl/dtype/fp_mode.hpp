@@ -13,7 +13,7 @@ namespace dsc {
 class FpMode {
  public:
   // Setting the mode takes longer than a small reduction, so it is set only if it differs. Flags that a
-  // reduction raises are taken back.
+  // reduction raises are cleared again.
   FpMode() : saved_(get()) {
     if ((saved_ & ~kFlags) != kDefault) set(kDefault);
   }

@@ -133,8 +133,9 @@ struct Bf16 : Half {
             hn::BitCast(t, hn::ShiftLeft<16>(cd)), hn::BitCast(t, hn::And(cd, high))};
   }
 
-  // Rounds to nearest even: the kept half is incremented if the dropped half is more than one half, or
-  // exactly one half and the kept one is odd. NaNs are canonical here, and drop only zeros.
+  // Rounds to nearest even: the kept half is incremented if the dropped half is more than one half, or if it
+  // is exactly one half and the kept one is odd. NaNs are canonical here, so only zeros are dropped from
+  // them.
   static HWY_INLINE hn::Vec<Full> round(V even, V odd) {
     const Bits u;
     const Full full;

@@ -1,5 +1,5 @@
 // The reduction kernels of integers and bool. All operations except max and min give the same bits for signed
-// and unsigned integers, so they use unsigned ones, which wrap.
+// and unsigned integers, so they use unsigned integers, which wrap.
 #include <type_traits>
 
 #include "dsc/types.h"
@@ -84,13 +84,13 @@ HWY_INLINE void reduce_truth(const KernelArgs& args) {
   }
 }
 
-// Out of line, since several types share it.
+// Out of line, because several types share it.
 template <typename U, class Op>
 HWY_NOINLINE void reduce_unsigned(const KernelArgs& args) {
   reduce_all<Plain<U>, Op, false>(args);
 }
 
-// A bitwise operation on elements of T is one on their bytes.
+// A bitwise operation on elements of T is the same operation on their bytes.
 template <typename T, class Op>
 HWY_INLINE void reduce_bits(KernelArgs args) {
   args.count *= sizeof(T);

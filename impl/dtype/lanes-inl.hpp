@@ -24,8 +24,8 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// For conversions that are a few instructions on vectors. One element at a time they are long, and every loop
-// would have copies of them.
+// For conversions that take a few instructions on vectors. For single elements they are long, and every loop
+// would contain copies of them.
 #undef DSC_CONVERSION
 #if HWY_TARGET == HWY_SCALAR
 #define DSC_CONVERSION HWY_NOINLINE
@@ -103,8 +103,8 @@ struct Plain {
     store_quad<kStream>(Tag(), q, p);
   }
 
-  // Only on targets with masked access: load and store the first n elements without touching the memory of
-  // the others.
+  // Only on targets with masked access: load and store the first n elements without touching memory after
+  // them.
   static HWY_INLINE Quad<V> load_first(const T* p, size_t n) requires(kMasks<T>) {
     return {mask_load(p, 0, n), mask_load(p, 1, n), mask_load(p, 2, n), mask_load(p, 3, n)};
   }

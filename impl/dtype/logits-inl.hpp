@@ -1,6 +1,6 @@
 // The types of logits as vectors of the type in which they are computed. load() and store() take one vector
-// in the order of memory; the faster for_each() and map() take kPerLane of them, and neighbours share a lane.
-// Compiled once per instruction set, so the include guard is Highway's toggle.
+// in the order of memory. The faster for_each() and map() take kPerLane of them, and neighbouring elements
+// share a lane. Compiled once per instruction set, so the include guard is Highway's toggle.
 #if defined(DSC_DTYPE_LOGITS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef DSC_DTYPE_LOGITS_INL_HPP
 #undef DSC_DTYPE_LOGITS_INL_HPP

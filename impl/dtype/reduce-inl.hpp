@@ -155,7 +155,7 @@ class Loop {
 
   static HWY_INLINE V total(const Quad<V>& q) { return (q.a + q.b) + (q.c + q.d); }
 
-  // A prescale of 1.0 is applied too, as it changes no bit.
+  // A prescale of 1.0 is also applied, because it changes no bit.
   template <bool kWhole>
   HWY_INLINE Quad<V> source(int s, size_t at, size_t n) const {
     const auto values = fetch<L, kWhole>(args_.srcs[s], at, n);
@@ -220,9 +220,9 @@ HWY_INLINE void reduce_all(const KernelArgs args) {
   if (args.non_temporal) hwy::FlushStream();
 }
 
-// Two loops, since each takes long to compile: one for plain operations, and one for factors, a divisor and
-// reports. The result of max or min may be finite although an input is infinite; then the inputs have to be
-// probed as well.
+// Two loops only, because each takes long to compile: one for plain operations, and one for factors, a
+// divisor and reports. The result of max or min may be finite although an input is infinite; then the inputs
+// must be probed too.
 template <class L, class Op>
 HWY_INLINE void reduce_float_by(const KernelArgs& args, bool scaled) {
   constexpr bool kProbeInputs = !Op::kKeepsNonFinite;

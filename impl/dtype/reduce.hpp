@@ -38,7 +38,8 @@ struct ReduceSpec {
   const UserOp* user = nullptr;  // if set it replaces op, for any type, without divisor and prescale
 };
 
-// NaN or infinite inputs. The first one is that of the lowest source and then the lowest index.
+// Inputs that are NaN or infinite. The first one is that of the lowest source, and within it of the lowest
+// index.
 struct NonFinite {
   uint64_t count = 0;
   int source = -1;  // -1: none was found
@@ -56,7 +57,7 @@ void reduce(const ReduceSpec& spec, const void* const* srcs, int src_count, void
             size_t count, NonFinite* report = nullptr);
 
 // Compute dst = src * factor and dst = src / divisor (true division). The number is rounded to the
-// accumulation type (f64 for f64, else f32), and the result is rounded once. Floats only.
+// accumulation type (f64 for f64, otherwise f32), and the result is rounded once. Floats only.
 void multiply(int32_t dtype, void* dst, const void* src, size_t count, double factor);
 void divide(int32_t dtype, void* dst, const void* src, size_t count, double divisor);
 
@@ -69,9 +70,8 @@ void cast(int32_t dst_dtype, void* dst, int32_t src_dtype, const void* src, size
 // Copies like memcpy, with stores past the caches if `non_temporal` is set.
 void copy(void* dst, const void* src, size_t bytes, bool non_temporal);
 
-// Copies like memcpy, and also rewrites the source with its own contents, so that its cache lines are
-// exclusive to this processor and the next write to them is fast. No other thread may use the source
-// meanwhile.
+// Copies like memcpy, and also rewrites the source with its own contents: its cache lines are then exclusive
+// to this processor, so that the next write to them is fast. No other thread may use the source meanwhile.
 void take(void* dst, void* src, size_t bytes);
 
 }  // namespace dsc

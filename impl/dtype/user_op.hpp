@@ -18,9 +18,9 @@ struct UserOp {
 // Throws if another field of a spec with a user-defined operation is wrong.
 void check_user_op(const ReduceSpec& spec, int src_count);
 
-// Implements reduce() with spec.user, in tiles. The function is called in order of sources, on one thread, in
-// the floating-point mode of reduce(), and may not call the library. If it fails, some destinations have been
-// written and others not.
+// Implements reduce() with spec.user, in tiles. The function is called in the order of sources, on one
+// thread, in the floating-point mode of reduce(), and may not call the library. If it fails, some
+// destinations may have been written and others not.
 void reduce_by_user(const ReduceSpec& spec, const void* const* srcs, int src_count, void* const* dsts,
                     int dst_count, size_t count);
 

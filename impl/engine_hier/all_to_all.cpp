@@ -57,7 +57,7 @@ AllToAll::Sizes AllToAll::even_sizes() const noexcept {
   return {block, block * static_cast<size_t>(layout_.size()) * layout_.most_members()};
 }
 
-// Each rank compares what others send to it with what it expects, and all hear of the first difference
+// Each rank compares what others send to it with what it expects. All ranks learn of the first difference
 // before a byte is written.
 AllToAll::Sizes AllToAll::compare_lengths() {
   const std::vector<size_t>&sends = call_.send_blocks->lengths, &expects = call_.recv_blocks->lengths;
@@ -134,9 +134,9 @@ void AllToAll::keep_sent() {
   from_ = kept_.data();
 }
 
-// ---- straight from rank to rank
+// ---- directly from rank to rank
 
-// Blocks between ranks of one host are passed there while the others travel.
+// Blocks between ranks of one host are passed on that host while the others travel.
 void AllToAll::exchange_directly() {
   keep_sent();
   const bool alone = one_rank_per_host();
@@ -198,7 +198,7 @@ void AllToAll::exchange_at_once() {
   move_rows(rows, in, false);
 }
 
-// Ranks agreed on a small total before; a member whose list says otherwise now is corrupt.
+// Ranks have agreed on a small total before; a member whose list now says otherwise is corrupt.
 std::vector<size_t> AllToAll::row_bytes(Lengths lengths) const {
   std::vector<size_t> bytes(layout_.own_members().size());
   size_t total = 0;
@@ -271,10 +271,10 @@ void AllToAll::unpack_from_hosts(std::byte* rows, const std::byte* from) const {
       }
 }
 
-// ---- large blocks through the leaders, one after the other
+// ---- large blocks through the leaders, one after another
 
-// For each distance, a host sends to the host that far ahead and receives from the one that far behind,
-// with one step for each pair of members.
+// For each distance, a host sends to the host at that distance after it and receives from the host at that
+// distance before it, with one step for each pair of members.
 void AllToAll::exchange_in_steps(size_t longest) {
   keep_sent();
   exchange_on_host();

@@ -1,7 +1,7 @@
 // All-to-all between hosts, with blocks of one length or of a length for each pair of ranks.
 //
 // Small blocks go hierarchically: each leader packs the blocks of its host, so that one message goes from
-// host to host. Large ones go straight from rank to rank where all ranks can connect, otherwise one after
+// host to host. Large blocks go directly from rank to rank if all ranks can connect, otherwise one after
 // another through the leaders.
 #pragma once
 

@@ -65,9 +65,9 @@ void HierTransfer::scatter_at_once() {
   scatter_rows(rows, call_.recv, block);
 }
 
-// ---- large blocks: one after the other, straight into the receiver's buffer where possible
+// ---- large blocks: one after another, directly into the receiver's buffer where possible
 
-// One step for each rank. Blocks of the root's own host are passed while those of other hosts travel.
+// One step for each rank. Blocks of the root's host are passed while those of other hosts travel.
 void HierTransfer::gather_in_steps() {
   const size_t block = call_.count * dtype_bytes(call_.dtype);
   const int root_host = layout_.host_of(call_.root), root_index = layout_.local_index_of(call_.root);

@@ -22,7 +22,7 @@ static_assert(std::is_trivially_copyable_v<DistinctCall>);
 
 }  // namespace
 
-Deadline CallComparison::run(const CallSignature& own, uint64_t number) {
+Deadline CallComparison::run(const CallSignature& own, uint64_t sequence) {
   const bool is_alone = context_.layout.own_members().size() == 1;
   const bool takes_result = inline_data_ && !inline_data_->one_rank_per_host();
   Row row{};
@@ -30,7 +30,7 @@ Deadline CallComparison::run(const CallSignature& own, uint64_t number) {
   row.deadline_ns = deadline_.ns;
   if (takes_result) inline_data_->give_part(row.part);
   std::vector<Row> rows(context_.layout.leads() && !is_alone ? context_.layout.own_members().size() : 0);
-  if (!is_alone) gather_rows(row, rows, number);
+  if (!is_alone) gather_rows(row, rows, sequence);
   for (const Row& member : rows) deadline_ = sooner(deadline_, Deadline{member.deadline_ns});
   HostOutcome outcome;
   if (context_.layout.leads()) {
@@ -43,8 +43,8 @@ Deadline CallComparison::run(const CallSignature& own, uint64_t number) {
   return deadline_;
 }
 
-void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t number) {
-  const HierStatus::HostWait wait(context_.status, number);
+void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t sequence) {
+  const HierStatus::HostWait wait(context_.status, sequence);
   Call gather;
   gather.kind = OpKind::kGather;
   gather.dtype = DSC_DTYPE_U8;
@@ -56,7 +56,7 @@ void CallComparison::gather_rows(const Row& own, std::span<Row> rows, uint64_t n
   context_.local.run(gather);
 }
 
-// Compares the calls between leaders. A host sends one entry if its ranks agree, else one per distinct
+// Compares the calls between leaders. A host sends one entry if its ranks agree, otherwise one per distinct
 // call.
 CallDifference CallComparison::compare_hosts(std::span<const Row> rows, std::byte* result) {
   std::vector<DistinctCall> own;

@@ -1,5 +1,5 @@
-// The comparison of calls before data moves: each leader gathers the calls of its host, the leaders compare
-// them, and each tells the outcome to its host, so that all ranks fail alike.
+// The comparison of calls before data moves. Each leader gathers the calls of its host, the leaders compare
+// them, and each tells the outcome to its host. So all ranks fail in the same way.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,13 @@ class CallComparison {
   CallComparison(HierContext& context, InlineData* inline_data, Deadline deadline) noexcept
       : context_(context), inline_data_(inline_data), deadline_(deadline) {}
 
-  // All ranks of the group call this. Returns the deadline for what follows: on a leader the soonest one of
-  // the ranks of its host, because each rank's time-out starts when it calls, and a leader that calls late
-  // must not keep those that called before it waiting beyond theirs. Throws MISMATCH if the calls differ,
-  // PROTOCOL if what another host sent is malformed, and what the host engine and the transport throw.
-  Deadline run(const CallSignature& own, uint64_t number);
+  // All ranks of the group call this. Throws MISMATCH if the calls differ, PROTOCOL if what another host sent
+  // is malformed, and what the host engine and the transport throw.
+  //
+  // Returns the deadline for the rest of the operation. On a leader it is the soonest deadline of the ranks
+  // of its host: each rank's time-out starts when it calls, and a leader that calls late must not make
+  // earlier ranks wait longer.
+  Deadline run(const CallSignature& own, uint64_t sequence);
 
  private:
   // What a member sends to its leader.
@@ -35,7 +37,7 @@ class CallComparison {
     std::byte part[kSmallBytes];
   };
   static_assert(sizeof(Row) <= Group::kMostSmallBytes && sizeof(HostOutcome) <= Group::kMostSmallBytes);
-  void gather_rows(const Row& own, std::span<Row> rows, uint64_t number);
+  void gather_rows(const Row& own, std::span<Row> rows, uint64_t sequence);
   CallDifference compare_hosts(std::span<const Row> rows, std::byte* result);
   CallDifference difference_of(std::span<const TransportGroup::Header> headers) const;
 

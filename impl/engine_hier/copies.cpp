@@ -54,8 +54,8 @@ void HierTransfer::broadcast() {
                                }});
 }
 
-// Gathers blocks of equal or different lengths: first those of this host, then those of the others, which
-// are spread on this host piece by piece as they arrive.
+// Gathers blocks of equal or different lengths: first those of this host, then those of other hosts, which
+// are passed to the ranks of this host piece by piece as they arrive.
 void HierTransfer::all_gather() {
   if (one_rank_per_host()) return all_gather_directly();
   const std::vector<size_t> bytes = lengths();

@@ -1,4 +1,4 @@
-// A collective between hosts as those who move its data see it.
+// A collective between hosts, as the code that moves its data sees it.
 #pragma once
 
 #include <cstddef>

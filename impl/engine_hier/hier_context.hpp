@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// The communicator owns it and everything to which it refers. One thread at a time uses it: the one that runs
-// a collective.
+// The communicator owns it and everything to which it refers. One thread at a time uses it: the thread that
+// runs a collective.
 struct HierContext {
   const HierLayout& layout;
   GroupEngine& local;  // among the ranks of this host

@@ -35,11 +35,11 @@ HierEngine::HierEngine(std::shared_ptr<HierWorld> world, std::shared_ptr<HostEng
       status_(*world_, layout_, local_->group(), state, revoked_),
       links_(*world_, layout_, state, status_, [this] { check_host(); }),
       context_{layout_, *local_, links_, status_, [this] { check_host(); }},
-      queues_([this](const Call& call, uint64_t number) { return open_record(call, number); },
-              [this](const Call& call, uint64_t number, std::optional<Record>& record) {
-                return execute(call, number, record);
+      queues_([this](const Call& call, uint64_t sequence) { return open_record(call, sequence); },
+              [this](const Call& call, uint64_t sequence, std::optional<Record>& record) {
+                return execute(call, sequence, record);
               },
-              local_->world()) {
+              local_->host()) {
   local_->group().become_part_of({id, this->name(), layout_.global_ranks(), layout_.own_members()});
   local_->sleep_soon();
 }
@@ -49,11 +49,11 @@ HierEngine::~HierEngine() {
   world_->take_off(*this);
 }
 
-// The leaders connect, and each tells the ranks of its host how that went, so that they succeed or fail
-// alike.
+// The leaders connect, and each tells the ranks of its host the outcome, so that all succeed or fail in the
+// same way.
 void HierEngine::connect(Deadline deadline) {
   HostOutcome outcome;
-  // If the group has failed meanwhile, the error only says that its connections were ended.
+  // If the group has failed meanwhile, the error only tells that its connections were ended.
   const auto keep = [&](const Error& error) {
     outcome.fail(revoked_.load() ? failure() : in_group(error.failure()));
   };
@@ -79,10 +79,10 @@ std::shared_ptr<Work> HierEngine::start(const Call& call) {
   return queues_.of(call).start(call, id());
 }
 
-// An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
+// An operation calls this after has_running() can see the operation. It waits while leave_if_idle() decides.
 std::optional<Failure> HierEngine::refusal() const noexcept {
   if (leaving_.load()) leaving_.wait(true);
-  if (!state.takes_no_part() && !(revoked_.load() && state.reported())) return std::nullopt;
+  if (!state.has_left_or_finalizes() && !(revoked_.load() && state.reported())) return std::nullopt;
   MutexLock lock(mutex_);
   return state.refusal(cause_);
 }
@@ -95,70 +95,69 @@ HierEngine::BufferBytes HierEngine::bytes_of(const Call& call) const noexcept {
   return {transfer.send_bytes, transfer.recv_bytes};
 }
 
-// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched.
-// The steps below it are not recorded, because Operation::create() leaves out groups that are a part of
-// another one. What is refused is not recorded: a program that goes on after a failure would push out the
-// failure.
-std::optional<Record> HierEngine::open_record(const Call& call, uint64_t number) noexcept {
+// The user's operation is recorded once, by its own name, so that traces of several hosts can be matched. Its
+// steps are not recorded: Operation::create() leaves out groups that are part of another one. A call that is
+// refused is not recorded: a program that continues after a failure would push the failure out of the record.
+std::optional<Record> HierEngine::open_record(const Call& call, uint64_t sequence) noexcept {
   std::optional<Record> record;
   call_out([&] {
     if (refusal()) return;
     const BufferBytes bytes = bytes_of(call);
     record = local_->group().recorder().open(
-        recorded_call(call, number, bytes.send, bytes.recv, state.timeout_ms(call)), tick_now());
+        recorded_call(call, sequence, bytes.send, bytes.recv, state.timeout_ms(call)), tick_now());
   });
   return record;
 }
 
-std::optional<Failure> HierEngine::execute(const Call& call, uint64_t number,
+std::optional<Failure> HierEngine::execute(const Call& call, uint64_t sequence,
                                            std::optional<Record>& record) noexcept {
   const int64_t start = tick_now();
   Record unrecorded;
   Record& own = record ? *record : unrecorded;
   std::optional<Failure> failure = refusal();
   if (!failure) {
-    status_.note_begin(call, number);
+    status_.note_begin(call, sequence);
     own.start(start);
-    Meeting meeting(own);
-    capture([&] { perform(call, number, meeting); },
-            [&](const Error& error) { failure = fail_operation(call, number, error, meeting); });
+    ArrivalMark arrival(own);
+    capture([&] { perform(call, sequence, arrival); },
+            [&](const Error& error) { failure = fail_operation(call, sequence, error, arrival); });
   }
   const int64_t end = tick_now();
   own.end(end, failure ? failure->code : DSC_OK);
   if (failure) {
     failure->elapsed_ns = ticks_to_ns(end - start);
-    say_if_late(*failure, rank(), call.kind, number);
-    state.name_operation(*failure, op_kind_name(call.kind), number);
+    say_if_late(*failure, rank(), call.kind, sequence);
+    state.name_operation(*failure, op_kind_name(call.kind), sequence);
     return failure;
   }
-  status_.note_end(call, number);
+  status_.note_end(call, sequence);
   const BufferBytes bytes = bytes_of(call);
   stats.add(call.kind, std::max(bytes.send, bytes.recv), 0, ticks_to_ns(end - start));
   return std::nullopt;
 }
 
-void HierEngine::perform(const Call& call, uint64_t number, Meeting& meeting) {
-  if (!call.columns) return perform_packed(call, number, meeting);
+void HierEngine::perform(const Call& call, uint64_t sequence, ArrivalMark& arrival) {
+  if (!call.columns) return perform_packed(call, sequence, arrival);
   const PackedCall packed(call, rank(), size(), *state.scratch);
-  perform_packed(packed.call(), number, meeting);
+  perform_packed(packed.call(), sequence, arrival);
   packed.unpack();
 }
 
-void HierEngine::perform_packed(const Call& call, uint64_t number, Meeting& meeting) {
+void HierEngine::perform_packed(const Call& call, uint64_t sequence, ArrivalMark& arrival) {
   const Deadline deadline = Deadline::after_ms(state.timeout_ms(call));
-  if (is_message(call.kind)) return run_message(call, number, meeting, deadline);
-  links_.begin_collective(call.kind, number);
+  if (is_message(call.kind)) return run_message(call, sequence, arrival, deadline);
+  links_.begin_collective(call.kind, sequence);
   InlineData inline_data(context_, call);
   const bool is_inline = inline_data.fits();
   const Deadline soonest = CallComparison(context_, is_inline ? &inline_data : nullptr, deadline)
-                               .run(signature_of(call, id(), number), number);
-  meeting.note();
+                               .run(signature_of(call, id(), sequence), sequence);
+  arrival.set();
   if (!is_inline) HierTransfer(context_, call, soonest).run();
 }
 
-void HierEngine::run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline) {
+void HierEngine::run_message(const Call& call, uint64_t sequence, ArrivalMark& arrival, Deadline deadline) {
   if (layout_.host_of(call.root) != layout_.own_host())
-    return pass_message(links_, state, call, number, meeting, deadline);
+    return pass_message(links_, state, call, sequence, arrival, deadline);
   Call message = call;
   message.root = layout_.local_index_of(call.root);
   message.timeout_ms = static_cast<int32_t>(std::clamp<int64_t>(deadline.remaining_ms(), 1, INT32_MAX));
@@ -173,8 +172,8 @@ bool HierEngine::has_running() noexcept {
   return running;
 }
 
-// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Those
-// that have no connection to it yet learn it from the announcement.
+// Ends all connections with PEER_LEFT, so that ranks of other hosts that wait for this one learn why. Ranks
+// without a connection to it learn it from the announcement.
 void HierEngine::tell_hosts(bool finalizes) noexcept {
   const GroupLeft left{id(), rank(), finalizes};
   links_.leave(failure_of(left));
@@ -182,22 +181,22 @@ void HierEngine::tell_hosts(bool finalizes) noexcept {
 }
 
 void HierEngine::leave_if_idle() noexcept {
-  if (state.is_over()) return;
+  if (state.is_closed()) return;
   world_->catch_up();
-  if (!has_running()) publish_failure_of_host();  // what runs publishes it with more detail
+  if (!has_running()) publish_failure_of_host();  // a running operation publishes it with more detail
   if (revoked_.load()) return;
   leaving_.store(true);
   if (!has_running()) local_->leave_if_idle();
   leaving_.store(false);
   leaving_.notify_all();
-  if (state.takes_no_part()) tell_hosts(true);
+  if (state.has_left_or_finalizes()) tell_hosts(true);
 }
 
 void HierEngine::leave() noexcept {
-  const bool was_over = state.is_over();
-  if (!was_over) world_->catch_up();
+  const bool was_closed = state.is_closed();
+  if (!was_closed) world_->catch_up();
   if (!state.leave()) return;
-  if (!was_over) publish_failure_of_host();
+  if (!was_closed) publish_failure_of_host();
   if (has_running()) {
     revoke(state.destroyed());
     call_out([&] { queues_.drain(); });
@@ -210,7 +209,7 @@ void HierEngine::leave() noexcept {
 void HierEngine::finalize() {
   queues_.drain();
   if (id() == kWorldId) {
-    local_->world().tell_of_finalize(local_->id());
+    local_->host().tell_of_finalize(local_->id());
     world_->begin_end();
   }
   Call barrier;

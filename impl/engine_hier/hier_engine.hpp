@@ -1,8 +1,8 @@
-// The engine for several hosts. It uses the host engine among the ranks of each host and a transport
-// group between the leaders. Every operation is compared on all ranks before its result is used.
+// The engine for several hosts. It uses the host engine among the ranks of each host and a transport group
+// between the leaders. Every operation is compared on all ranks before its result is used.
 //
 // HierQueues keeps operations in order, CallComparison compares them, HierTransfer and pass_message() move
-// their data, over the connections of HierLinks, and HierStatus tells other hosts what this rank did last.
+// their data over the connections of HierLinks, and HierStatus tells other hosts what this rank did last.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,13 @@
 
 #include "base/mutex.hpp"
 #include "comm/engine.hpp"
+#include "engine_hier/arrival_mark.hpp"
 #include "engine_hier/hier_context.hpp"
 #include "engine_hier/hier_layout.hpp"
 #include "engine_hier/hier_links.hpp"
 #include "engine_hier/hier_queues.hpp"
 #include "engine_hier/hier_status.hpp"
 #include "engine_hier/hier_world.hpp"
-#include "engine_hier/meeting.hpp"
 #include "engine_host/host_engine.hpp"
 
 namespace dsc {
@@ -43,7 +43,7 @@ class HierEngine final : public GroupEngine {
   void finalize() override;
 
   bool progress(Deadline deadline) override { return local_->progress(deadline); }  // of the whole world
-  void restart_numbers() noexcept override { queues_.restart_numbers(); }
+  void restart_sequence() noexcept override { queues_.restart_sequence(); }
   void revoke(const Failure& cause) noexcept override;
   bool revoked() const noexcept override { return revoked_.load() || local_->revoked(); }
   Failure failure() const override;
@@ -54,8 +54,8 @@ class HierEngine final : public GroupEngine {
   int32_t agree_on(int32_t flags) override;
   std::shared_ptr<GroupEngine> shrink(const GroupOptions& options) override;
   void on_status_query(const QueryHandler& handler) override { status_.set_handler(handler); }
-  std::vector<Answer> query_hosts(uint64_t number, const std::string& question) override {
-    return status_.query_hosts(number, question);
+  std::vector<Answer> query_hosts(uint64_t sequence, const std::string& question) override {
+    return status_.query_hosts(sequence, question);
   }
   std::vector<Answer> query_rank(int32_t rank, const std::string& question) override {
     return status_.query_rank(rank, question);
@@ -75,25 +75,25 @@ class HierEngine final : public GroupEngine {
   };
   BufferBytes bytes_of(const Call& call) const noexcept;
   std::optional<Failure> refusal() const noexcept;
-  std::optional<Record> open_record(const Call& call, uint64_t number) noexcept;
-  std::optional<Failure> execute(const Call& call, uint64_t number, std::optional<Record>& record) noexcept;
-  void perform(const Call& call, uint64_t number, Meeting& meeting);
+  std::optional<Record> open_record(const Call& call, uint64_t sequence) noexcept;
+  std::optional<Failure> execute(const Call& call, uint64_t sequence, std::optional<Record>& record) noexcept;
+  void perform(const Call& call, uint64_t sequence, ArrivalMark& arrival);
   // Runs a call whose blocks are contiguous.
-  void perform_packed(const Call& call, uint64_t number, Meeting& meeting);
-  void run_message(const Call& call, uint64_t number, Meeting& meeting, Deadline deadline);
+  void perform_packed(const Call& call, uint64_t sequence, ArrivalMark& arrival);
+  void run_message(const Call& call, uint64_t sequence, ArrivalMark& arrival, Deadline deadline);
   void tell_hosts(bool finalizes) noexcept;
 
   // --- Failures.
   void check_host() const;
   Failure in_group(Failure failure) const noexcept;
-  Failure cause_of(const Call& call, uint64_t number, const Error& error) const;
-  std::optional<Failure> told_here() const noexcept;
+  Failure cause_of(const Call& call, uint64_t sequence, const Error& error) const;
+  std::optional<Failure> known_group_failure() const noexcept;
   void publish_failure_of_host() noexcept;
   std::vector<RankGone> stalled_here() const;
-  void take(const Failure& cause) noexcept;
+  void adopt_failure(const Failure& cause) noexcept;
   Failure unresponsive_hosts() const noexcept;
-  Failure fail_operation(const Call& call, uint64_t number, const Error& error,
-                         const Meeting& meeting) noexcept;
+  Failure fail_operation(const Call& call, uint64_t sequence, const Error& error,
+                         const ArrivalMark& arrival) noexcept;
 
   std::shared_ptr<HostEngine> make_local_part(const NewGroup& wanted);
 
@@ -102,7 +102,7 @@ class HierEngine final : public GroupEngine {
   const HierLayout layout_;
   std::atomic<bool> revoked_{false};
   std::atomic<bool> announced_{false};  // that this rank leaves
-  std::atomic<bool> leaving_{false};    // leave_if_idle() looks whether operations run
+  std::atomic<bool> leaving_{false};    // leave_if_idle() is checking whether operations run
   mutable Mutex mutex_;
   Failure cause_ DSC_GUARDED_BY(mutex_);
   HierStatus status_;

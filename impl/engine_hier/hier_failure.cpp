@@ -1,5 +1,5 @@
-// Failures between hosts. The transport, the host engine or another rank detects them, and all ranks of the
-// group receive the same cause.
+// Failures between hosts. The transport, the host engine or another rank detects them. All ranks of the group
+// get the same cause.
 #include <algorithm>
 
 #include "base/error.hpp"
@@ -16,7 +16,7 @@ void HierEngine::check_host() const {
   if (local_->group().revoked()) throw Error(local_->group().first_cause());
 }
 
-// The transport names hosts; their first ranks stand for them. Other hosts may have sent any rank.
+// The transport names hosts; the first rank of each is named instead. Other hosts may have sent any rank.
 Failure HierEngine::in_group(Failure failure) const noexcept {
   for (int32_t& rank : failure.ranks)
     if (!failure.has_user_ranks && rank >= 0 && rank < layout_.hosts()) rank = layout_.leader(rank);
@@ -25,10 +25,10 @@ Failure HierEngine::in_group(Failure failure) const noexcept {
   return failure;
 }
 
-// If another rank of this host has found the time-out or mismatch, in a step of its own, only that rank knows
-// which operation it was. Messages and collectives run on threads of their own; steps on the host are
+// If another rank of this host has found the time-out or mismatch, in one of its own steps, only that rank
+// knows which operation it was. Messages and collectives run on separate threads; steps on the host are
 // collectives.
-Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& error) const {
+Failure HierEngine::cause_of(const Call& call, uint64_t sequence, const Error& error) const {
   const Group& host = local_->group();
   Failure cause = in_group(host.revoked() ? host.first_cause() : error.failure());
   const std::string_view step = cause.operation;
@@ -36,15 +36,16 @@ Failure HierEngine::cause_of(const Call& call, uint64_t number, const Error& err
   const bool is_known = !host.revoked() || (host.failed_here() && is_of_message == is_message(call.kind)) ||
                         (cause.code != DSC_ERR_TIMEOUT && cause.code != DSC_ERR_MISMATCH);
   cause.set_group(id(), name());
-  cause.sequence = is_known ? number : 0;
+  cause.sequence = is_known ? sequence : 0;
   cause.operation = is_known ? op_kind_name(call.kind) : "";
   cause.revoked = true;
   cause.is_published = false;
   return cause;
 }
 
-// Returns the cause that a rank of this host has taken, which means that it has been published to all hosts.
-std::optional<Failure> HierEngine::told_here() const noexcept {
+// Returns the cause that a rank of this host has adopted, which means that it has been published to all
+// hosts.
+std::optional<Failure> HierEngine::known_group_failure() const noexcept {
   const Group& group = local_->group();
   if (!group.revoked()) return std::nullopt;
   Failure cause = group.first_cause();
@@ -54,8 +55,8 @@ std::optional<Failure> HierEngine::told_here() const noexcept {
   return cause;
 }
 
-// Returns the ranks of this host that one of its ranks has found stopped for too long. They are told to all
-// hosts before the failure of this group, because their other groups fail, too.
+// Returns the ranks of this host that one of its ranks has found stopped for too long. All hosts are told of
+// them before the failure of this group, because their other groups also fail.
 std::vector<RankGone> HierEngine::stalled_here() const {
   std::vector<RankGone> stalled;
   const Group& host = local_->group();
@@ -71,34 +72,35 @@ std::vector<RankGone> HierEngine::stalled_here() const {
   return stalled;
 }
 
-// Publishes the cause. All ranks keep the one that was published first. A rank of this host may have learned
-// of it meanwhile, and the store may have ended since.
+// Publishes the cause. All ranks keep the cause that was published first. A rank of this host may have
+// learned of it meanwhile, and the store may have ended since.
 void HierEngine::revoke(const Failure& cause) noexcept {
   if (revoked_.load()) return;
   Failure first = cause;
   call_out([&] { first = world_->publish(id(), cause, stalled_here()); });
-  const auto told = told_here();
-  if (first.code != cause.code || (told && told->ranks != first.ranks)) return learn_of(first);
-  take(first);
+  const auto published = known_group_failure();
+  if (first.code != cause.code || (published && published->ranks != first.ranks)) return learn_of(first);
+  adopt_failure(first);
 }
 
-// Once this host was told of a cause, that one counts, whatever this rank hears later: the process that has
-// published it, for example, may have ended since.
+// Once this host knows a published cause, that cause counts, whatever this rank learns later: for example,
+// the process that has published it may have ended since.
 void HierEngine::learn_of(const Failure& cause) noexcept {
   Failure known = cause;
-  if (const auto told = told_here(); told && (told->code != known.code || told->ranks != known.ranks))
-    known = *told;
+  if (const auto published = known_group_failure();
+      published && (published->code != known.code || published->ranks != known.ranks))
+    known = *published;
   if (!is_group_fatal(known.code)) known.code = DSC_ERR_REVOKED;
   if (known.code == DSC_ERR_PEER_STALLED && local_->group().revoked())
     if (const Failure here = local_->group().first_cause();
         here.code == known.code && here.ranks == known.ranks)
-      known.text = here.text;  // this host knows more of its own ranks than it told the others
-  take(known);
+      known.text = here.text;  // this host knows more about its own ranks than it told the others
+  adopt_failure(known);
 }
 
 // Keeps the cause, passes it to the ranks of this host, and ends all connections and channels. It may be the
-// cause of another group, as Sharded and pipelines pass it on.
-void HierEngine::take(const Failure& cause) noexcept {
+// cause of another group, because Sharded and pipelines pass causes on.
+void HierEngine::adopt_failure(const Failure& cause) noexcept {
   Failure kept = cause;
   kept.set_group(id(), name());
   kept.ranks.bound_to(size());
@@ -115,7 +117,7 @@ void HierEngine::take(const Failure& cause) noexcept {
   here.is_published = true;
   local_->revoke(here);
   links_.fail(kept);
-  state.fail_channels(kept);  // on all ranks, as each of them takes the cause
+  state.fail_channels(kept);  // on all ranks, because each of them adopts the cause
 }
 
 Failure HierEngine::failure() const {
@@ -151,10 +153,10 @@ Failure HierEngine::unresponsive_hosts() const noexcept {
   return report;
 }
 
-// Other hosts would otherwise learn only that this rank leaves, as if that were the cause.
+// Otherwise other hosts would learn only that this rank leaves, and would take that for the cause.
 void HierEngine::publish_failure_of_host() noexcept {
   if (revoked_.load() || !local_->group().revoked()) return;
-  if (const auto told = told_here()) return learn_of(*told);
+  if (const auto published = known_group_failure()) return learn_of(*published);
   Failure cause = in_group(local_->group().first_cause());
   cause.set_group(id(), name());
   cause.sequence = 0;  // that of a step on this host
@@ -162,13 +164,13 @@ void HierEngine::publish_failure_of_host() noexcept {
   revoke(cause);
 }
 
-Failure HierEngine::fail_operation(const Call& call, uint64_t number, const Error& error,
-                                   const Meeting& meeting) noexcept {
-  Failure cause = cause_of(call, number, error);
-  if (!revoked_.load() && !told_here())
-    call_out([&] { status_.explain_time_out(call, number, meeting.has_been(), cause); });
-  if (const auto told = told_here())
-    learn_of(*told);  // this rank's own error is a consequence of it
+Failure HierEngine::fail_operation(const Call& call, uint64_t sequence, const Error& error,
+                                   const ArrivalMark& arrival) noexcept {
+  Failure cause = cause_of(call, sequence, error);
+  if (!revoked_.load() && !known_group_failure())
+    call_out([&] { status_.explain_time_out(call, sequence, arrival.is_set(), cause); });
+  if (const auto published = known_group_failure())
+    learn_of(*published);  // this rank's own error is a consequence of it
   else
     revoke(cause);
   state.note_reported();

@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Makes the part of a group on this host. Its id is kept apart from those of groups over several hosts by a
-// high bit, and from those of other groups that are made at the same time by the lowest rank.
+// Makes the part of a group on this host. A high bit distinguishes its id from those of groups over several
+// hosts. The lowest rank distinguishes it from those of other groups that are made at the same time.
 std::shared_ptr<HostEngine> HierEngine::make_local_part(const NewGroup& wanted) {
   constexpr uint64_t kOfOneHost = 1 << 30;
   NewGroup part = wanted;

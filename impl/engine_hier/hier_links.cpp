@@ -16,7 +16,7 @@ constexpr int kClearMs = 500;
 // In larger groups ranks do not connect to each other, and the leaders pass on large blocks.
 constexpr int kMostRanks = 32;
 
-// Runs an operation of a transport group that has every rank as a "host", so that the numbers in its errors
+// Runs an operation of a transport group in which every rank is a "host", so that the numbers in its errors
 // are ranks of the group.
 void as_ranks_of_group(const std::function<void()>& operation) {
   capture(operation, [&](const Error& error) {
@@ -26,7 +26,7 @@ void as_ranks_of_group(const std::function<void()>& operation) {
   });
 }
 
-// The store, as long as rank 0 serves it. While that rank does not run, nothing is asked, because such a
+// The store, as long as rank 0 serves it. While rank 0 does not run, nothing is requested, because such a
 // request could not be aborted.
 class ServedStore final : public Exchange {
  public:
@@ -65,7 +65,7 @@ std::vector<int32_t> members_of(const HierLayout& layout, const std::vector<bool
 
 }  // namespace
 
-// If this host cannot open its end, it publishes the error in place of its address, so that the others fail
+// If this host cannot open its end, it publishes the error instead of its address, so that the others fail
 // with the same cause and do not wait for it.
 std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int own,
                                                 std::vector<int32_t> members, Connections::Members of) {
@@ -78,9 +78,9 @@ std::unique_ptr<TransportGroup> HierLinks::open(const std::string& prefix, int o
   return group;
 }
 
-// Removes this host's key once all are connected and have read it, because the keys of many groups would
-// fill the store. If that fails the key is removed later, and after an error of connecting, too: other hosts
-// may still have to read it.
+// Removes this host's key once all are connected and have read it, because the keys of many groups would fill
+// the store. If that fails, or after an error of connecting, the key is removed later: other hosts may still
+// have to read it.
 void HierLinks::connect_and_clear(TransportGroup& group, const std::string& prefix, int own,
                                   Deadline deadline) {
   ServedStore store(world_, state_);
@@ -214,7 +214,8 @@ std::vector<TransportGroup*> HierLinks::others() {
   return groups;
 }
 
-// Called after a group was stored and before it connects: either this or the end of the communicator ends it.
+// Called after a group was stored and before it connects: either this call or the end of the communicator
+// ends the group.
 void HierLinks::end_if_over(TransportGroup& group) {
   if (failed_.load()) return group.abort();
   std::optional<Failure> left;

@@ -1,5 +1,5 @@
 // The connections of one rank of a communicator to other hosts: a transport group between the leaders, one
-// between all ranks, and one for each pair of ranks on different hosts that pass messages. The latter two
+// between all ranks, and one for each pair of ranks on different hosts that exchange messages. The latter two
 // are made when they are first needed.
 #pragma once
 
@@ -22,8 +22,8 @@
 
 namespace dsc {
 
-// Functions throw what TransportGroup throws. While an operation waits, its thread calls `check_host`, whose
-// exception ends it, and reports late ranks.
+// Functions throw what TransportGroup throws. While an operation waits, its thread reports late ranks and
+// calls `check_host`, whose exception ends the operation.
 class HierLinks {
  public:
   // The communicator owns the arguments.
@@ -46,8 +46,8 @@ class HierLinks {
   void exchange_among_ranks(std::span<const TransportBlock> sends, std::span<const TransportBlock> receives,
                             Deadline deadline, OverlapHook overlap);
 
-  // Says in which collective this rank waits from now on, for reports of late ranks.
-  void begin_collective(OpKind kind, uint64_t number) { collective_ = {kind, number, now_ns()}; }
+  // Sets the collective in which this rank waits from now on, for reports of late ranks.
+  void begin_collective(OpKind kind, uint64_t sequence) { collective_ = {kind, sequence, now_ns()}; }
 
   // --- Between two ranks.
   // Returns the transport group in which `sender` is 0 and `receiver` is 1; one of them is this rank. One
@@ -55,7 +55,7 @@ class HierLinks {
   TransportGroup& pair(int sender, int receiver, HierStatus::Waiting waiting, Deadline deadline);
 
   // --- The end. Any thread.
-  // Ends all connections, also later ones. Leaders of other hosts receive the cause.
+  // Ends all connections, including later ones. Leaders of other hosts receive the cause.
   void fail(const Failure& why) noexcept;
   // Ends all connections, and everyone at the other ends receives the cause.
   void leave(const Failure& why) noexcept;
@@ -83,7 +83,7 @@ class HierLinks {
   const HierStatus& status_;
   const std::function<void()> check_host_;
   HierStatus::Waiting collective_;
-  std::unique_ptr<TransportGroup> leaders_;  // null on ranks that are no leader
+  std::unique_ptr<TransportGroup> leaders_;  // null on ranks that are not leaders
   std::optional<bool> ranks_connect_;        // set by the first call of connect_ranks()
   std::atomic<bool> failed_{false};
   Mutex mutex_;

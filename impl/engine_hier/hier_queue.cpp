@@ -36,22 +36,22 @@ HierQueue::~HierQueue() {
 std::optional<Failure> HierQueue::run(const Call& call) {
   drain();
   begin_one();
-  const uint64_t number = ++number_;
-  std::optional<Record> record = open_(call, number);
-  const std::optional<Failure> failure = execute_(call, number, record);
+  const uint64_t sequence = ++sequence_;
+  std::optional<Record> record = open_(call, sequence);
+  const std::optional<Failure> failure = execute_(call, sequence, record);
   running_.fetch_sub(1);
   end_one();
   return failure;
 }
 
 std::shared_ptr<Work> HierQueue::start(const Call& call, uint64_t group) {
-  auto work = std::make_shared<HierWork>(call, group, number_.load() + 1);
+  auto work = std::make_shared<HierWork>(call, group, sequence_.load() + 1);
   MutexLock lock(mutex_);
   if (!thread_.joinable()) thread_ = start_thread("dsc-hier", [this] { this->work(); });
   queue_.push_back(work);
-  work->record = open_(call, ++number_);  // numbered only after it was queued
+  work->record = open_(call, ++sequence_);  // takes its sequence number only after it was queued
   begin_one();
-  begin_outside(world_);
+  begin_outside(host_);
   changed_.notify_all();
   return work;
 }
@@ -71,11 +71,11 @@ void HierQueue::work() {
       next = std::move(queue_.front());
       queue_.pop_front();
     }
-    const std::optional<Failure> failure = execute_(next->call(), next->number(), next->record);
+    const std::optional<Failure> failure = execute_(next->call(), next->sequence(), next->record);
     running_.fetch_sub(1);  // first: a caller that sees the completion must find the queue idle
     next->complete(failure);
     end_one();
-    end_outside(world_);
+    end_outside(host_);
   }
 }
 

@@ -1,5 +1,5 @@
-// A queue of operations between hosts, which block: one after another, on a thread that starts with the first
-// one that nobody waits for.
+// A queue of operations between hosts, which block. They run one after another, on a thread that starts with
+// the first operation that nobody waits for.
 #pragma once
 
 #include <atomic>
@@ -13,24 +13,25 @@
 #include "base/mutex.hpp"
 #include "comm/operation_work.hpp"
 #include "control/call.hpp"
+#include "control/host_group.hpp"
 #include "control/recorder.hpp"
-#include "control/world.hpp"
 
 namespace dsc {
 
 class HierWork final : public OperationWork {
  public:
-  HierWork(const Call& call, uint64_t group, uint64_t number) : OperationWork(call, group), number_(number) {}
+  HierWork(const Call& call, uint64_t group, uint64_t sequence)
+      : OperationWork(call, group), sequence_(sequence) {}
 
-  uint64_t number() const noexcept override { return number_; }
+  uint64_t sequence() const noexcept override { return sequence_; }
   void complete(const std::optional<Failure>& failure) noexcept;
 
-  std::optional<Record> record;  // the queue's
+  std::optional<Record> record;  // belongs to the queue
 
  private:
   void await_end(Deadline deadline) override;
 
-  const uint64_t number_;
+  const uint64_t sequence_;
   Mutex mutex_;
   Condition completed_;
 };
@@ -38,24 +39,24 @@ class HierWork final : public OperationWork {
 class HierQueue {
  public:
   // Returns the record of an operation that was called; none if it is refused. Must not throw.
-  using Open = std::function<std::optional<Record>(const Call& call, uint64_t number)>;
+  using Open = std::function<std::optional<Record>(const Call& call, uint64_t sequence)>;
   // Runs one operation to its end and returns its failure, if any. Must not throw.
-  using Execute =
-      std::function<std::optional<Failure>(const Call& call, uint64_t number, std::optional<Record>& record)>;
+  using Execute = std::function<std::optional<Failure>(const Call& call, uint64_t sequence,
+                                                       std::optional<Record>& record)>;
 
-  // The operations are this rank's in `world`.
-  HierQueue(Open open, Execute execute, World& world)
-      : open_(std::move(open)), execute_(std::move(execute)), world_(world) {}
-  // The group has failed or was left: what is queued ends soon.
+  // The operations belong to this rank, a member of `host`.
+  HierQueue(Open open, Execute execute, HostGroup& host)
+      : open_(std::move(open)), execute_(std::move(execute)), host_(host) {}
+  // The group has failed or was left, so queued operations end soon.
   ~HierQueue();
   HierQueue(const HierQueue&) = delete;
   HierQueue& operator=(const HierQueue&) = delete;
 
-  // After those that are queued.
+  // Runs after the operations that are queued.
   std::optional<Failure> run(const Call& call);
   std::shared_ptr<Work> start(const Call& call, uint64_t group);
   void drain();
-  void restart_numbers() noexcept { number_.store(0); }
+  void restart_sequence() noexcept { sequence_.store(0); }
   // A caller that has seen its operation complete finds the queue idle.
   bool busy() const noexcept { return running_.load() > 0; }
 
@@ -66,10 +67,10 @@ class HierQueue {
 
   const Open open_;
   const Execute execute_;
-  World& world_;
-  std::atomic<int> running_{0};      // operations whose end nobody has been told
-  std::atomic<int> pending_{0};      // operations that this queue has not let go of
-  std::atomic<uint64_t> number_{0};  // of the caller's latest operation
+  HostGroup& host_;
+  std::atomic<int> running_{0};        // operations whose end has not been reported yet
+  std::atomic<int> pending_{0};        // operations that this queue has not released
+  std::atomic<uint64_t> sequence_{0};  // of the caller's latest operation
   Mutex mutex_;
   Condition changed_;
   std::deque<std::shared_ptr<HierWork>> queue_ DSC_GUARDED_BY(mutex_);

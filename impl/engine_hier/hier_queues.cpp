@@ -8,7 +8,7 @@ HierQueue& HierQueues::of(const Call& call) {
   const bool sends = call.kind == OpKind::kSend;
   if (!sends && call.kind != OpKind::kRecv) return collectives_;
   MutexLock lock(mutex_);
-  return (sends ? sends_ : receives_).try_emplace(call.root, open_, execute_, world_).first->second;
+  return (sends ? sends_ : receives_).try_emplace(call.root, open_, execute_, host_).first->second;
 }
 
 std::vector<HierQueue*> HierQueues::all() {

@@ -14,15 +14,15 @@ namespace dsc {
 // Any thread may call the functions.
 class HierQueues {
  public:
-  HierQueues(HierQueue::Open open, HierQueue::Execute execute, World& world)
+  HierQueues(HierQueue::Open open, HierQueue::Execute execute, HostGroup& host)
       : open_(std::move(open)),
         execute_(std::move(execute)),
-        world_(world),
-        collectives_(open_, execute_, world_) {}
+        host_(host),
+        collectives_(open_, execute_, host_) {}
 
   // Returns the queue for a call; it exists as long as this object.
   HierQueue& of(const Call& call);
-  void restart_numbers() noexcept { collectives_.restart_numbers(); }
+  void restart_sequence() noexcept { collectives_.restart_sequence(); }
   bool busy();
   void drain();
 
@@ -31,7 +31,7 @@ class HierQueues {
 
   const HierQueue::Open open_;
   const HierQueue::Execute execute_;
-  World& world_;
+  HostGroup& host_;
   HierQueue collectives_;
   Mutex mutex_;
   std::map<int32_t, HierQueue> sends_ DSC_GUARDED_BY(mutex_);  // by peer

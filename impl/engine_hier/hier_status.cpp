@@ -21,35 +21,36 @@ constexpr int kAnswerMs = 500;        // how long an operation waits for answers
 constexpr int kOthersAnswerMs = 900;  // how long the others wait for the one rank that asks
 constexpr int kOthersAskedMs = 2500;  // the same in query_hosts()
 constexpr size_t kMostAsked = 8;
-// Asks a leader for which ranks of its host it waits in the collective whose number follows. Other questions
-// begin with the number of an operation's kind, which is no letter.
+// Asks a leader for which ranks of its host it waits in the collective whose sequence number follows. Other
+// questions begin with the number of an operation's kind, which is not a letter.
 constexpr std::string_view kMissingQuestion = "missing ";
 
 }  // namespace
 
-void HierStatus::note_begin(const Call& call, uint64_t number) noexcept {
+void HierStatus::note_begin(const Call& call, uint64_t sequence) noexcept {
   MutexLock lock(mutex_);
   latest_.fields = fields_of(call);
   std::copy(std::begin(call.note), std::end(call.note), latest_.note);
-  latest_.number = number;
+  latest_.sequence = sequence;
   latest_.running = true;
 }
 
-void HierStatus::note_end(const Call& call, uint64_t number) noexcept {
+void HierStatus::note_end(const Call& call, uint64_t sequence) noexcept {
   MutexLock lock(mutex_);
-  if (latest_.number == number && latest_.fields.kind == fields_of(call).kind) latest_.running = false;
+  if (latest_.sequence == sequence && latest_.fields.kind == fields_of(call).kind) latest_.running = false;
 }
 
 // Returns a text such as "last collective 811 (all_reduce(sum, f32, 1000)), running (pid 4711)".
 std::string HierStatus::describe_latest() const {
   MutexLock lock(mutex_);
-  const bool is_own =
-      comes_before_numbers(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
+  const bool is_own = has_no_sequence(static_cast<OpKind>(latest_.fields.kind));  // not called by the user
   const std::string pid = " (pid " + std::to_string(::getpid()) + ")";
-  if (latest_.number == 0 || (is_own && !latest_.running)) return "no call before" + pid;
-  const std::string call = describe(latest_.fields, latest_.note), number = std::to_string(latest_.number);
+  if (latest_.sequence == 0 || (is_own && !latest_.running)) return "no call before" + pid;
+  const std::string call = describe(latest_.fields, latest_.note),
+                    sequence = std::to_string(latest_.sequence);
   const bool is_of_pair = is_message(static_cast<OpKind>(latest_.fields.kind));
-  return "last " + (is_of_pair ? call + " number " + number : "collective " + number + " (" + call + ")") +
+  return "last " +
+         (is_of_pair ? call + " number " + sequence : "collective " + sequence + " (" + call + ")") +
          (latest_.running ? ", running" : ", done") + pid;
 }
 
@@ -61,8 +62,8 @@ void HierStatus::set_handler(const GroupEngine::QueryHandler& handler) {
 }
 
 // Returns the ranks as "3 5"; empty if this rank is not in that collective or waits for none.
-std::string HierStatus::missing_on_host(uint64_t number) const {
-  if (number == 0 || host_wait_.load() != number) return "";
+std::string HierStatus::missing_on_host(uint64_t sequence) const {
+  if (sequence == 0 || host_wait_.load() != sequence) return "";
   return joined(host_.members_behind(), " ",
                 [&](int32_t member) { return layout_.own_members()[static_cast<size_t>(member)]; });
 }
@@ -91,10 +92,10 @@ std::vector<Answer> HierStatus::ask(std::span<const int32_t> ranks, const std::s
   return answers;
 }
 
-std::vector<Answer> HierStatus::query_hosts(uint64_t number, const std::string& question) const {
+std::vector<Answer> HierStatus::query_hosts(uint64_t sequence, const std::string& question) const {
   if (rank_0_is_unresponsive()) return {};
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!world_.elect("device", state_.id(), number, deadline)) {
+  if (!world_.elect("device", state_.id(), sequence, deadline)) {
     await_failure(kOthersAskedMs);
     return {};
   }
@@ -135,9 +136,9 @@ std::vector<int32_t> HierStatus::read_missing(int host, const std::string& answe
   return ranks;
 }
 
-// A leader that has come may wait for ranks of its own host: these are late, not the leader for which the
-// other hosts wait.
-HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t number) const {
+// A leader that has arrived may wait for ranks of its own host. Then these ranks are late, and not the leader
+// for which the other hosts wait.
+HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t sequence) const {
   Late late{{ranks.begin(), ranks.end()}, {}};
   std::vector<int32_t> leaders;
   for (const int32_t rank : ranks) {
@@ -148,9 +149,10 @@ HierStatus::Late HierStatus::find_late(std::span<const int32_t> ranks, uint64_t 
       leaders.push_back(layout_.leader(host));
   }
   if (leaders.empty()) return late;
-  const Deadline deadline = Deadline::after_ms(kAnswerMs / 2);  // the late ranks are asked in what is left
+  const Deadline deadline =
+      Deadline::after_ms(kAnswerMs / 2);  // the rest of the time is for asking the late ranks
   for (const Answer& answer :
-       ask(leaders, std::string(kMissingQuestion) + std::to_string(number), deadline)) {
+       ask(leaders, std::string(kMissingQuestion) + std::to_string(sequence), deadline)) {
     const int host = layout_.host_of(answer.rank);
     const std::vector<int32_t> missing = read_missing(host, answer.text);
     if (missing.empty()) continue;
@@ -170,10 +172,10 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
   if (rank_0_is_unresponsive()) return;
   waiting.reported = true;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!is_message(waiting.kind) && !world_.elect("late", state_.id(), waiting.number, deadline)) return;
-  const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.number);
+  if (!is_message(waiting.kind) && !world_.elect("late", state_.id(), waiting.sequence, deadline)) return;
+  const Late late = is_message(waiting.kind) ? Late{ranks, {}} : find_late(ranks, waiting.sequence);
   remind("%s of group \"%s\" has waited %.1f s for %s; %s%s",
-         numbered(op_kind_name(waiting.kind), waiting.number).c_str(), state_.name().c_str(),
+         numbered(op_kind_name(waiting.kind), waiting.sequence).c_str(), state_.name().c_str(),
          static_cast<double>(elapsed) / kNsPerSecond, list_ranks(late.ranks).c_str(), late.text.c_str(),
          latest_of(late.ranks, deadline).c_str());
 }
@@ -185,18 +187,19 @@ std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<
   return list_ranks(ranks) + text.str();
 }
 
-// In a collective one rank asks and publishes the answers; the others wait for them. When ranks have met, the
-// text of a collective is that of the step in which one of them did not go on.
-void HierStatus::explain_time_out(const Call& call, uint64_t number, bool has_met, Failure& cause) const {
+// In a collective one rank asks and publishes the answers; the others wait for them. If all ranks had
+// arrived, the text of a collective is that of the step in which one of them did not continue.
+void HierStatus::explain_time_out(const Call& call, uint64_t sequence, bool has_met, Failure& cause) const {
   if (cause.code != DSC_ERR_TIMEOUT || cause.ranks.empty()) return;
   const bool is_named = !host_.revoked() && (is_message(call.kind) || !has_met);
   if (is_named) cause.text = describe_late(call, has_met, cause.ranks);
   if (rank_0_is_unresponsive()) return;
   const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  if (!is_message(call.kind) && !world_.elect("timeout", state_.id(), number, deadline))
+  if (!is_message(call.kind) && !world_.elect("timeout", state_.id(), sequence, deadline))
     return await_failure(kOthersAnswerMs);
   const std::span<const int32_t> named(cause.ranks);
-  const Late late = is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, number);
+  const Late late =
+      is_message(call.kind) ? Late{{named.begin(), named.end()}, {}} : find_late(named, sequence);
   cause.ranks = late.ranks;
   if (is_named) cause.text = describe_late(call, has_met, late.ranks);
   cause.text += "; " + late.text + latest_of(late.ranks, deadline);

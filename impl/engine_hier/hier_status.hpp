@@ -1,5 +1,6 @@
 // What ranks did last. Each rank remembers its latest operation and answers questions of other hosts about
-// it. A rank that waits long for others asks them, so that a log line or a time-out says what they do.
+// it. A rank that waits long for others asks them, so that a log line or a time-out tells what they are
+// doing.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,9 @@
 
 namespace dsc {
 
-// One communicator's part; all functions may be called by any thread. Questions are not asked while rank 0,
-// which serves the store that carries them, is unresponsive. Asking takes at most about a second longer than
-// the times below.
+// The part of one communicator. Any thread may call the functions. Rank 0 serves the store that carries the
+// questions; while it is unresponsive, nothing is asked. Asking takes at most about a second longer than the
+// times below.
 class HierStatus {
  public:
   // The communicator owns the arguments, and sets `has_failed` when its group has failed.
@@ -26,16 +27,17 @@ class HierStatus {
              const std::atomic<bool>& has_failed) noexcept
       : world_(world), layout_(layout), host_(host), state_(state), has_failed_(has_failed) {}
 
-  // The latest operation of this rank begins, and an operation ends, which need not be the latest one.
-  void note_begin(const Call& call, uint64_t number) noexcept;
-  void note_end(const Call& call, uint64_t number) noexcept;
+  // Note that the latest operation of this rank begins, and that an operation ends, which may be an earlier
+  // one.
+  void note_begin(const Call& call, uint64_t sequence) noexcept;
+  void note_end(const Call& call, uint64_t sequence) noexcept;
 
-  // While an object exists, this rank waits for the other ranks of its host in a collective. Other hosts,
-  // which wait for the leader, learn from it for which ones.
+  // While an object exists, this rank waits in a collective for the other ranks of its host. Other hosts,
+  // which wait for the leader, then learn for which ranks it waits.
   class HostWait {
    public:
-    HostWait(HierStatus& status, uint64_t number) noexcept : status_(status) {
-      status_.host_wait_.store(number);
+    HostWait(HierStatus& status, uint64_t sequence) noexcept : status_(status) {
+      status_.host_wait_.store(sequence);
     }
     ~HostWait() { status_.host_wait_.store(0); }
     HostWait(const HostWait&) = delete;
@@ -50,33 +52,33 @@ class HierStatus {
   std::string answer(const std::string& question) const;
 
   // See GroupEngine.
-  std::vector<Answer> query_hosts(uint64_t number, const std::string& question) const;
+  std::vector<Answer> query_hosts(uint64_t sequence, const std::string& question) const;
   std::vector<Answer> query_rank(int32_t rank, const std::string& question) const;
 
-  // An operation in which a thread waits for other hosts; that thread's own.
+  // An operation in which a thread waits for other hosts. It belongs to that thread.
   struct Waiting {
     OpKind kind = OpKind::kBarrier;
-    uint64_t number = 0;
+    uint64_t sequence = 0;
     int64_t since_ns = 0;  // 0: before the first operation
     bool reported = false;
   };
   // Logs which ranks are late and what they did last, once per operation.
   void report_late(Waiting& waiting, const std::vector<int32_t>& ranks) const;
   // Names the ranks that are missing in a time-out, and adds what they did last.
-  void explain_time_out(const Call& call, uint64_t number, bool has_met, Failure& cause) const;
+  void explain_time_out(const Call& call, uint64_t sequence, bool has_met, Failure& cause) const;
 
  private:
   std::string describe_latest() const;
   bool rank_0_is_unresponsive() const { return world_.unresponsive_ns(0).has_value(); }
   std::vector<Answer> ask(std::span<const int32_t> ranks, const std::string& question,
                           Deadline deadline) const;
-  std::string missing_on_host(uint64_t number) const;
+  std::string missing_on_host(uint64_t sequence) const;
   std::vector<int32_t> read_missing(int host, const std::string& answer) const;
   struct Late {
     std::vector<int32_t> ranks;
     std::string text;  // such as "rank 2 waits for rank 3 of its host; "; empty if there is nothing to add
   };
-  Late find_late(std::span<const int32_t> ranks, uint64_t number) const;
+  Late find_late(std::span<const int32_t> ranks, uint64_t sequence) const;
   std::string describe_late(const Call& call, bool has_met, std::span<const int32_t> ranks) const;
   std::string latest_of(std::span<const int32_t> ranks, Deadline deadline) const;
   void await_failure(int timeout_ms) const;
@@ -86,12 +88,12 @@ class HierStatus {
   const Group& host_;
   const CommState& state_;
   const std::atomic<bool>& has_failed_;
-  std::atomic<uint64_t> host_wait_{0};  // number of the collective of a HostWait, or 0
+  std::atomic<uint64_t> host_wait_{0};  // sequence number of the collective of a HostWait, or 0
   mutable Mutex mutex_;
   struct {
     CallFields fields{};
     char note[40] = {};
-    uint64_t number = 0;
+    uint64_t sequence = 0;
     bool running = false;
   } latest_ DSC_GUARDED_BY(mutex_);
   GroupEngine::QueryHandler handler_ DSC_GUARDED_BY(mutex_);

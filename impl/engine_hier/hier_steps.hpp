@@ -1,7 +1,8 @@
 // The steps of an operation on this host and between hosts.
 //
-// Data goes in pieces: while one travels between hosts, the one before is spread and the next one gathered.
-// Where no host has more than one rank there is nothing to gather or spread, and data travels whole.
+// Data moves in pieces: while one travels between hosts, the previous one is distributed and the next one
+// gathered on each host. If no host has more than one rank, there is nothing to gather or distribute, and
+// data travels as a whole.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +57,7 @@ class HierSteps : protected HierCall {
   struct RemoteBlock {
     int host = -1;         // the other host; -1: there is no block
     int local_index = 0;   // index of the member here that sends or receives it
-    void* data = nullptr;  // where it is in that member's buffer, if the member is this rank
+    void* data = nullptr;  // its address in that member's buffer, if the member is this rank
     size_t bytes = 0;
   };
   struct BlockPair {

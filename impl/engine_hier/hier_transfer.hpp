@@ -1,5 +1,5 @@
 // Moves the data of one operation: it is gathered or combined on each host, exchanged between the leaders,
-// and spread on each host. The ranks have compared their calls before, unless the data is inline.
+// and distributed on each host. The ranks have compared their calls before, unless the data is inline.
 #pragma once
 
 #include <cstddef>

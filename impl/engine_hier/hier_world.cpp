@@ -15,12 +15,12 @@ constexpr size_t kKeptFailures = 256;
 constexpr size_t kKeptGroups = 256;
 constexpr size_t kKeptKeys = 8;
 constexpr size_t kMostRemoved =
-    2;  // at a time: more than come, for they pile up while the store does not answer
+    2;  // at a time: more than are needed, because they accumulate while the store does not answer
 constexpr int kRemoveMs = 500;
 constexpr int kCatchUpMs = 500;
-constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for those that still listen
+constexpr int kLateLeaveMs = 500;  // after the deadline of start-up, for ranks that still listen
 constexpr int64_t kNextAnnounceMs =
-    5000;  // no departure is announced for so long if the store did not answer
+    5000;  // if the store did not answer, no departure is announced for this time
 constexpr int64_t kUnresponsiveNs =
     kReportSilenceMs * kNsPerMs;  // silence before on_unresponsive() is called
 
@@ -31,7 +31,7 @@ HierWorld::~HierWorld() {
     control_->leave(later(start_up_deadline_, Deadline::after_ms(kLateLeaveMs)));
 }
 
-void HierWorld::begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms,
+void HierWorld::begin_control(std::shared_ptr<const HostGroup> here, int64_t stall_timeout_ms,
                               Deadline deadline) {
   start_up_deadline_ = deadline;
   JobControlSettings settings;
@@ -132,7 +132,7 @@ bool HierWorld::is_worth_telling(const HierEngine& engine) const {
   return false;
 }
 
-// A store that does not answer delays the end of one group, not that of all that end with it.
+// A store that does not answer delays the end of one group, not of all groups that end together.
 void HierWorld::announce(const HierEngine& engine, const GroupLeft& left) noexcept {
   call_out([&] {
     if (now_ns() >= announces_from_ns_.load() && is_worth_telling(engine) && !control_->announce(left))
@@ -223,7 +223,7 @@ Failure HierWorld::failure_of(const CommState& state, int32_t rank, const Gone& 
   return cause;
 }
 
-// An orderly departure is ignored here: the rank that leaves tells those that wait for it over its
+// An orderly departure is ignored here: the rank that leaves informs the ranks that wait for it over its
 // connections.
 void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text) {
   if (code == DSC_ERR_PEER_LEFT) return;

@@ -1,5 +1,5 @@
-// The state that all communicators of one world over several hosts share: the store, the transport, and
-// what was heard from other hosts.
+// The state that all communicators of one world over several hosts share: the store, the transport, and the
+// news from other hosts.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 #include "base/mutex.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "control/host_group.hpp"
 #include "control/job_control.hpp"
-#include "control/world.hpp"
 #include "transport/transport_group.hpp"
 
 namespace dsc {
@@ -27,13 +27,12 @@ class HierWorld final : private JobListener {
       : layout_(std::move(layout)), address_(std::move(address)), job_(std::move(job)) {}
   ~HierWorld() override;
 
-  // Must be called first. From then on the other ranks learn when this one ends, and it learns when they
-  // end. Throws what JobControl throws.
-  // `here` are the ranks of this host.
-  void begin_control(std::shared_ptr<const World> here, int64_t stall_timeout_ms, Deadline deadline);
+  // Must be called first. From then on the other ranks learn when this one ends, and it learns when they end.
+  // Throws what JobControl throws. `here` holds the ranks of this host.
+  void begin_control(std::shared_ptr<const HostGroup> here, int64_t stall_timeout_ms, Deadline deadline);
 
-  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, also
-  // where another one never came so far that it could hear of it.
+  // Called when the world has been made on this rank. If that fails, this rank ends by its deadline, even if
+  // another rank was not far enough to be informed.
   void end_start_up() noexcept { start_up_deadline_ = Deadline::never(); }
 
   const JobLayout& layout() const noexcept { return layout_; }
@@ -42,49 +41,49 @@ class HierWorld final : private JobListener {
   // The first call loads the transport's module and starts to listen. Throws NO_BACKEND and BACKEND.
   std::shared_ptr<Transport> transport();
 
-  // Throws why rank 0, which serves the store, is gone, as a failure of a group.
+  // Throws the reason why rank 0, which serves the store, is gone, as a failure of a group.
   void expect_store(const CommState& state) const;
 
-  // Removes a key of a transport group that failed to connect, but not at once, because other hosts may
-  // still have to read it: the latest few keys are kept.
+  // Removes a key of a transport group that failed to connect. The latest few keys are kept for a while,
+  // because other hosts may still have to read them.
   void forget_later(const std::string& key) noexcept;
   // Tells the other hosts of a transport group why this one cannot take part.
   void refuse(const std::string& prefix, int own, const Error& why);
 
-  // Registers a communicator, which then learns of failures, including earlier ones. It must be taken off
+  // Registers a communicator, which then learns of failures, including earlier ones. It must be removed
   // before it ends; take_off() waits for a call that is running.
   void enlist(HierEngine& engine);
   void take_off(HierEngine& engine) noexcept;
 
-  // Publishes why a group failed and returns the first cause that any rank has published, or `cause` if the
-  // store does not answer. Before that it publishes that the ranks in `gone` are.
+  // Publishes that the ranks in `gone` are gone, and then why a group failed. Returns the first cause that
+  // any rank has published, or `cause` if the store does not answer.
   Failure publish(uint64_t group, const Failure& cause, const std::vector<RankGone>& gone);
   // Called when a group of this rank has failed.
   void note_failure() noexcept { behind_.store(true); }
-  // Called before this rank leaves a group: whoever made another group fail may have made that one fail, too.
-  // Otherwise ranks that wait for this one would take its leaving for the cause.
+  // Called before this rank leaves a group. The rank that made another group fail may also have made this one
+  // fail. Without this call, ranks that wait for this one would take its leaving for the cause.
   void catch_up() noexcept;
-  // Tells the other ranks that this one takes part in no further operation of a group, so that those that are
-  // about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
+  // Tells the other ranks that this one takes part in no further operation of a group, so that ranks which
+  // are about to connect to it do not wait for it. Does nothing if they cannot be told or need not be.
   void announce(const HierEngine& engine, const GroupLeft& left) noexcept;
   // Throws PEER_LEFT if that rank of a group has announced that it leaves the group.
   void expect_member(uint64_t group, int32_t rank) const;
   // Returns true for the first rank that claims `what` for an operation of a group, and also if the store
   // does not answer.
-  bool elect(const char* what, uint64_t group, uint64_t number, Deadline deadline) {
-    return control_->elect(what, group, number, deadline);
+  bool elect(const char* what, uint64_t group, uint64_t sequence, Deadline deadline) {
+    return control_->elect(what, group, sequence, deadline);
   }
   std::vector<std::string> ask(uint64_t group, const std::vector<int32_t>& ranks, const std::string& question,
                                Deadline deadline) {
     return control_->ask(group, ranks, question, deadline);
   }
-  // Returns for how many nanoseconds a rank, the first one of its host, has been unresponsive; nullopt if
+  // Returns for how many nanoseconds a leader, the first rank of its host, has been unresponsive; nullopt if
   // it is responsive.
   std::optional<int64_t> unresponsive_ns(int32_t rank) const;
 
   // Called when this rank leaves a world that has failed.
   void begin_closing() noexcept { job_->begin_closing(true); }
-  // Called when all ranks are about to finalize: from here on the end of a rank is no failure.
+  // Called when all ranks are about to finalize: from now on the end of a rank is not a failure.
   void begin_end() noexcept;
   // Called when all ranks have met to finalize: the end of this rank is no longer reported to the others.
   void end_in_order() noexcept;
@@ -114,7 +113,7 @@ class HierWorld final : private JobListener {
   Deadline start_up_deadline_ = Deadline::never();
   std::atomic<bool> ended_in_order_{false};
   std::atomic<bool> behind_{false};            // a group has failed, and catch_up() was not called since
-  std::atomic<int64_t> announces_from_ns_{0};  // later than now if the store has just not answered
+  std::atomic<int64_t> announces_from_ns_{0};  // in the future if the store has just failed to answer
   mutable Mutex mutex_;
   Condition visited_;
   std::shared_ptr<Transport> transport_ DSC_GUARDED_BY(mutex_);
@@ -122,8 +121,8 @@ class HierWorld final : private JobListener {
   const HierEngine* visiting_ DSC_GUARDED_BY(mutex_) = nullptr;  // in a call on the control's thread
   // The latest failures of all groups, because one of them may be a group that this rank is about to make.
   std::deque<std::pair<uint64_t, Failure>> failed_ DSC_GUARDED_BY(mutex_);
-  // These hold the ranks that have left: by group for the groups of this rank, and for the latest other
-  // groups, because this rank may be about to make one of them.
+  // The ranks that have left, by group. It covers the groups of this rank, and the latest other groups,
+  // because this rank may be about to make one of them.
   std::map<uint64_t, Departures> left_ DSC_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Departures>> left_elsewhere_ DSC_GUARDED_BY(mutex_);
   std::deque<std::string> kept_keys_ DSC_GUARDED_BY(mutex_);

@@ -1,4 +1,4 @@
-// What a leader tells the ranks of its host about a step that it took for them.
+// What a leader tells the ranks of its host about a step that it made for them.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace dsc {
 
-// Where hosts have several ranks, up to this many bytes of all ranks together, or of the result of a
-// reduction, are inline data. Otherwise a 4-byte all-reduce on 2 x 2 ranks would make four collectives on
-// each host instead of two.
+// If hosts have several ranks, data is inline up to this many bytes of all ranks together, or of the result
+// of a reduction. Otherwise a 4-byte all-reduce on 2 x 2 ranks would take four collectives on each host
+// instead of two.
 inline constexpr size_t kSmallBytes = 1024;
 
 // The result of inline data, or why the step failed. The leader broadcasts it as it is in memory.
@@ -35,7 +35,7 @@ struct HostOutcome {
 };
 
 // Runs a collective of the host after all ranks of the group have made the call to which it belongs. A rank
-// that is late by now waits for another host: this waits somewhat longer than the deadline, so that the
+// that is late at this point waits for another host. So this waits somewhat longer than the deadline, and the
 // leader of that rank reports it first.
 void run_on_host(GroupEngine& local, Call call, Deadline deadline);
 

@@ -11,7 +11,7 @@
 namespace dsc {
 namespace {
 
-// The most inline bytes that one host sends. For more it is faster if each host does a share of the work.
+// The most inline bytes that one host sends. Larger data is faster if each host does a share of the work.
 constexpr size_t kMostBytes = size_t{64} * 1024;
 
 void move_bytes(void* to, const void* from, size_t bytes) {
@@ -48,7 +48,7 @@ std::vector<TransportBlock> InlineData::inline_blocks(std::span<const std::byte*
   return blocks;
 }
 
-// Returns what this rank sends to a host. Every host has one rank here, so hosts and ranks have equal
+// Returns what this rank sends to a host. Every host has one rank here, so hosts and ranks have the same
 // numbers.
 TransportBlock InlineData::block_for(int host, const std::vector<size_t>& bytes) const {
   std::byte* const data = const_cast<std::byte*>(sent(0));

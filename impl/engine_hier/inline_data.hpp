@@ -13,7 +13,7 @@
 namespace dsc {
 
 // With several ranks per host, give_part() writes what a member sends to its leader, take_inline() computes
-// the `result` there, and take_result() takes what the leader has sent back.
+// the `result` on the leader, and take_result() receives what the leader has sent back.
 class InlineData : public HierCall {
  public:
   using HierCall::HierCall;

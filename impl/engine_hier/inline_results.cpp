@@ -1,6 +1,6 @@
-// Inline data between hosts of several ranks each: a rank's part goes to its leader with its call, the
+// Inline data between hosts of several ranks each. A rank's part goes to its leader with its call, the
 // leaders exchange the data of their hosts with the comparison, and the result comes back with the outcome.
-// An operation then takes one round between hosts and two on each host, instead of two and four.
+// So an operation takes one round instead of two between hosts, and two instead of four on each host.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -14,8 +14,8 @@
 namespace dsc {
 namespace {
 
-// The bytes that each rank contributes to a call. It is computed once per operation, because computing the
-// lengths anew for every rank would take time quadratic in the number of ranks.
+// The bytes that each rank contributes to a call. They are computed once per operation: computing the lengths
+// again for every rank would take time quadratic in the number of ranks.
 class PartSizes {
  public:
   PartSizes(const Call& call, std::vector<size_t> lengths)
@@ -98,7 +98,7 @@ TransportBlock InlineData::host_part(std::span<const std::byte* const> parts) {
   return {sum, wide_bytes};
 }
 
-// Computes from the data of all hosts the result that take_result() distributes.
+// Computes from the data of all hosts the result that take_result() receives.
 void InlineData::combine_hosts(std::span<const TransportGroup::Header> headers, std::byte* result) {
   const bool sums = reduces(pattern_of(call_.kind));
   const PartSizes sizes(call_, lengths());

@@ -13,9 +13,9 @@
 namespace dsc {
 namespace {
 
-void compare_ends(TransportGroup& pair, const CommState& state, const Call& call, uint64_t number,
+void compare_ends(TransportGroup& pair, const CommState& state, const Call& call, uint64_t sequence,
                   Deadline deadline) {
-  const CallSignature own = signature_of_message(call, state.id(), number);
+  const CallSignature own = signature_of_message(call, state.id(), sequence);
   std::vector<std::string> texts;
   pair.exchange_headers({reinterpret_cast<const char*>(&own), sizeof own}, texts, deadline);
   const std::string& other = texts[pair.rank() == 0 ? 1 : 0];
@@ -37,15 +37,15 @@ void exchange(TransportGroup& pair, const Call& call, Deadline deadline) {
 
 }  // namespace
 
-void pass_message(HierLinks& links, const CommState& state, const Call& call, uint64_t number,
-                  Meeting& meeting, Deadline deadline) {
+void pass_message(HierLinks& links, const CommState& state, const Call& call, uint64_t sequence,
+                  ArrivalMark& arrival, Deadline deadline) {
   const bool sends = call.kind == OpKind::kSend;
   const int ends[] = {sends ? state.rank() : call.root, sends ? call.root : state.rank()};
   capture(
       [&] {
-        TransportGroup& pair = links.pair(ends[0], ends[1], {call.kind, number, now_ns()}, deadline);
-        compare_ends(pair, state, call, number, deadline);
-        meeting.note();
+        TransportGroup& pair = links.pair(ends[0], ends[1], {call.kind, sequence, now_ns()}, deadline);
+        compare_ends(pair, state, call, sequence, deadline);
+        arrival.set();
         exchange(pair, call, deadline);
       },
       [&](const Error& error) {

@@ -1,4 +1,4 @@
-// Large blocks between ranks through the leaders, straight into the receiver's buffer where possible.
+// Large blocks between ranks through the leaders, directly into the receiver's buffer where possible.
 #include "engine_hier/hier_steps.hpp"
 
 namespace dsc {
@@ -7,7 +7,7 @@ namespace {
 constexpr size_t kStepBytes = size_t{2} << 20;
 }
 
-// Long blocks go in pieces, and the steps take turns piece by piece. A leader's own blocks need no scratch
+// Long blocks go in pieces, and the steps alternate piece by piece. A leader's own blocks need no scratch
 // memory.
 void HierSteps::exchange_pipelined(const std::vector<BlockPair>& steps, size_t longest) {
   const Cut cut(longest, kStepBytes);
@@ -18,13 +18,13 @@ void HierSteps::exchange_pipelined(const std::vector<BlockPair>& steps, size_t l
   };
   // Returns where a piece is on this rank: in the buffer of the member that sends or receives it, in scratch
   // memory on the leader otherwise, and null on other members.
-  const auto place = [&](const RemoteBlock& end, Scratch which, size_t piece) -> std::byte* {
+  const auto location = [&](const RemoteBlock& end, Scratch which, size_t piece) -> std::byte* {
     if (end.local_index == own_index)
       return static_cast<std::byte*>(end.data) + cut.start(piece / steps.size());
     return own_index == 0 ? scratch_of(which, piece, cut.length) : nullptr;
   };
-  const auto out = [&](size_t piece) { return place(step(piece).out, kUp, piece); };
-  const auto in = [&](size_t piece) { return place(step(piece).in, kDown, piece); };
+  const auto out = [&](size_t piece) { return location(step(piece).out, kUp, piece); };
+  const auto in = [&](size_t piece) { return location(step(piece).in, kDown, piece); };
   const auto stay_here = [&](size_t piece, size_t bytes) {
     const auto [sender, receiver] = step(piece);
     if (sender.local_index != receiver.local_index)

@@ -69,8 +69,8 @@ void HierTransfer::reduce() {
   const size_t element = dtype_bytes(call_.dtype);
   const int root_host = layout_.host_of(call_.root);
   const bool is_root = layout_.rank() == call_.root;
-  // With two hosts only the root's host combines, straight into the result. No host needs scratch memory,
-  // so the data is not cut.
+  // With two hosts only the root's host combines, directly into the result. No host needs scratch memory, so
+  // the data is not cut.
   const bool is_whole = sums_directly() && layout_.hosts() == 2;
   const Cut cut(call_.count, is_whole ? call_.count : sum_piece());
   const auto input = [&](size_t piece) { return sent(cut.start(piece) * element); };

@@ -1,5 +1,5 @@
 // Counters from which running ranks take chunks of the work of one epoch. Each word carries its epoch, so
-// that nobody has to reset it.
+// that it never has to be reset.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,7 @@ void Collective::enter() {
 Progress Collective::step() {
   switch (phase_) {
     case Phase::kQueued:
-      if (!group_.all_arrived()) return pending();  // a member is still in the operation before
+      if (!group_.all_arrived()) return pending();  // a member is still in the previous operation
       if (group_.revoked()) return Progress::kFailed;
       arrive();
       phase_ = Phase::kArriving;
@@ -50,8 +50,8 @@ Progress Collective::step() {
   return Progress::kFailed;
 }
 
-// The last rank to arrive may have continued and revoked the group since this rank looked. If there is no
-// data to move, the operation is complete on all ranks nevertheless.
+// The last rank to arrive may have continued and revoked the group since this rank checked. If there is no
+// data to move, the operation is nevertheless complete on all ranks.
 bool Collective::all_arrived_before_the_end() const noexcept {
   return group_.revoked() && std::holds_alternative<std::monostate>(mover_) &&
          transfer_.pattern == Pattern::kNothing && group_.all_arrived();
@@ -67,7 +67,7 @@ Progress Collective::move() {
   return progress == Progress::kPending ? pending() : progress;
 }
 
-// Each rank has checked a part of the inputs. One more barrier round tells all ranks what the others found.
+// Each rank has checked a part of the inputs. One more barrier round tells each rank what the others found.
 void Collective::show_found() noexcept {
   Slot& slot = group_.next_slot();
   slot.nonfinite_count = found_.count;
@@ -103,10 +103,10 @@ void Collective::arrive() {
   group_.arrive();
 }
 
-// A rank that only receives publishes its receive buffer: it proves that this rank has mapped that memory
+// A rank that only receives publishes its receive buffer. This proves that the rank has mapped that memory
 // and can read the root's part of it.
 void Collective::expose_buffers(Slot& slot) {
-  const MemoryRegistry& memory = group_.world().memory();
+  const MemoryRegistry& memory = group_.host().memory();
   if (transfer_.sends(transfer_.rank) && !ZeroCopy::overwrites_senders(transfer_))
     send_range_ = memory.find(transfer_.send, transfer_.send_bytes);
   if (transfer_.receives(transfer_.rank) && ZeroCopy::shows_recv(transfer_)) {
@@ -114,15 +114,15 @@ void Collective::expose_buffers(Slot& slot) {
     recv_range_ =
         send_range_.allocation && in_place ? send_range_ : memory.find(transfer_.recv, transfer_.recv_bytes);
   }
-  slot.send = send_range_.place;
-  slot.recv = recv_range_.place;
+  slot.send = send_range_.location;
+  slot.recv = recv_range_.location;
 }
 
 bool Collective::verify() { return calls_agree() && (transfer_.knows_all() || verify_blocks()); }
 
-// For every pair, the sent length must equal the expected one. Every rank checks all pairs, so that all
-// reach the same result before data is written. The lengths are copied first, because a corrupted or
-// hostile peer may change them.
+// For every pair, the sent length must equal the expected one. Every rank checks all pairs, so that all get
+// the same result before data is written. The lengths are copied first, because a corrupted or hostile peer
+// may change them.
 bool Collective::verify_blocks() {
   const auto members = static_cast<size_t>(transfer_.size);
   const auto own = static_cast<size_t>(transfer_.rank);
@@ -175,8 +175,8 @@ void Collective::choose_path() {
   move_by(staged.algorithm());
 }
 
-// The path was derived from the slots, including this rank's own, which a corrupted or hostile peer may
-// have changed.
+// The path was derived from the slots. A corrupted or hostile peer may have changed them, including this
+// rank's slot.
 void Collective::check_own_slot(const SharedRange& shown) const {
   const Slot& own = group_.slot(group_.rank(), group_.epoch());
   const auto holds = [](const SharedRange& range, uint64_t segment) {
@@ -203,9 +203,9 @@ Progress Collective::pending() {
   return leave();
 }
 
-// After all have arrived, this rank stays until no other rank works on its memory. A rank that does so has
-// seen all arrive, published that it works, and then found the group not revoked. So if a rank is still
-// missing after the revocation, none works on behalf of this operation.
+// After all have arrived, this rank stays until no other rank works on its memory. A rank that works on it
+// has first seen all arrive, then published that it works, and then found the group not revoked. So if a rank
+// is still missing after the revocation, no rank works for this operation.
 Progress Collective::leave() {
   if (phase_ == Phase::kArriving && group_.misses_somebody()) return Progress::kFailed;
   if (phase_ != Phase::kQueued && exposed_) {

@@ -1,5 +1,5 @@
-// A collective on one host: all members arrive and compare their calls, then the data moves by the
-// algorithm that all of them derive from the published calls.
+// A collective on one host. All members arrive and compare their calls. Then the data moves by the algorithm
+// that each member derives from the published calls.
 #pragma once
 
 #include <algorithm>

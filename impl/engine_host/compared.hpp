@@ -1,4 +1,4 @@
-// What every collective on one host begins with: all members arrive with their calls, and each compares them.
+// The start of every collective on one host: all members arrive with their calls, and each compares them.
 #pragma once
 
 #include "engine_host/operation.hpp"
@@ -14,7 +14,7 @@ class ComparedOperation : public Operation {
 
   // Writes this rank's call into its next slot, whose remaining fields the caller sets before it arrives.
   Slot& describe_call() noexcept;
-  // Returns true if all members called the same; otherwise it fails the group with MISMATCH.
+  // Returns true if all members made the same call; otherwise it fails the group with MISMATCH.
   bool calls_agree() {
     const uint64_t mine = group_.slot(group_.rank(), group_.epoch()).fingerprint;
     for (int member = 0; member < group_.size(); ++member)

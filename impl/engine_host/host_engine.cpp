@@ -18,7 +18,7 @@ namespace {
 CommIdentity identity_of(const Group& group) {
   CommIdentity identity{group.id(), group.name(), group.rank(), {}};
   for (const int32_t rank : group.local_ranks())
-    identity.global_ranks.push_back(group.world().global_rank(rank));
+    identity.global_ranks.push_back(group.host().global_rank(rank));
   return identity;
 }
 
@@ -40,7 +40,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
         engine = std::make_shared<HostEngine>(group, std::move(info), timeout_ms);
       },
       [&](const Error& error) {
-        // The others must not wait for a rank that fails on its own. Failures of a peer they detect
+        // If this rank fails by itself, the others must not wait for it. A failure of a peer they detect
         // themselves.
         const dsc_result_t code = error.code();
         if (code == DSC_ERR_NOMEM || code == DSC_ERR_NOSPACE || code == DSC_ERR_SYSTEM) group->leave();
@@ -50,7 +50,7 @@ std::shared_ptr<HostEngine> HostEngine::create_world(const std::shared_ptr<Group
   barrier.kind = OpKind::kReady;
   barrier.timeout_ms = static_cast<int>(std::clamp<int64_t>(deadline.remaining_ms(), 1, timeout_ms));
   engine->run(barrier);
-  engine->collectives_.restart_numbers();
+  engine->collectives_.restart_sequence();
   group->withdraw();  // all members have mapped it
   return engine;
 }
@@ -80,11 +80,11 @@ Failure HostEngine::refusal(const Operation& operation) const noexcept {
   return refusal;
 }
 
-// The text remains as it is in a part of a larger communicator, which names its own operation.
-void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept {
-  if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), number);
+// In a part of a larger communicator the text stays as it is, because the larger one names its own operation.
+void HostEngine::name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept {
+  if (!group_->is_part()) return state.name_operation(failure, op_kind_name(kind), sequence);
   failure.operation = op_kind_name(kind);
-  failure.sequence = number;
+  failure.sequence = sequence;
 }
 
 std::optional<Failure> HostEngine::finish(Operation& operation, Progress progress) noexcept {
@@ -100,7 +100,7 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
   }
   std::optional<Failure> failure = operation.failure();
   operation.end(tick_now(), failure->code);
-  if (failure->code != DSC_ERR_NONFINITE) {  // which does not fail the group
+  if (failure->code != DSC_ERR_NONFINITE) {  // NONFINITE does not fail the group
     state.note_reported();
     group_->tell_failure();
   }
@@ -109,10 +109,10 @@ std::optional<Failure> HostEngine::finish(Operation& operation, Progress progres
 }
 
 Record HostEngine::record_locally(const Call& call, const Transfer& transfer, int64_t now) noexcept {
-  const uint64_t number = comes_before_numbers(call.kind) ? 0 : ++local_operations_;
+  const uint64_t sequence = has_no_sequence(call.kind) ? 0 : ++local_operations_;
   if (group_->is_part()) return {};
   Record record = group_->recorder().open(
-      recorded_call(call, number, transfer.send_bytes, transfer.recv_bytes, state.timeout_ms(call)), now);
+      recorded_call(call, sequence, transfer.send_bytes, transfer.recv_bytes, state.timeout_ms(call)), now);
   record.start(now);
   record.meet(now);
   if (transfer.pattern != Pattern::kNothing) record.move_by(Algorithm::kLocal);
@@ -152,7 +152,7 @@ void HostEngine::fail_locally(const Call& call, Record& record, int64_t start, F
   failure.has_user_ranks = group_->is_part();
   failure.set_group(id(), name());
   failure.operation = op_kind_name(call.kind);
-  failure.sequence = comes_before_numbers(call.kind) ? 0 : local_operations_;
+  failure.sequence = has_no_sequence(call.kind) ? 0 : local_operations_;
   failure.elapsed_ns = ticks_to_ns(end - start);
   failure.revoked = failure.code == DSC_ERR_CALLBACK;
   if (failure.revoked) {
@@ -197,8 +197,8 @@ bool HostEngine::has_running() noexcept {
   return false;
 }
 
-// The mark comes before the look: an operation that begins later waits for the decision, and one that began
-// earlier is seen. Other ranks do not see the mark, because they would take this rank as gone although it may
+// The mark is set before the check. So an operation that begins later waits for the decision, and one that
+// began earlier is seen. Other ranks do not see the mark: they would treat this rank as gone although it may
 // be busy.
 void HostEngine::leave_if_idle() noexcept {
   leaving_.store(true);
@@ -215,7 +215,7 @@ void HostEngine::leave() noexcept {
     group_->tell_failure();
   }
   group_->leave();
-  if (self_driven()) {  // no later call may drive what is queued
+  if (self_driven()) {  // no later call may drive the queued operations
     while (collectives_.drive()) {
     }
     MutexLock lock(queues_mutex_);  // message_queues() would need memory
@@ -229,8 +229,8 @@ void HostEngine::leave() noexcept {
 
 // Makes the name free for the next world as soon as the first rank leaves this one.
 void HostEngine::release_name() noexcept {
-  world().begin_closing(group_->revoked());
-  world().close_name();
+  host().begin_closing(group_->revoked());
+  host().close_name();
 }
 
 std::vector<OpQueue*> HostEngine::message_queues() {
@@ -244,14 +244,14 @@ std::vector<OpQueue*> HostEngine::message_queues() {
 // Messages have their own queues, for which the barrier of finalize() would not wait.
 void HostEngine::drain_messages() {
   for (OpQueue* queue : message_queues())
-    queue->drain(Deadline::never());  // every operation has a deadline of its own
+    queue->drain(Deadline::never());  // every operation has its own deadline
 }
 
 void HostEngine::finalize() {
   drain_messages();
   if (id() == kWorldId || replaces_world_) {
     release_name();
-    world().tell_of_finalize(id());
+    host().tell_of_finalize(id());
   }
   Call barrier;
   barrier.kind = OpKind::kFinalize;
@@ -259,7 +259,7 @@ void HostEngine::finalize() {
   state.set_finalized();
 }
 
-bool HostEngine::progress(Deadline deadline) { return make_progress({&world()}, spins(), deadline); }
+bool HostEngine::progress(Deadline deadline) { return make_progress({&host()}, spins(), deadline); }
 
 Failure HostEngine::failure() const {
   if (group_->revoked()) return group_->first_cause();

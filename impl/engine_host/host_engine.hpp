@@ -36,8 +36,8 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void finalize() override;
 
   bool progress(Deadline deadline) override;
-  void restart_numbers() noexcept override {
-    collectives_.restart_numbers();
+  void restart_sequence() noexcept override {
+    collectives_.restart_sequence();
     local_operations_ = 0;
   }
   void revoke(const Failure& cause) noexcept override;
@@ -52,27 +52,30 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   // --- For queues and for other engines.
   std::shared_ptr<HostEngine> make_part(const NewGroup& wanted);
   Group& group() noexcept { return *group_; }
-  World& world() noexcept { return group_->world(); }
-  Notifier& notifier() noexcept { return group_->world().process().notifier(); }
-  int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->world().spins(); }
+  HostGroup& host() noexcept { return group_->host(); }
+  Notifier& notifier() noexcept { return group_->host().process().notifier(); }
+  int spins() const noexcept { return sleeps_soon_.load() ? Backoff::kSleepSoon : group_->host().spins(); }
   // Called for a part of a larger group: its ranks mostly wait for other hosts, so spinning is not
   // worthwhile.
   void sleep_soon() noexcept { sleeps_soon_.store(true); }
-  // Returns the world if its operations progress only inside calls of the program; null if the progress
+  // Returns the host group if its operations progress only inside calls of the program; null if the progress
   // thread drives them.
-  World* self_driven() const noexcept { return state.info()->progress_thread ? nullptr : &group_->world(); }
+  HostGroup* self_driven() const noexcept {
+    return state.info()->progress_thread ? nullptr : &group_->host();
+  }
   std::shared_ptr<HostEngine> share() { return shared_from_this(); }
 
-  // True if new operations are refused: a call has reported the failure to this rank, or this rank has
-  // left. An operation asks after has_running() can see it, and waits while leave_if_idle() decides.
+  // True if new operations are refused: a call has reported the failure to this rank, or this rank has left.
+  // An operation calls this after has_running() can see the operation. It waits while leave_if_idle()
+  // decides.
   bool refuses() const noexcept {
     if (leaving_.load()) leaving_.wait(true);
-    return state.takes_no_part() || (state.reported() && group_->revoked());
+    return state.has_left_or_finalizes() || (state.reported() && group_->revoked());
   }
   Failure refusal(const Operation& operation) const noexcept;
   void begin() noexcept { running_.fetch_add(1); }
   void end() noexcept { running_.fetch_sub(1); }
-  // Records and counts an operation that is over; returns its failure, if any.
+  // Records and counts an operation that has ended; returns its failure, if any.
   std::optional<Failure> finish(Operation& operation, Progress progress) noexcept;
 
  private:
@@ -81,7 +84,7 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   void drain_messages();
   bool is_alone() noexcept;
   OpQueue& queue_for(const Call& call);
-  void name_operation(Failure& failure, OpKind kind, uint64_t number) const noexcept;
+  void name_operation(Failure& failure, OpKind kind, uint64_t sequence) const noexcept;
   void run_locally(const Call& call);
   [[noreturn]] void fail_locally(const Call& call, Record& record, int64_t start, Failure failure);
   void move_checked(const Call& call, const Transfer& transfer);
@@ -98,13 +101,13 @@ class HostEngine final : public GroupEngine, public std::enable_shared_from_this
   const std::shared_ptr<Group> group_;
   OpQueue collectives_{*this};
   Mutex queues_mutex_;
-  // The queues by peer, the one of sends before the one of receives, so that a message finds its queue
-  // without the lock.
+  // The queues by peer. For each peer the queue of sends precedes that of receives, so that a message finds
+  // its queue without the lock.
   std::vector<std::atomic<OpQueue*>> queues_by_peer_;
   std::map<int32_t, OpQueue> send_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::map<int32_t, OpQueue> recv_queues_ DSC_GUARDED_BY(queues_mutex_);
   std::atomic<bool> sleeps_soon_{false};
-  std::atomic<bool> leaving_{false};  // leave_if_idle() looks whether operations run
+  std::atomic<bool> leaving_{false};  // leave_if_idle() is checking whether operations run
   std::atomic<int> running_{0};       // operations that were queued and have not ended
   uint64_t local_operations_ = 0;     // counted in a group of one only
   Consensus consensus_{*group_};

@@ -44,7 +44,7 @@ std::shared_ptr<HostEngine> HostEngine::make_part(const NewGroup& wanted) {
     if (std::ranges::find(wanted.members, rank()) == wanted.members.end()) return nullptr;
     std::vector<int32_t> members = wanted.members;
     for (int32_t& member : members) member = group_->local_rank(member);
-    return Group::create(group_->shared_world(), wanted.id, wanted.name, std::move(members));
+    return Group::create(group_->shared_host(), wanted.id, wanted.name, std::move(members));
   };
   const std::shared_ptr<Group> group = map_group(wanted, create);
   if (!group) return nullptr;
@@ -63,20 +63,20 @@ void* HostEngine::allocate(size_t bytes) {
   auto allocation = std::make_shared<Allocation>();
   allocation->id = id;
   allocation->bytes = bytes;
-  allocation->own_rank = world().rank();
-  allocation->mappings.resize(static_cast<size_t>(world().size()));
+  allocation->own_rank = host().rank();
+  allocation->mappings.resize(static_cast<size_t>(host().size()));
   struct Withdraw {
-    World& world;
+    HostGroup& host;
     uint64_t id;
-    ~Withdraw() { world.withdraw(ItemKind::kMemory, id); }
-  } withdraw{world(), id};
+    ~Withdraw() { host.withdraw(ItemKind::kMemory, id); }
+  } withdraw{host(), id};
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
     const UniqueFd fd = create_segment("dsc-memory", bytes, static_cast<size_t>(size()));
     allocation->mappings[static_cast<size_t>(allocation->own_rank)] =
         map_segment(fd.get(), bytes, OnFork::kInherited);
-    world().publish(ItemKind::kMemory, id, fd.get());
+    host().publish(ItemKind::kMemory, id, fd.get());
   });
-  // All have mapped all parts, or none keeps its own.
+  // Either all ranks have mapped all parts, or none keeps its own.
   run_on_all(*this, OpKind::kMemAlloc, bytes, note, [&] {
     for (int member = 0; member < size(); ++member) {
       if (member == rank()) continue;
@@ -86,7 +86,7 @@ void* HostEngine::allocate(size_t bytes) {
       allocation->mappings[static_cast<size_t>(peer)] = map_segment(fd.get(), bytes, OnFork::kInherited);
     }
   });
-  world().memory().add(allocation);
+  host().memory().add(allocation);
   return allocation->own_base();
 }
 

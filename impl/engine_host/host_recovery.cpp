@@ -1,5 +1,4 @@
-// Recovery after a failure: the ranks that are still alive can agree on flags and make a group of
-// themselves.
+// Recovery after a failure: the ranks that are still alive can agree on flags, and form a new group.
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -15,7 +14,7 @@
 namespace dsc {
 namespace {
 
-constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // apart from the numbers of other children
+constexpr uint64_t kShrunkIds = uint64_t{1} << 63;  // distinguishes these ids from those of other children
 constexpr int32_t kMapped = 1;
 constexpr int kMostNumber = 31;
 
@@ -48,7 +47,9 @@ struct HostEngine::Recovery {
   Recovery(HostEngine& of, const char* operation) : engine(of), name(operation) { engine.begin(); }
   ~Recovery() { engine.end(); }
   // True if this rank no longer takes part.
-  bool is_off() const noexcept { return engine.state.takes_no_part() || engine.state.aborts() != aborts; }
+  bool is_off() const noexcept {
+    return engine.state.has_left_or_finalizes() || engine.state.aborts() != aborts;
+  }
   Recovery(const Recovery&) = delete;
   Recovery& operator=(const Recovery&) = delete;
 
@@ -78,15 +79,15 @@ Failure failure_of(const Group& group, const Decision& decision, const char* ope
   const std::vector<int32_t> named = decision.named.list(group.size());
   failure.ranks = named;
   failure.set_group(group.id(), group.name());
-  failure.sequence = decision.number;
+  failure.sequence = decision.sequence;
   failure.elapsed_ns = decision.elapsed_ns;
   failure.operation = operation;
   failure.text = describe_outcome(group, decision, named);
   return failure;
 }
 
-// Returns the failure with which the group is revoked after ranks were given up, because these must not
-// find the group usable if they run again.
+// Returns the failure with which the group is revoked after ranks were given up: if these run again, they
+// must not find the group usable.
 Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   Failure failure;
   failure.code = group.loss_of(lost.front());
@@ -101,7 +102,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
 // Reaches one decision of all living ranks. If the decision is a failure, this throws on all of them.
 Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   OtherQueues others(self_driven());
-  Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_number()}, call.deadline,
+  Decision decision = consensus_.reach(ballot, {call.start_ns, collectives_.latest_sequence()}, call.deadline,
                                        [&] { return call.is_off(); },
                                        {[&] { return others.drive(); }, [&] { others.look_at_clock(); }});
   const std::vector<int32_t> lost = decision.lost.list(size());
@@ -111,7 +112,7 @@ Decision HostEngine::decide(const Ballot& ballot, const Recovery& call) {
   if (!failed) return decision;
   Failure failure = failure_of(*group_, decision, call.name);
   group_->revoke(failure);
-  state.name_operation(failure, call.name, decision.number);
+  state.name_operation(failure, call.name, decision.sequence);
   throw Error(failure);
 }
 
@@ -121,8 +122,8 @@ int32_t HostEngine::agree_on(int32_t flags) {
   return decide(make_ballot(Question::kAgree, flags), call).flags;
 }
 
-// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot
-// says whether that succeeded; flags 0 mean that another round may succeed.
+// Makes this rank's part of a group of the living ranks and maps the others' parts. The returned ballot tells
+// whether that succeeded; flags 0 mean that another round may succeed.
 Ballot HostEngine::map_survivors(const Decision& decision, std::string name, const GroupOptions& options,
                                  const Recovery& call, std::shared_ptr<HostEngine>& child) {
   Ballot ballot = make_ballot(Question::kMapped, kMapped);
@@ -131,8 +132,8 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
         std::vector<int32_t> survivors;
         for (int member = 0; member < size(); ++member)
           if (!decision.lost.contains(member)) survivors.push_back(group_->local_rank(member));
-        const uint64_t id = mix_id(this->id(), kShrunkIds | decision.number);
-        auto group = Group::create(group_->shared_world(), id, std::move(name), std::move(survivors));
+        const uint64_t id = mix_id(this->id(), kShrunkIds | decision.sequence);
+        auto group = Group::create(group_->shared_host(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
           if (call.is_off() || consensus_.is_hopeless())
             fail(DSC_ERR_PEER_LEFT, "the ranks that live are not the same any more");
@@ -151,15 +152,15 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
   return ballot;
 }
 
-// Called when all living ranks have mapped the child, which none of them can undo any more.
+// Called when all living ranks have mapped the child, so that none of them can undo it any more.
 void HostEngine::adopt(HostEngine& child) noexcept {
   child.group_->withdraw();
   child.replaces_world_ = id() == kWorldId || replaces_world_;
   child.shrinks_ = shrinks_;
 }
 
-// The ranks first agree on who is alive, then on whether all have mapped each other's memory. A rank that
-// is lost between the two is left out of the next round.
+// The ranks first agree on which ranks are alive, then on whether all have mapped each other's memory. A rank
+// that is lost between the two is left out of the next round.
 std::shared_ptr<GroupEngine> HostEngine::shrink(const GroupOptions& options) {
   const Recovery call(*this, "shrink");
   consensus_.catch_up();

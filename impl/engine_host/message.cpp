@@ -10,8 +10,8 @@
 
 namespace dsc {
 
-Message::Message(Group& group, const Call& call, uint64_t number) noexcept
-    : Operation(group, call, number),
+Message::Message(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Operation(group, call, sequence),
       peer_(call.root),
       bytes_(call.count * dtype_bytes(call.dtype)),
       is_short_(bytes_ <= group.geometry().chunk_bytes && bytes_ < group.tuning().zero_copy_min_bytes) {
@@ -25,20 +25,20 @@ void Message::describe_call(MessagePost& mine) noexcept {
   mine.fingerprint = fingerprint_of_message(group_.id(), sequence_, mine.call);
   const void* buffer = call_.kind == OpKind::kSend ? call_.send : call_.recv;
   const bool worthwhile = bytes_ >= group_.tuning().zero_copy_min_bytes;
-  mine.place = worthwhile ? group_.world().memory().find(buffer, bytes_).place : SharedPlace{0, 0};
+  mine.location = worthwhile ? group_.host().memory().find(buffer, bytes_).location : SharedLocation{0, 0};
 }
 
-// It looks for the peer while its own store may still wait for the cache line: one of the two is often here
-// first.
+// It checks for the peer while its own store may still wait for the cache line: one of the two ranks has
+// often arrived first.
 void Message::post(MessagePost& mine) noexcept {
-  mine.number.store(sequence_, std::memory_order_release);
+  mine.sequence.store(sequence_, std::memory_order_release);
   static_cast<void>(peer_is_here());
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the look for sleepers
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // the store precedes the check for sleepers
   group_.notify_member(peer_);
 }
 
-// A peer that is done with a short message may have revoked the group since this rank looked; the message is
-// complete nevertheless.
+// A peer that has finished a short message may have revoked the group since this rank checked. The message is
+// nevertheless complete.
 bool Message::comes_soon() const noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (peer_is_here()) return true;
@@ -60,7 +60,7 @@ bool Message::verify(const MessagePost& mine, const MessagePost& theirs) {
 }
 
 bool Message::direct(const MessagePost& sender, const MessagePost& receiver) const noexcept {
-  return !is_short_ && sender.place.segment != 0 && sender.place.segment == receiver.place.segment;
+  return !is_short_ && sender.location.segment != 0 && sender.location.segment == receiver.location.segment;
 }
 
 size_t Message::chunk_length(uint64_t chunk) const noexcept {
@@ -68,17 +68,17 @@ size_t Message::chunk_length(uint64_t chunk) const noexcept {
   return std::min(chunk_bytes, bytes_ - static_cast<size_t>(chunk) * chunk_bytes);
 }
 
-SendMessage::SendMessage(Group& group, const Call& call, uint64_t number) noexcept
-    : Message(group, call, number),
+SendMessage::SendMessage(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Message(group, call, sequence),
       mine_(group.send_channel(group.rank(), call.root)),
       theirs_(group.recv_channel(group.rank(), call.root)) {}
 
 bool SendMessage::peer_is_here() const noexcept {
-  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+  return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
-// The first two chunks are written before the receiver arrives, unless it still reads the message before,
-// which was short.
+// The first two chunks are written before the receiver arrives, unless it is still reading the previous
+// message, which was short.
 void SendMessage::produce() {
   if (is_short_ || theirs_.finished.load(std::memory_order_acquire) + 1 < sequence_) return;
   const uint64_t consumed = theirs_.consumed.load(std::memory_order_acquire) - base_;
@@ -101,7 +101,7 @@ void SendMessage::publish() noexcept {
   if (is_short_ && bytes_ > 0)
     std::memcpy(short_data(group_.rank(), peer_, mine.data.data()), call_.send, bytes_);
   post(mine);
-  if (mine.place.segment == 0) produce();
+  if (mine.location.segment == 0) produce();
   phase_ = Phase::kMeeting;
 }
 
@@ -142,19 +142,19 @@ Progress SendMessage::end_short() noexcept {
 // Keeps waiting; after a failure, until the receiver no longer reads this rank's memory.
 Progress SendMessage::leave() noexcept {
   if (!group_.revoked()) return Progress::kPending;
-  if (mine_.posts[sequence_ & 1].place.segment == 0) return Progress::kFailed;
+  if (mine_.posts[sequence_ & 1].location.segment == 0) return Progress::kFailed;
   phase_ = Phase::kLeaving;
   if (!departure_) departure_.emplace(group_);
   return departure_->done(call_.send, bytes_, nullptr, 0) ? Progress::kFailed : Progress::kPending;
 }
 
-RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t number) noexcept
-    : Message(group, call, number),
+RecvMessage::RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept
+    : Message(group, call, sequence),
       mine_(group.recv_channel(call.root, group.rank())),
       theirs_(group.send_channel(call.root, group.rank())) {}
 
 bool RecvMessage::peer_is_here() const noexcept {
-  return theirs_.posts[sequence_ & 1].number.load(std::memory_order_acquire) >= sequence_;
+  return theirs_.posts[sequence_ & 1].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
 Progress RecvMessage::take_short() noexcept {
@@ -180,19 +180,19 @@ Progress RecvMessage::consume() {
   return Progress::kDone;
 }
 
-// Reads a piece straight from the sender's own buffer.
+// Reads a piece directly from the sender's buffer.
 Progress RecvMessage::take_piece() {
   constexpr size_t kPieceBytes = size_t{512} << 10;
-  const SharedPlace place = theirs_.posts[sequence_ & 1].place;
-  const auto memory = group_.world().memory().get(place.segment);
+  const SharedLocation location = theirs_.posts[sequence_ & 1].location;
+  const auto memory = group_.host().memory().get(location.segment);
   const int sender = group_.local_rank(peer_);
-  if (!memory || !memory->holds(sender, place.offset, bytes_))
+  if (!memory || !memory->holds(sender, location.offset, bytes_))
     fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(peer_).c_str());
   const size_t at = chunk_ * kPieceBytes;
   {
     const OthersMemory others(group_);
     if (!others.entered()) return Progress::kFailed;
-    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + place.offset + at,
+    copy(static_cast<std::byte*>(call_.recv) + at, memory->base(sender) + location.offset + at,
          std::min(kPieceBytes, bytes_ - at), false);
   }
   if (++chunk_ * kPieceBytes < bytes_) return Progress::kMoved;

@@ -1,9 +1,9 @@
-// One message between two ranks, by rendezvous: it completes at neither end before the other one has come.
+// One message between two ranks, by rendezvous: it completes at neither end before the other end has arrived.
 //
-// A short message is published with the call, in the post itself or in the chunk of its parity, so its sender
-// is done when the calls agree: it writes that place again two messages later, and the message between meets
-// the receiver after this one. A longer one passes through both chunks, and its sender waits for the
-// receiver.
+// A short message is published with the call, in the post itself or in the chunk of its parity. So its sender
+// is done when the calls agree: it writes that memory again two messages later, and the message in between
+// meets the receiver after this one. A longer message passes through both chunks, and its sender waits for
+// the receiver.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace dsc {
 // The common part of both ends of a message.
 class Message : public Operation {
  public:
-  Message(Group& group, const Call& call, uint64_t number) noexcept;
+  Message(Group& group, const Call& call, uint64_t sequence) noexcept;
 
  protected:
   enum class Phase { kPosting, kMeeting, kMoving, kFinishing, kLeaving };
@@ -27,7 +27,7 @@ class Message : public Operation {
   bool suspects(int member) const noexcept override { return member == peer_; }
 
   void describe_call(MessagePost& mine) noexcept;
-  // Publishes this end, described before.
+  // Publishes this end, which describe_call() has filled in.
   void post(MessagePost& mine) noexcept;
   // Returns where the sender puts a short message.
   std::byte* short_data(int sender, int receiver, std::byte* in_post) const noexcept {
@@ -51,7 +51,7 @@ class Message : public Operation {
 // The sender's end of a message.
 class SendMessage final : public Message {
  public:
-  SendMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  SendMessage(Group& group, const Call& call, uint64_t sequence) noexcept;
   void publish() noexcept;
   Progress step() override;
   Progress depart() override { return leave(); }
@@ -70,7 +70,7 @@ class SendMessage final : public Message {
 // The receiver's end of a message.
 class RecvMessage final : public Message {
  public:
-  RecvMessage(Group& group, const Call& call, uint64_t number) noexcept;
+  RecvMessage(Group& group, const Call& call, uint64_t sequence) noexcept;
   void publish() noexcept;
   Progress step() override;
   Progress depart() override { return Progress::kFailed; }

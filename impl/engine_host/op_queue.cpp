@@ -25,7 +25,7 @@ Progress step(Kind& operation) noexcept {
   return contain(operation, [&] { return operation.step(); });
 }
 
-// Counts an operation that has left its queue and is not marked as done yet.
+// Counts an operation that has left its queue and is not yet marked as done.
 class Completing {
  public:
   Completing() noexcept { ProgressEngine::get().completing.fetch_add(1, std::memory_order_seq_cst); }
@@ -34,7 +34,8 @@ class Completing {
   Completing& operator=(const Completing&) = delete;
 };
 
-// Wakes the progress thread after a queue was driven: it may have found the queue driven and gone to sleep.
+// Wakes the progress thread after a queue was driven: it may have found the queue driven by another thread
+// and gone to sleep.
 class WakeIfBusy {
  public:
   explicit WakeIfBusy(const OpQueue& queue) noexcept : queue_(queue) {}
@@ -50,10 +51,10 @@ class WakeIfBusy {
 
 }  // namespace
 
-Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t number) {
-  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, number);
-  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, number);
-  return held_.emplace<Collective>(group, call, number);
+Operation& OperationBox::emplace(Group& group, const Call& call, uint64_t sequence) {
+  if (call.kind == OpKind::kSend) return held_.emplace<SendMessage>(group, call, sequence);
+  if (call.kind == OpKind::kRecv) return held_.emplace<RecvMessage>(group, call, sequence);
+  return held_.emplace<Collective>(group, call, sequence);
 }
 
 HostWork::HostWork(std::shared_ptr<HostEngine> engine, OpQueue& queue, const Call& call)
@@ -77,7 +78,8 @@ void HostWork::await_end(Deadline deadline) {
     queue_.look_at_clock();
     others.look_at_clock();
   }
-  if (!done() && engine_->self_driven()) queue_.look_at_clock();  // the wait may have been too short for it
+  if (!done() && engine_->self_driven())
+    queue_.look_at_clock();  // the wait may have been too short to check it
   queue_.waiters.fetch_sub(1);
   if (queue_.busy()) ProgressEngine::get().wake();
 }
@@ -93,11 +95,11 @@ void HostWork::complete(const std::optional<Failure>& failure) noexcept {
   engine_->notifier().notify();
 }
 
-// Calls come one after another, so no other thread changes the number meanwhile.
-uint64_t OpQueue::take_number() noexcept {
-  const uint64_t number = next_number_.load(std::memory_order_relaxed);
-  next_number_.store(number + 1, std::memory_order_relaxed);
-  return number;
+// Calls come one after another, so no other thread changes next_sequence_ meanwhile.
+uint64_t OpQueue::take_sequence() noexcept {
+  const uint64_t sequence = next_sequence_.load(std::memory_order_relaxed);
+  next_sequence_.store(sequence + 1, std::memory_order_relaxed);
+  return sequence;
 }
 
 void OpQueue::run(const Call& call) {
@@ -123,7 +125,7 @@ std::optional<Failure> OpQueue::run_alone(const Call& call) {
 // queue's lock is taken before the check whether this rank leaves.
 template <typename Kind>
 std::optional<Failure> OpQueue::run_as(const Call& call) {
-  Kind operation(engine_.group(), call, take_number());
+  Kind operation(engine_.group(), call, take_sequence());
   if (engine_.refuses()) return engine_.refusal(operation);
   operation.publish();
   const int64_t now = tick_now();
@@ -136,7 +138,7 @@ std::optional<Failure> OpQueue::run_as(const Call& call) {
   return engine_.finish(operation, progress);
 }
 
-// Steps an operation that is not over yet, waiting between the steps.
+// Steps an operation that has not ended yet, and waits between the steps.
 template <typename Kind>
 Progress OpQueue::step_until_over(Kind& operation, Progress progress) {
   Backoff backoff(engine_.notifier(), engine_.spins());
@@ -163,7 +165,7 @@ std::shared_ptr<HostWork> OpQueue::start(const Call& call) {
     MutexLock lock(queue_mutex_);
     first = queue_.empty();
     queue_.push_back(work);  // first, because it may throw for lack of memory
-    work->operation_ = &work->box_.emplace(engine_.group(), work->call(), take_number());
+    work->operation_ = &work->box_.emplace(engine_.group(), work->call(), take_sequence());
     engine_.begin();
     if (engine_.refuses()) {
       engine_.end();
@@ -216,7 +218,7 @@ bool OpQueue::drive() {
   return moved;
 }
 
-// Runs one step of the first operation and removes it if it is over. True if it made progress.
+// Runs one step of the first operation and removes the operation if it has ended. True if it made progress.
 bool OpQueue::drive_first() {
   const std::shared_ptr<HostWork> work = front();
   if (!work) return false;

@@ -23,7 +23,7 @@ class OpQueue;
 // Storage for any operation of the host engine, inside the object that owns it.
 class OperationBox {
  public:
-  Operation& emplace(Group& group, const Call& call, uint64_t number);
+  Operation& emplace(Group& group, const Call& call, uint64_t sequence);
   void clear() { held_.emplace<std::monostate>(); }
 
  private:
@@ -50,14 +50,14 @@ class HostWork final : public OperationWork {
   Operation* operation_ = nullptr;  // points into box_
 };
 
-// Held by the one thread that drives a queue's operations. No thread waits for it: one that finds it taken
-// leaves the work to its holder.
+// Held by the one thread that drives a queue's operations. No thread waits for it: a thread that finds it
+// taken leaves the work to its holder.
 class DSC_TSA(capability("mutex")) QueueLock {
  public:
   bool try_lock() DSC_TSA(try_acquire_capability(true)) { return take(State::kDriven); }
   // The same for an operation that was never queued.
   bool try_lock_alone() DSC_TSA(try_acquire_capability(true)) { return take(State::kAlone); }
-  // Sequentially consistent, because the holder then looks whether an operation was queued meanwhile.
+  // Sequentially consistent, because the holder then checks whether an operation was queued meanwhile.
   void unlock() DSC_TSA(release_capability()) { state_.store(State::kFree, std::memory_order_seq_cst); }
 
   bool is_alone() const noexcept { return state_.load(std::memory_order_seq_cst) == State::kAlone; }
@@ -100,23 +100,24 @@ class OpQueue {
   bool drive();
   // Calls look_at_clock() of the first operation.
   void look_at_clock();
-  // Waits until the operations that are queued now are over; false if the deadline passed first.
+  // Waits until the operations that are queued now have ended; false if the deadline passed first.
   bool drain(Deadline deadline);
 
-  // Returns the number of the operation that was called last.
-  uint64_t latest_number() const noexcept { return next_number_.load(std::memory_order_relaxed) - 1; }
-  // Numbers the next operation 1, because those before were not called by the user.
-  void restart_numbers() noexcept { next_number_.store(1, std::memory_order_relaxed); }
+  // Returns the sequence number of the operation that was called last.
+  uint64_t latest_sequence() const noexcept { return next_sequence_.load(std::memory_order_relaxed) - 1; }
+  // Gives the next operation the sequence number 1, because the user did not call those before.
+  void restart_sequence() noexcept { next_sequence_.store(1, std::memory_order_relaxed); }
 
   bool busy() const noexcept { return queued_.load(std::memory_order_acquire) > 0; }
   // True while a thread runs an operation here that was never queued.
   bool runs_alone() const noexcept { return driver_.is_alone(); }
 
-  // Number of threads that wait here and drive the queue meanwhile; the progress thread leaves it to them.
+  // Number of threads that wait here and drive the queue meanwhile. The progress thread leaves the queue to
+  // them.
   std::atomic<int> waiters{0};
 
  private:
-  uint64_t take_number() noexcept;
+  uint64_t take_sequence() noexcept;
   std::optional<Failure> run_alone(const Call& call);
   template <typename Kind>
   std::optional<Failure> run_as(const Call& call);
@@ -132,8 +133,8 @@ class OpQueue {
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<HostWork>> queue_ DSC_GUARDED_BY(queue_mutex_);
   std::atomic<size_t> queued_{0};
-  // Operations are numbered in the order of their calls, which come one after another.
-  std::atomic<uint64_t> next_number_{1};
+  // Sequence numbers follow the order of the calls, which come one after another.
+  std::atomic<uint64_t> next_sequence_{1};
 };
 
 }  // namespace dsc

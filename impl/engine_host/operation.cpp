@@ -117,8 +117,8 @@ void Operation::look_at_clock() noexcept {
     call_out([&] { report_late(elapsed); });
 }
 
-// Follows the messages in which ranks wait, from this rank on: to a rank that waits in no message, or round a
-// circle, of which only the ranks in it are returned.
+// Follows the messages in which ranks wait, starting with this rank. It ends at a rank that waits in no
+// message. If the ranks wait in a circle, only the ranks of the circle are returned.
 Operation::Chain Operation::chain() const {
   Chain found;
   if (!is_message(call_.kind)) return found;
@@ -149,7 +149,7 @@ std::string Operation::describe_waits(std::span<const int32_t> ranks) const {
   return text;
 }
 
-// Finds a rank for which this one waits only through messages of others; empty if there is none.
+// Finds a rank for which this one waits only through messages of other ranks; empty if there is none.
 std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapsed) const {
   Chain found = chain();
   if (found.ranks.size() < (found.is_circle ? 2 : 3)) return "";
@@ -177,7 +177,7 @@ void Operation::time_out(int64_t elapsed) noexcept {
 }
 
 // Finds the ranks that are late. After all have arrived, a rank may still be working or may have been
-// stopped; it is named then.
+// stopped; then it is named.
 std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t elapsed) const {
   if (std::string text = describe_chain(late, elapsed); !late.empty()) return text;
   late = missing();
@@ -188,7 +188,7 @@ std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t ela
   if (late.empty()) return "not finished within " + seconds(elapsed);
   const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
   std::string text = describe_ranks(late) + what + seconds(elapsed);
-  // What ranks did last in a part of a larger group is not an operation that the user called.
+  // The latest operation of a rank in a part of a larger group is not an operation that the user called.
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 

@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// kMoved: the operation made progress and can continue at once; it returned because steps are bounded, so
-// that other operations get their turn.
+// kMoved: the operation made progress and can continue at once. It returned because steps are bounded, so
+// that other operations can run.
 enum class Progress { kPending, kMoved, kDone, kFailed };
 
 // While an object exists, this rank is published as busy with work that other members wait for.
@@ -28,10 +28,10 @@ class Busy {
   Group& group_;
 };
 
-// Returns how often a rank of a small operation looks for the others before it first pauses. Ranks that call
-// at the same time are here by then, unless they share a processor, and a pause takes as long as a part of
+// Returns how often a rank of a small operation checks for the others before it first pauses. Ranks that call
+// at the same time have arrived by then, unless they share a processor. A pause takes as long as a part of
 // such an operation.
-inline int eager_looks(const Group& group) noexcept { return group.world().spins() > 0 ? 64 : 1; }
+inline int eager_looks(const Group& group) noexcept { return group.host().spins() > 0 ? 64 : 1; }
 
 class Operation {
  public:
@@ -46,28 +46,27 @@ class Operation {
   // progress thread. Does nothing if the operation has begun.
   virtual void enter() {}
 
-  // Runs a bounded step. After kDone or kFailed no rank accesses the buffers any more.
+  // Runs a bounded step. After kDone or kFailed no rank accesses the buffers.
   virtual Progress step() = 0;
 
-  // Publishes, like enter(), an operation that no thread but the calling one knows. It may come before the
-  // recording, which then takes place while what was published travels to the other ranks.
+  // Like enter(), publishes an operation that only the calling thread knows. It may be called before
+  // create(), so that the recording runs while the published data travels to the other ranks.
   void publish() noexcept {}
 
   // A cheaper check for threads that spin: false while step() could only return kPending.
   bool may_step() noexcept { return true; }
 
-  // Called after the group has failed: ends this operation as soon as no rank accesses its buffers any
-  // more.
+  // Called after the group has failed: ends this operation as soon as no rank accesses its buffers.
   virtual Progress depart() = 0;
 
   // Enters the operation, which was just called, into the recorder.
   void create(int64_t ticks, int32_t timeout_ms) noexcept;
-  // Called when the operation is the first of its queue: its time-out starts.
+  // Called when the operation becomes the first of its queue: its time-out starts.
   void start(int64_t ticks, int32_t timeout_ms) noexcept;
   // Records the end of the operation.
   void end(int64_t ticks, dsc_result_t result) noexcept { record_.end(ticks, result); }
-  // Called now and then while the operation is pending: logs late ranks, and fails the group if the time is
-  // over or a missing member has left.
+  // Called now and then while the operation is pending: logs late ranks, and fails the group if the time-out
+  // has passed or a missing member has left.
   void look_at_clock() noexcept;
   // The same, but at most every few milliseconds: for threads that drive operations and never sleep.
   void glance_at_clock() noexcept;
@@ -108,7 +107,8 @@ class Operation {
     met_ticks_ = tick_now();
     record_.meet(met_ticks_);
   }
-  // Says that the operation is over as soon as all have met, so that one look at the clock serves both.
+  // Declares that the operation ends as soon as all have arrived, so that the clock is read only once for
+  // both times.
   void ends_when_met() noexcept { ends_when_met_ = true; }
   void move_by(Algorithm algorithm) noexcept { record_.move_by(algorithm); }
   void set_bytes(size_t send_bytes, size_t recv_bytes) noexcept {  // of this rank's buffers

@@ -25,7 +25,7 @@ void notify_waiters(const BusyQueue& entry) noexcept {
 
 bool QueueScope::holds(const BusyQueue& entry) const noexcept {
   if (for_thread && entry.engine->self_driven()) return false;
-  return !world || &entry.engine->world() == world;
+  return !host || &entry.engine->host() == host;
 }
 
 ProgressEngine& ProgressEngine::get() {
@@ -80,10 +80,10 @@ void ProgressEngine::release_idle() noexcept {
 }
 
 std::vector<BusyQueue> ProgressEngine::list(const QueueScope& scope, uint64_t& changes) {
-  std::vector<BusyQueue> idle;  // released outside the lock, too
+  std::vector<BusyQueue> idle;  // also released outside the lock
   std::vector<BusyQueue> chosen;
   MutexLock lock(mutex_);
-  idle.reserve(queues_.size());  // what follows cannot fail half-way
+  idle.reserve(queues_.size());  // the rest cannot fail halfway
   chosen.reserve(queues_.size());
   changes = changes_.load(std::memory_order_relaxed);
   const auto first_idle = std::stable_partition(queues_.begin(), queues_.end(),
@@ -157,14 +157,14 @@ bool DrivenQueues::any_unattended() {
 
 void DrivenQueues::forget() noexcept { queues_.clear(); }
 
-void begin_outside(World& world) noexcept {
-  world.outside_operations.fetch_add(1, std::memory_order_seq_cst);
+void begin_outside(HostGroup& host) noexcept {
+  host.outside_operations.fetch_add(1, std::memory_order_seq_cst);
   ProgressEngine::get().outside.fetch_add(1, std::memory_order_seq_cst);
 }
 
-void end_outside(World& world) noexcept {
+void end_outside(HostGroup& host) noexcept {
   ProgressEngine& engine = ProgressEngine::get();
-  world.outside_operations.fetch_sub(1, std::memory_order_seq_cst);
+  host.outside_operations.fetch_sub(1, std::memory_order_seq_cst);
   engine.outside.fetch_sub(1, std::memory_order_seq_cst);
   engine.completed.fetch_add(1, std::memory_order_seq_cst);
   Process::get().notifier().notify();
@@ -175,7 +175,7 @@ bool make_progress(const QueueScope& scope, int spins, Deadline deadline) {
   const uint64_t before = engine.completed.load(std::memory_order_seq_cst);
   const auto completed = [&] { return engine.completed.load(std::memory_order_seq_cst) != before; };
   const auto none_outside = [&] {
-    return (scope.world ? scope.world->outside_operations : engine.outside).load(std::memory_order_seq_cst) ==
+    return (scope.host ? scope.host->outside_operations : engine.outside).load(std::memory_order_seq_cst) ==
            0;
   };
   DrivenQueues queues(scope);

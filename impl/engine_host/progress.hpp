@@ -1,4 +1,4 @@
-// Drives queued operations that no thread waits for, on a thread of the library or, by dsc_comm_progress(),
+// Drives queued operations that no thread waits for, on a thread of the library or, in dsc_comm_progress(),
 // on a thread of the program.
 #pragma once
 
@@ -16,10 +16,10 @@ struct BusyQueue {
   OpQueue* queue;
 };
 
-// Selects the queues that a driver handles: those of one world, or of all if `world` is null. The progress
-// thread (`for_thread`) leaves out worlds that do without it.
+// Selects the queues that a driver handles: those of one world's ranks on this host, or of all worlds if
+// `host` is null. The progress thread (`for_thread`) leaves out worlds that have no progress thread.
 struct QueueScope {
-  const World* world = nullptr;
+  const HostGroup* host = nullptr;
   bool for_thread = false;
 
   bool holds(const BusyQueue& entry) const noexcept;
@@ -42,7 +42,7 @@ class ProgressEngine {
   uint64_t changes() const noexcept { return changes_.load(std::memory_order_seq_cst); }
   // Returns the queues in scope that have operations.
   std::vector<BusyQueue> list(const QueueScope& scope, uint64_t& changes);
-  // Number of operations that have left their queues and are not marked as done yet.
+  // Number of operations that have left their queues and are not yet marked as done.
   std::atomic<int> completing{0};
 
   // Number of operations of all worlds that threads of another engine run.
@@ -64,16 +64,16 @@ class ProgressEngine {
   std::atomic<uint64_t> changes_{1};
 };
 
-// The queues that one driver moves, as they were at the last change.
+// The queues that one driver drives, as they were at the last change.
 class DrivenQueues {
  public:
   explicit DrivenQueues(const QueueScope& scope) noexcept : scope_(scope) {}
 
-  // Runs one step of every queue that no other thread takes care of. True if one made progress.
+  // Runs one step of every queue that no other thread drives. True if one made progress.
   bool drive(const OpQueue* except = nullptr) noexcept;
   void look_at_clock() noexcept;
   bool any_busy() noexcept;
-  // True if a queue has operations and no thread takes care of it.
+  // True if a queue has operations and no thread drives it.
   bool any_unattended();
   void forget() noexcept;
   uint64_t seen() const noexcept { return seen_; }
@@ -89,16 +89,16 @@ class DrivenQueues {
   bool lacks_memory_ = false;
 };
 
-// The queues that a waiting thread drives besides its own: in a world without a progress thread all others,
-// because otherwise two ranks that wait in different queues would wait for each other.
+// The queues that a waiting thread drives in addition to its own. In a world without a progress thread these
+// are all others: otherwise two ranks that wait in different queues would wait for each other.
 class OtherQueues {
  public:
-  // `world` is null if the progress thread drives the other queues.
-  OtherQueues(const World* world, const OpQueue& own) noexcept
-      : enabled_(world), own_(&own), queues_({world}) {}
-  explicit OtherQueues(const World* world) noexcept : enabled_(world), queues_({world}) {}
+  // `host` is null if the progress thread drives the other queues.
+  OtherQueues(const HostGroup* host, const OpQueue& own) noexcept
+      : enabled_(host), own_(&own), queues_({host}) {}
+  explicit OtherQueues(const HostGroup* host) noexcept : enabled_(host), queues_({host}) {}
   ~OtherQueues() {
-    if (enabled_) ProgressEngine::get().wake();  // one may sleep that found a queue driven here
+    if (enabled_) ProgressEngine::get().wake();  // a thread that found a queue driven here may be asleep
   }
   OtherQueues(const OtherQueues&) = delete;
   OtherQueues& operator=(const OtherQueues&) = delete;
@@ -112,10 +112,11 @@ class OtherQueues {
   DrivenQueues queues_;
 };
 
-// Called by an engine whose own threads run operations, so that make_progress() waits for these as well. Any
+// Called by an engine whose own threads run operations, so that make_progress() also waits for these. Any
 // thread.
-void begin_outside(World& world) noexcept;
-void end_outside(World& world) noexcept;  // the operation's work object says that it is complete
+void begin_outside(HostGroup& host) noexcept;
+void end_outside(
+    HostGroup& host) noexcept;  // called when the operation's work object shows that it is complete
 
 // Drives queues on the calling thread until an operation completes, none is left, or the deadline has
 // passed. Returns true if none is left.

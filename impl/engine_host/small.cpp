@@ -33,7 +33,7 @@ SmallCollective::SmallCollective(Group& group, const Call& call, uint64_t sequen
                                                                                      : block_);
 }
 
-// A member may still be in the operation before, or the group has failed: step() handles that.
+// A member may still be in the previous operation, or the group may have failed: step() handles both.
 void SmallCollective::publish() noexcept {
   if (group_.all_arrived() && !group_.revoked()) arrive();
 }
@@ -53,8 +53,8 @@ Progress SmallCollective::step() {
   return Progress::kDone;
 }
 
-// The last rank to arrive may have continued and revoked the group since this rank looked. The operation is
-// complete nevertheless: what each rank has for the others lies beside its call.
+// The last rank to arrive may have continued and revoked the group since this rank checked. The operation is
+// nevertheless complete: the data that each rank has for the others lies next to its call.
 bool SmallCollective::all_here() noexcept {
   for (int looks = eager_looks(group_); looks > 0; --looks)
     if (group_.all_arrived()) return true;
@@ -76,7 +76,7 @@ void SmallCollective::arrive() noexcept {
   arrived_ = true;
 }
 
-// Returns where the block lies that a rank has for this one.
+// Returns the address of the block that a rank has for this one.
 const std::byte* SmallCollective::block_from(int sender) const noexcept {
   const auto* const first = sender == group_.rank() ? static_cast<const std::byte*>(call_.send)
                                                     : group_.data(sender, group_.epoch(), shown_);

@@ -1,6 +1,6 @@
-// A collective of so little data that all of it is published with the call: when all have arrived and their
-// calls agree, each rank reads what it needs and is done. It meets a Collective of the same call on other
-// ranks, which publishes the same in the same places.
+// A collective of so little data that all of it is published with the call. When all have arrived and their
+// calls agree, each rank reads what it needs and is done. On other ranks the same call may run as a
+// Collective, which publishes the same data at the same addresses.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -11,7 +11,7 @@ namespace dsc {
 class SmallCollective final : public ComparedOperation {
  public:
   // True if a Collective of this call would move its data through the stages in one part, and every rank
-  // would read the others' parts by itself. Equal on all ranks whose calls agree.
+  // would read the others' parts itself. Equal on all ranks whose calls agree.
   static bool suits(const Group& group, const Call& call) noexcept;
 
   SmallCollective(Group& group, const Call& call, uint64_t sequence) noexcept;

@@ -131,14 +131,14 @@ void Staged::work() {
     work_on_share();
   else
     work_on_chunks();
-  // The next part is published before the wait for the others' results, so that one wait serves both. In a
-  // divided reduction the arrival also says that this rank's share is done.
+  // The next part is published before this rank waits for the others' results, so that one wait serves both.
+  // In a divided reduction the arrival also tells that this rank's share is done.
   const size_t next = first_ + elements();
   if (next < transfer_.longest || plan_.algorithm == Algorithm::kDivided) publish(next);
 }
 
-// Reduces a range. `offset` is its position in the stages, `own` this rank's input if that is not in its
-// stage (else null), and `into_stages` says that the result is also written to the stages.
+// Reduces a range. `offset` is its position in the stages. `own` is this rank's input if that is not in its
+// stage, otherwise null. If `into_stages`, the result is also written to the stages.
 void Staged::reduce(size_t offset, Range range, const void* own, void* target, bool into_stages) {
   const auto members = static_cast<size_t>(transfer_.size);
   PerMember<const void*> sources(members);

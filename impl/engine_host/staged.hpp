@@ -1,8 +1,8 @@
 // Moves data through the members' stages, part by part, in two alternating stages that stay in the cache.
 //
-// A cache line that another processor has read costs its owner several times as much to write again as one
-// that the other has written too (docs/decisions.md). A rank that alone reads a line of a stage therefore
-// writes it as well, and reductions that are divided among the ranks leave the result in all stages.
+// Writing a cache line again takes its owner several times longer if another processor has only read it than
+// if that processor has also written it (docs/decisions.md). Therefore, if only one rank reads a line of a
+// stage, it also writes the line. Reductions that are divided among the ranks leave the result in all stages.
 #pragma once
 
 #include "comm/transfer.hpp"
@@ -45,7 +45,7 @@ class Staged {
     const Transfer& transfer;
     Algorithm algorithm;
     size_t part;         // elements of a full part of a block
-    size_t stage_bytes;  // that one part of all blocks takes
+    size_t stage_bytes;  // bytes of one part of all blocks
   };
 
   size_t elements() const noexcept;
@@ -70,7 +70,7 @@ class Staged {
   const Plan plan_;
   const bool alone_;     // no other rank reads what this one reads in the stages
   size_t first_ = 0;     // element at which the current part starts
-  uint64_t epoch_ = 0;   // in which the current part is valid
+  uint64_t epoch_ = 0;   // the epoch in which the current part is valid
   uint64_t chunks_ = 0;  // number of chunks of the current part
   NonFinite* const found_;
   Phase phase_ = Phase::kShow;

@@ -12,8 +12,8 @@ namespace {
 constexpr size_t kMinZeroCopyBytes = size_t{16} << 10;
 constexpr size_t kCopyLineElements = 64;
 
-// Returns the extent of a member's send buffer that this rank relies on. A peer that sends columns of another
-// matrix than this rank expects must not make it read beyond that peer's memory.
+// Returns the extent of a member's send buffer that this rank relies on. A peer that sends columns of a
+// different matrix than this rank expects must not make it read beyond that peer's memory.
 size_t elements_read_of(const Transfer& transfer, int member) noexcept {
   const size_t elements = transfer.send_elements(member);
   const Block block = transfer.send_columns ? transfer.incoming(member) : Block{};
@@ -33,7 +33,7 @@ OthersMemory::OthersMemory(Group& group) noexcept
 
 OthersMemory::~OthersMemory() {
   group_.state(group_.rank()).working.fetch_sub(1, std::memory_order_seq_cst);
-  if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one is out
+  if (group_.revoked()) group_.notify_all_members();  // another rank may wait until this one has left
 }
 
 // If the lengths are not known yet, the answer is true, so that all ranks publish their buffers.
@@ -49,7 +49,7 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   if (send_segment == 0) return false;
   for (int member = 0; member < transfer.size; ++member) {
     const Slot& slot = group.slot(member, group.epoch());
-    // Only a rank that has memory in the segment has certainly mapped the senders' parts of it.
+    // Only a rank that has memory in the segment is certain to have mapped the senders' parts of it.
     const uint64_t shown = transfer.sends(member) ? slot.send.segment : slot.recv.segment;
     if (shown != send_segment) return false;
     if (transfer.pattern == Pattern::kAllReduce &&
@@ -59,7 +59,7 @@ bool ZeroCopy::possible(const Group& group, const Transfer& transfer) noexcept {
   return true;
 }
 
-// Returns the memory of the receive buffers that other ranks write to; null if ranks write only to their
+// Returns the memory of the receive buffers that other ranks write to; null if each rank writes only to its
 // own.
 std::shared_ptr<Allocation> ZeroCopy::target_memory(std::shared_ptr<Allocation> own) const noexcept {
   if (transfer_.pattern == Pattern::kAllReduce) return own;
@@ -82,7 +82,8 @@ ZeroCopy::ZeroCopy(Group& group, const Transfer& transfer, std::shared_ptr<Alloc
                : transfer.pattern == Pattern::kReduce ? 1
                                                       : static_cast<size_t>(transfer.size)) {
   find_buffers();
-  // Stores that bypass the caches suit only targets that are not cached, but in place the target is an input.
+  // Stores that bypass the caches suit only targets that are not cached. In place, the target is also an
+  // input.
   spec_.non_temporal =
       transfer.bytes_of(transfer.longest) * sources_.size() >= group.tuning().streaming_bytes && !in_place();
   divide();
@@ -94,8 +95,8 @@ bool ZeroCopy::in_place() const noexcept {
   return transfer_.send == transfer_.recv;
 }
 
-// Divides a reduction into chunks that running ranks take or, if it is small and each rank has a processor,
-// into one share per rank.
+// Divides a reduction into chunks that running ranks take. If it is small and each rank has a processor,
+// divides it into one share per rank instead.
 void ZeroCopy::divide() {
   const size_t bytes = transfer_.bytes_of(transfer_.longest);
   const size_t most = group_.tuning().zero_copy_chunk_bytes;
@@ -123,11 +124,12 @@ void ZeroCopy::divide() {
 
 // Published values are copied once and then checked, because a corrupted or hostile peer may change them.
 void ZeroCopy::find_buffers() {
-  const auto locate = [this](const Allocation& allocation, int member, SharedPlace place, size_t elements) {
+  const auto locate = [this](const Allocation& allocation, int member, SharedLocation location,
+                             size_t elements) {
     const int local_rank = group_.local_rank(member);
-    if (!allocation.holds(local_rank, place.offset, transfer_.bytes_of(elements)))
+    if (!allocation.holds(local_rank, location.offset, transfer_.bytes_of(elements)))
       fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
-    return allocation.base(local_rank) + place.offset;
+    return allocation.base(local_rank) + location.offset;
   };
   size_t targets = 0;
   for (int member = 0; member < transfer_.size; ++member) {
@@ -151,7 +153,7 @@ Progress ZeroCopy::step() {
   return is_over() ? finish() : Progress::kPending;
 }
 
-// True if no other rank reads from or writes to this rank's buffers any more.
+// True if no other rank still reads from or writes to this rank's buffers.
 bool ZeroCopy::is_over() noexcept {
   if (phase_ == Phase::kAwaitChunks)
     return chunks_complete(group_.record(group_.epoch()).done, group_.epoch(), chunks_);
@@ -162,8 +164,8 @@ bool ZeroCopy::is_over() noexcept {
   return true;
 }
 
-// The failure of another group may have made this rank's memory private while others still wrote to the
-// shared copy. The operation fails then.
+// A failure of another group may have made this rank's memory private while others still wrote to the shared
+// copy. Then the operation fails.
 Progress ZeroCopy::finish() noexcept {
   if (!send_memory_->detached.load() && !(recv_memory_ && recv_memory_->detached.load()))
     return Progress::kDone;
@@ -230,34 +232,34 @@ void ZeroCopy::reduce_elements(size_t index, size_t first, size_t elements) {
   if (found_) found_->add(found, index);
 }
 
-bool Departure::others_work(bool& only_strangers) const noexcept {
+bool Departure::accessors_left(bool& only_other_processes) const noexcept {
   bool any = false;
-  only_strangers = true;
+  only_other_processes = true;
   for (int member = 0; member < group_.size(); ++member) {
     if (member == group_.rank() || group_.state(member).working.load(std::memory_order_seq_cst) == 0)
       continue;
     const PeerProcess& process = group_.process_of(member);
-    if (process.gone.load() != DSC_OK) continue;  // it has ended and writes no more
+    if (process.gone.load() != DSC_OK) continue;  // it has ended and no longer writes
     any = true;
-    if (process.own) only_strangers = false;  // a thread of this process shares the mapping
+    if (process.own) only_other_processes = false;  // a thread of this process shares the mapping
   }
   return any;
 }
 
 bool Departure::done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept {
-  bool only_strangers = true;
-  if (!others_work(only_strangers)) return true;
-  if (!only_strangers || !patience_.passed()) return false;
+  bool only_other_processes = true;
+  if (!accessors_left(only_other_processes)) return true;
+  if (!only_other_processes || !patience_.passed()) return false;
   const bool detached = call_out([&] {
     detach(send, send_bytes);
     detach(recv, recv_bytes);
   });
-  if (!detached) patience_ = Deadline::after_ms(100);  // memory was short; tried again later
+  if (!detached) patience_ = Deadline::after_ms(100);  // memory was short; try again later
   return detached;
 }
 
 void Departure::detach(const void* buffer, size_t bytes) {
-  const auto allocation = bytes == 0 ? nullptr : group_.world().memory().holder(buffer);
+  const auto allocation = bytes == 0 ? nullptr : group_.host().memory().holder(buffer);
   if (!allocation) return;
   allocation->detach(buffer, bytes);
   log(DSC_LOG_LEVEL_WARN,

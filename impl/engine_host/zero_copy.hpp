@@ -1,4 +1,4 @@
-// Moves data straight between the members' own buffers, all of which lie in memory of dsc_mem_alloc().
+// Moves data directly between the members' buffers, all of which lie in memory of dsc_mem_alloc().
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// Guards every access to another member's buffer. entered() is false if the group has failed: a member that
+// Guards every access to another member's buffer. entered() is false if the group has failed. A member that
 // leaves an operation first makes sure that the group is revoked, and then that no rank is inside.
 class OthersMemory {
  public:
@@ -35,15 +35,15 @@ class ZeroCopy {
     return transfer.pattern == Pattern::kAllToAll && transfer.send == transfer.recv;
   }
 
-  // True if this rank must publish its receive buffer, because others write to it or because a rank that
-  // sends nothing shows with it which memory it has mapped.
+  // True if this rank must publish its receive buffer: others write to it, or this rank sends nothing and
+  // must show which memory it has mapped.
   static bool shows_recv(const Transfer& transfer) noexcept {
     return transfer.pattern == Pattern::kAllReduce || transfer.pattern == Pattern::kReduce ||
            !transfer.sends(transfer.rank);
   }
 
-  // True if the members' buffers allow it. The answer follows from the published slots, so it is equal on
-  // all.
+  // True if the members' buffers allow it. The answer follows from the published slots, so it is equal on all
+  // ranks.
   static bool possible(const Group& group, const Transfer& transfer) noexcept;
 
   // `shown` is the memory that all members have published, `recv` that of this rank's receive buffer, null
@@ -81,20 +81,20 @@ class ZeroCopy {
   Division division_ = Division::kNone;
   size_t chunk_ = 0;  // elements
   uint64_t chunks_ = 0;
-  uint64_t next_chunk_ = 0;  // of a rank that shares no work
+  uint64_t next_chunk_ = 0;  // of a rank that does not share its work
   int turn_ = 0;             // number of senders that were read
   Phase phase_ = Phase::kWork;
 };
 
-// Leaves an operation whose buffers other ranks may still access. done() returns true once none does; the
-// memory becomes private if only ranks that do not run are left.
+// Leaves an operation whose buffers other ranks may still access. done() returns true once no rank accesses
+// them. If only ranks that do not run are left, the memory becomes private.
 class Departure {
  public:
   explicit Departure(Group& group) noexcept : group_(group) {}
   bool done(const void* send, size_t send_bytes, const void* recv, size_t recv_bytes) noexcept;
 
  private:
-  bool others_work(bool& only_strangers) const noexcept;
+  bool accessors_left(bool& only_other_processes) const noexcept;
   void detach(const void* buffer, size_t bytes);
 
   Group& group_;

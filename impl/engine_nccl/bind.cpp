@@ -27,15 +27,16 @@ struct Binding {
   int32_t code = DSC_OK;
   int32_t asked = 0;  // 1: the program named the device
   int32_t number = -1;
-  int32_t host = -1;         // the first rank on this host
-  int32_t nccl = 0;          // version of NCCL
-  CudaUuid card{};           // processes may number devices differently
-  uint64_t nccl_host = 0;    // hash of NCCL's name for a host, by which ranks can share a card; 0: none
+  int32_t host = -1;  // the first rank on this host
+  int32_t nccl = 0;   // version of NCCL
+  CudaUuid card{};    // processes may number devices differently
+  uint64_t nccl_host =
+      0;  // hash of NCCL's name of the host: ranks with the same hash can share a card; 0: none
   int32_t shares_cards = 0;  // 1: NCCL accepts several ranks per card
   char text[440] = {};
 };
 
-// Ranks that are threads of one process load libraries in turn, because loading changes the list of
+// Ranks that are threads of one process load libraries one after another, because loading changes the list of
 // libraries.
 Mutex& loading() {
   static Mutex* const instance = new Mutex;
@@ -106,8 +107,8 @@ bool share_a_card(const Binding& a, const Binding& b) {
   return a.host == b.host && std::memcmp(&a.card, &b.card, sizeof a.card) == 0;
 }
 
-// NCCL needs one card for each rank of a host, and one version on all ranks. This check fails early and
-// with the same error on all ranks; NCCL itself would fail later and differently.
+// NCCL needs one card for each rank of a host, and the same version on all ranks. This check fails early and
+// with the same error on all ranks; NCCL itself would fail later and differently on each rank.
 void check_devices(const std::vector<Binding>& all) {
   for (size_t a = 0; a < all.size(); ++a) {
     if (all[a].nccl != all[0].nccl)
@@ -141,7 +142,7 @@ std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::sh
       [&](const Error& error) {
         if (asked || host->revoked()) throw Error(error);
         log(DSC_LOG_LEVEL_WARN, "the host engine alone is used, not NCCL: %s", error.what());
-        host->restart_numbers();
+        host->restart_sequence();
       });
   return bound;
 }
@@ -177,7 +178,7 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   const auto is = [](Bound bound) { return [bound](const Binding& of) { return of.bound == bound; }; };
   const bool asked = std::ranges::any_of(all, [](const Binding& of) { return of.asked != 0; });
   if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, host, all, asked, deadline);
-  host->restart_numbers();
+  host->restart_sequence();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
     log(DSC_LOG_LEVEL_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
     return nullptr;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kEagerPolls = 200;  // polls without a sleep in between
 constexpr timespec kPause{0, 100'000};
-constexpr int kOtherThreadMs = 1000;  // abort() waits so long for a thread inside NCCL to return by itself
+constexpr int kOtherThreadMs = 1000;  // abort() waits this long for a thread inside NCCL to return by itself
 
 NcclConfig config_of(const NcclSettings& settings) {
   NcclConfig config;
@@ -48,7 +48,7 @@ NcclUniqueId make_unique_id(const NcclLibrary& library) {
   return id;
 }
 
-// Begins to make a communicator. It is stored also if this fails, because it must be aborted then.
+// Begins to make a communicator. It is stored even if this fails, because it must then be aborted.
 void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& make, const char* function) {
   kept_->settings = settings;
   NcclConfig config = config_of(kept_->settings);
@@ -154,7 +154,7 @@ void NcclCommunicator::check(NcclResult result, const char* function) const {
   fail_nccl(result, function, words(result));
 }
 
-// Waits until the latest call has completed, because NCCL allows no other call before.
+// Waits until the latest call has completed, because NCCL does not allow another call before.
 void NcclCommunicator::await_completion(const char* function, const NcclWait& limits) {
   for (int polls = 0;; ++polls) {
     NcclResult state = NcclResult::success;
@@ -193,7 +193,7 @@ NcclWindow* NcclCommunicator::register_window(void* memory, size_t bytes, const 
 
 NcclOp NcclCommunicator::make_scaled_sum(NcclComm* comm, void* scalar, NcclType type) {
   NcclOp op{};
-  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarPlace::host_immediate, comm),
+  check(nccl().red_op_create_pre_mul_sum(&op, scalar, type, NcclScalarResidence::host_immediate, comm),
         "ncclRedOpCreatePreMulSum");
   kept_->scaled_sums.push_back(op);
   return op;
@@ -281,8 +281,8 @@ std::unique_lock<std::mutex> NcclCommunicator::lock_until(Deadline deadline) {
   return lock;
 }
 
-// A thread that waits in await_completion() notices `aborting_` and returns. One that hangs in a call of NCCL
-// can only be freed by the abort itself, so the lock is given up after a while.
+// A thread that waits in await_completion() notices `aborting_` and returns. A thread that hangs in a call of
+// NCCL can only be freed by the abort itself, so this stops waiting for the lock after a while.
 void NcclCommunicator::abort() noexcept {
   if (aborting_.exchange(true)) return;
   if (!comm_.load()) set_ended();

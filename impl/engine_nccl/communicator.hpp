@@ -1,5 +1,5 @@
-// Wrapper of an ncclComm_t. It is made and used without blocking calls of NCCL and within deadlines, by one
-// thread at a time, and its destructor ends it in any case.
+// Wrapper of an ncclComm_t. One thread at a time makes and uses it, without blocking calls of NCCL and within
+// deadlines. Its destructor always ends it.
 #pragma once
 
 #include <atomic>
@@ -62,8 +62,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   // Throws BACKEND unless the result is success or in_progress.
   void check(NcclResult result, const char* function) const;
 
-  // Collective: registers each rank's memory with NCCL; returns null if the library cannot do that. A call
-  // may combine it with other memory and at any offset, so the window is not declared symmetric.
+  // Collective: registers each rank's memory with NCCL. Returns null if the library cannot do that. A call
+  // may combine the memory with other memory and at any offset, so the window is not declared symmetric.
   NcclWindow* register_window(void* memory, size_t bytes, const NcclWait& limits);
 
   // Called inside enqueue(): makes or releases a sum of inputs that are multiplied by a scalar.
@@ -75,19 +75,20 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclResult async_error() noexcept;
   std::string words(NcclResult result) const;
 
-  // Collective: wait for all enqueued calls and destroy the communicator. With several communicators, all
-  // are begun before one is ended, because other ranks may take them in another order.
+  // Collective: wait for all enqueued calls and destroy the communicator. With several communicators, all are
+  // begun before one is ended, because other ranks may end them in another order.
   void begin_finalize();
   void end_finalize(const NcclWait& limits);
-  // Aborts what runs and releases the communicator. It may hang; ended() is true afterwards. Any thread,
-  // also while another one uses the communicator.
+  // Aborts running calls and releases the communicator. This may hang; ended() is true afterwards. Any
+  // thread, also while another one uses the communicator.
   void abort() noexcept;
-  // Not collective: lets enqueued calls run to their end, and then releases the communicator; one of the
-  // program is only detached. Returns false if that took too long; then only abort() is left.
+  // Not collective: lets enqueued calls run to their end, and then releases the communicator. A communicator
+  // of the program is only detached. Returns false if that took too long; then only abort() remains.
   bool leave(const NcclWait& limits) noexcept;
   bool is_adopted() const noexcept { return adopted_; }
   bool ended() const noexcept { return ended_.load(); }
-  // Runs `action` when NCCL no longer uses anything of this communicator, at once if that is so already.
+  // Runs `action` when NCCL no longer uses anything of this communicator; at once if that is already the
+  // case.
   void after_end(std::function<void()> action);
 
  private:
@@ -118,7 +119,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   NcclComm* made_ = nullptr;  // written by NCCL, at a split on a thread of NCCL
   std::atomic<NcclComm*> comm_{nullptr};
   std::shared_ptr<NcclCommunicator> splitting_;  // kept while NCCL may still write into it
-  std::atomic<bool> aborting_{false};            // also set by other ways to release it
+  std::atomic<bool> aborting_{false};            // also set when it is released in another way
   std::atomic<bool> ended_{false};
   std::mutex mutex_;  // held during calls of NCCL
 };

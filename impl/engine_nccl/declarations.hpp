@@ -42,7 +42,7 @@ enum class NcclType : uint32_t {
 // Operations made by red_op_create_pre_mul_sum have greater numbers.
 enum class NcclOp : uint32_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
 
-enum class NcclScalarPlace : uint32_t { device = 0, host_immediate = 1 };
+enum class NcclScalarResidence : uint32_t { device = 0, host_immediate = 1 };
 
 struct NcclUniqueId {
   char bytes[128];
@@ -75,8 +75,8 @@ struct NcclConfig {
   int nvlink_centric_sched = kNcclUnset;
 };
 
-// Functions are named as in nccl.h, without "nccl". A comment names the feature of those below it: they are
-// all null if the library lacks one of them.
+// Functions are named as in nccl.h, without "nccl". A comment names the feature of the functions below it:
+// they are all null if the library lacks one of them.
 struct NcclFunctions {
   NcclResult (*get_version)(int* version) = nullptr;
   const char* (*get_error_string)(NcclResult result) = nullptr;
@@ -109,8 +109,8 @@ struct NcclFunctions {
                      CudaStream* stream) = nullptr;
   NcclResult (*recv)(void* recv, size_t count, NcclType type, int peer, NcclComm* comm,
                      CudaStream* stream) = nullptr;
-  NcclResult (*red_op_create_pre_mul_sum)(NcclOp* op, void* scalar, NcclType type, NcclScalarPlace place,
-                                          NcclComm* comm) = nullptr;
+  NcclResult (*red_op_create_pre_mul_sum)(NcclOp* op, void* scalar, NcclType type,
+                                          NcclScalarResidence residence, NcclComm* comm) = nullptr;
   NcclResult (*red_op_destroy)(NcclOp op, NcclComm* comm) = nullptr;
 
   // split

@@ -23,7 +23,7 @@ bool DeviceCollectives::is_plain(const Call& call) const noexcept {
          (call.kind != OpKind::kAllToAll || call.send != call.recv);
 }
 
-// A barrier is a sum of one word, and an all-to-all in place needs a copy of its input, because it would
+// A barrier is a sum of one word. An all-to-all in place needs a copy of its input, because it would
 // overwrite data that is not sent yet.
 void DeviceCollectives::make_plain(Call& call, Copies& copies, CudaStream* stream) const {
   if (call.steps) {
@@ -62,7 +62,7 @@ void DeviceCollectives::put_plain(std::span<const Call> calls, CudaStream* strea
 void DeviceCollectives::put(std::span<const Call> calls, CudaStream* stream) {
   const Device& device = group_.device();
   const DeviceScope scope(device);
-  if (stream == kPerThreadStream) {  // for NCCL's own launch threads this handle means another stream
+  if (stream == kPerThreadStream) {  // NCCL's own launch threads take this handle for another stream
     order(device, *group_.world.gpu.events, stream, stream_.get());
     put(calls, stream_.get());
     return order(device, *group_.world.gpu.events, stream_.get(), stream);

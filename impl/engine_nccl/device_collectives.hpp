@@ -1,4 +1,4 @@
-// Puts the collectives of one engine on streams in NCCL's terms.
+// Puts the collectives of one engine on streams, as calls of NCCL.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ class DeviceCollectives {
   CudaStream* stream() const noexcept { return stream_.get(); }  // for operations that are started
 
  private:
-  // What the calls of one put() need beside NCCL's operations.
+  // What the calls of one put() need in addition to NCCL's operations.
   struct Copies {
     std::deque<DeviceBuffer> inputs;
     std::deque<PackedOnDevice> packed;

@@ -10,10 +10,10 @@ Failure DeviceFailures::failure() const {
   return failure;
 }
 
-Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
+Failure DeviceFailures::failure_of(const Call& call, uint64_t sequence) const {
   const GroupEngine& host = *group_.host;
   Failure failure = this->failure();
-  if (failure.code == DSC_OK || host.state.is_over()) {
+  if (failure.code == DSC_OK || host.state.is_closed()) {
     failure.code = DSC_ERR_REVOKED;
     failure.text = "the communicator was destroyed";
   } else if (!is_group_fatal(failure.code) && failure.rank() != host.rank()) {
@@ -26,13 +26,13 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t number) const {
   }
   failure.revoked = true;
   failure.operation = op_kind_name(call.kind);
-  failure.sequence = number;
+  failure.sequence = sequence;
   if (std::string_view(failure.text).find(" of group \"") == std::string_view::npos)
-    host.state.name_operation(failure, op_kind_name(call.kind), number);
+    host.state.name_operation(failure, op_kind_name(call.kind), sequence);
   return failure;
 }
 
-// The first call after a failure gets the cause, as a running one would; later calls get REVOKED.
+// The first call after a failure gets the cause, like an operation that was running; later calls get REVOKED.
 void DeviceFailures::refuse(const Call& call) {
   group_.local().look_at_failure();  // this rank may not have seen the failure yet
   Failure refusal = group_.host->failure();
@@ -49,9 +49,9 @@ void DeviceFailures::refuse(const Call& call) {
   throw Error(refusal);
 }
 
-void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+void DeviceFailures::refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                        DeviceRecords* records) {
-  Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, number,
+  Failure cause = group_.failure(DSC_ERR_MISMATCH, call.kind, sequence,
                                  "ranks called different operations: " + difference.text);
   cause.ranks = {difference.rank};
   note_reported();
@@ -60,18 +60,18 @@ void DeviceFailures::refuse_difference(const Call& call, uint64_t number, const 
   throw Error(cause);
 }
 
-void DeviceFailures::fail_operation(const Call& call, uint64_t number, const Error& error,
+void DeviceFailures::fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                     DeviceRecords* records) {
   note_reported();
-  throw Error(take(call, number, error, records));
+  throw Error(take(call, sequence, error, records));
 }
 
-void DeviceFailures::fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept {
-  take(call, number, error, nullptr);
+void DeviceFailures::fail_quietly(const Call& call, uint64_t sequence, const Error& error) noexcept {
+  take(call, sequence, error, nullptr);
 }
 
-// Waits a while for the failure of a peer: NCCL sees a closed connection before the host's side finds that
-// the peer has died, which explains more.
+// Waits a while for news of the failure of a peer. NCCL sees a closed connection before the group engine
+// finds that the peer has died, and the group engine can explain more.
 void DeviceFailures::await_news(const Error& error) const {
   constexpr auto kRemote = static_cast<int32_t>(NcclResult::remote_error);
   const Deadline deadline{now_ns() + kPeerNewsNs};
@@ -80,7 +80,7 @@ void DeviceFailures::await_news(const Error& error) const {
     sleep_until(Deadline::after_ms(1));
 }
 
-Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& error,
+Failure DeviceFailures::take(const Call& call, uint64_t sequence, const Error& error,
                              DeviceRecords* records) noexcept {
   Failure failure;
   failure.code = error.code();
@@ -91,14 +91,14 @@ Failure DeviceFailures::take(const Call& call, uint64_t number, const Error& err
     if (host.revoked()) {  // the group's failure is the cause of this error
       const Failure cause = host.failure();
       const dsc_result_t code = is_group_fatal(cause.code) ? cause.code : DSC_ERR_REVOKED;
-      failure = group_.failure(code, call.kind, number, cause.text);
+      failure = group_.failure(code, call.kind, sequence, cause.text);
       failure.ranks = cause.ranks;
       failure.has_user_ranks = cause.has_user_ranks;
       failure.system_error = cause.system_error;
       failure.native_code = cause.native_code;
       return;
     }
-    failure = group_.failure(error.code(), call.kind, number, error.what());
+    failure = group_.failure(error.code(), call.kind, sequence, error.what());
     failure.ranks = {host.rank()};
     failure.system_error = error.failure().system_error;
     failure.native_code = error.failure().native_code;
@@ -114,13 +114,13 @@ void DeviceFailures::revoke(const Failure& cause) noexcept {
   owner_.give_up();
 }
 
-// With several hosts this takes place on a separate thread: asking and telling them may take seconds, during
-// which the watch must look after other communicators.
+// With several hosts this runs on a separate thread: informing and asking them may take seconds, and
+// meanwhile the watch must supervise other communicators.
 void DeviceFailures::fail_group(const CallFailure& found) {
   const auto conclude = [this, found] {
     Failure cause = found.cause;
     call_out([&] { late_.explain(found.call, cause); });
-    if (!ending_.finalized() && !group_.host->state.is_over()) revoke(cause);
+    if (!ending_.finalized() && !group_.host->state.is_closed()) revoke(cause);
   };
   if (group_.on_one_host()) return conclude();
   if (concluding_.exchange(true)) return;

@@ -1,4 +1,4 @@
-// The failure of a group as its device engine finds and reports it.
+// The failure of a group, as its device engine detects and reports it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// How long an error of NCCL that may come from a peer waits until the host's side explains it.
+// How long an error of NCCL that may come from a peer waits for an explanation of the group engine.
 inline constexpr int64_t kPeerNewsNs = kNsPerSecond;
 
 // The engine owns it. Any thread.
@@ -21,17 +21,17 @@ class DeviceFailures {
   // Returns the group's failure, with details that only this rank knows.
   Failure failure() const;
   // The same as the failure of one operation.
-  Failure failure_of(const Call& call, uint64_t number) const;
+  Failure failure_of(const Call& call, uint64_t sequence) const;
 
   // Throws the refusal of a call after the failure.
   [[noreturn]] void refuse(const Call& call);
-  // Fails the group because this rank sees a difference between calls, so it does not start its own.
-  [[noreturn]] void refuse_difference(const Call& call, uint64_t number, const DifferingCall& difference,
+  // Fails the group because this rank sees a difference between calls, so its own call does not start.
+  [[noreturn]] void refuse_difference(const Call& call, uint64_t sequence, const DifferingCall& difference,
                                       DeviceRecords* records);
   // Fails the group because of an error in a call of this rank, and throws the failure of the call.
-  [[noreturn]] void fail_operation(const Call& call, uint64_t number, const Error& error,
+  [[noreturn]] void fail_operation(const Call& call, uint64_t sequence, const Error& error,
                                    DeviceRecords* records = nullptr);
-  void fail_quietly(const Call& call, uint64_t number, const Error& error) noexcept;
+  void fail_quietly(const Call& call, uint64_t sequence, const Error& error) noexcept;
   // Fails the group for a cause that was found here, once it is explained.
   void fail_group(const CallFailure& found);
   void fail_group(const NcclCommunicator& communicator, NcclResult error);
@@ -40,8 +40,8 @@ class DeviceFailures {
   // Notes that a call on this rank has reported the failure.
   void note_reported() noexcept { group_.host->state.note_reported(); }
 
-  // Returns the code with which the recorder gets an operation that fails now. Only the first one is recorded
-  // with the cause, because those behind it never began.
+  // Returns the code with which an operation that fails now is recorded. Only the first one is recorded with
+  // the cause, because the operations after it never began.
   dsc_result_t recorded_code(dsc_result_t code) noexcept {
     return cause_recorded_.exchange(true) ? DSC_ERR_REVOKED : code;
   }
@@ -50,7 +50,7 @@ class DeviceFailures {
 
  private:
   void await_news(const Error& error) const;
-  Failure take(const Call& call, uint64_t number, const Error& error, DeviceRecords* records) noexcept;
+  Failure take(const Call& call, uint64_t sequence, const Error& error, DeviceRecords* records) noexcept;
   void revoke(const Failure& cause) noexcept;
 
   const NcclGroup& group_;

@@ -20,7 +20,7 @@ std::optional<std::string> DeviceLaunches::unsupported_reason(const Call& call) 
 
 void DeviceLaunches::check_usable(const Call& call) {
   const GroupEngine& host = *group_.host;
-  if (ending_.finalized() || host.state.is_over()) {
+  if (ending_.finalized() || host.state.is_closed()) {
     Failure refusal = Error(DSC_ERR_STATE, "the communicator was finalized or destroyed").failure();
     host.state.name_operation(refusal, op_kind_name(call.kind), 0);
     throw Error(refusal);
@@ -34,7 +34,7 @@ void DeviceLaunches::check_usable(const Call& call) {
   if (call.steps || (call.columns && group_.communicator)) load_kernels(call);
 }
 
-// Kernels pack columns and make steps. They are loaded before other ranks learn of the call, because loading
+// Kernels pack columns and run steps. They are loaded before other ranks learn of the call, because loading
 // may fail.
 void DeviceLaunches::load_kernels(const Call& call) const {
   KernelStore& kernels = *group_.world.gpu.kernels;
@@ -48,24 +48,25 @@ void DeviceLaunches::load_kernels(const Call& call) const {
   kernels.get();
 }
 
-// Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last number.
+// Publishes the calls to the other ranks and enters them into the flight recorder. Returns the last sequence
+// number.
 uint64_t DeviceLaunches::publish(std::span<const Call> calls, DeviceRecords& records) {
   records.expect(calls.size());
   const int64_t now = tick_now();
   const auto& published = group_.published;
-  uint64_t number = 0;
+  uint64_t sequence = 0;
   for (const Call& call : calls) {
     std::optional<DifferingCall> difference;
     if (published) {
       difference = is_message(call.kind) ? published->publish_message(call) : published->publish(call, true);
-      number = is_message(call.kind) ? published->latest_message(call) : published->latest();
+      sequence = is_message(call.kind) ? published->latest_message(call) : published->latest();
     } else {
-      number = ++alone_calls_;
+      sequence = ++alone_calls_;
     }
-    records.add(group_.local().recorder().open(recorded_on_device(call, number, *group_.host), now));
-    if (difference) failures_.refuse_difference(call, number, *difference, &records);
+    records.add(group_.local().recorder().open(recorded_on_device(call, sequence, *group_.host), now));
+    if (difference) failures_.refuse_difference(call, sequence, *difference, &records);
   }
-  return number;
+  return sequence;
 }
 
 bool DeviceLaunches::captures(CudaStream* stream) {
@@ -75,16 +76,16 @@ bool DeviceLaunches::captures(CudaStream* stream) {
   return true;
 }
 
-// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks
-// of other hosts nor whether a message arrives.
+// Makes a work for which only the watch waits. It is needed because the published calls show neither ranks of
+// other hosts nor whether a message arrives.
 std::shared_ptr<DeviceWork> DeviceLaunches::make_untracked(const Call& call, CudaStream* stream) {
   auto work = works_.make(call, stream, false);
   work->untracked = true;
   return work;
 }
 
-void DeviceLaunches::add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number) {
-  untracked->set_number(number);
+void DeviceLaunches::add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t sequence) {
+  untracked->set_sequence(sequence);
   untracked->set_launched();
   works_.add(std::move(untracked));
 }
@@ -102,18 +103,18 @@ void DeviceLaunches::run_collectives(std::span<const Call> calls, CudaStream* st
   const auto untracked = group_.on_one_host() || captured ? nullptr : make_untracked(calls[0], stream);
   DeviceRecords unfollowed;
   DeviceRecords& records = untracked ? untracked->records : unfollowed;
-  const uint64_t number = publish(calls, records);
+  const uint64_t sequence = publish(calls, records);
   may_be_busy_ = true;
   capture(
       [&] {
         collectives_.put(calls, stream);
         if (untracked) group_.device().record(untracked->end_event.get(), stream);
       },
-      [&](const Error& error) { failures_.fail_operation(calls[0], number, error, &records); });
+      [&](const Error& error) { failures_.fail_operation(calls[0], sequence, error, &records); });
   records.start(tick_now());
   for (const Call& call : calls) count(call);
-  if (!captured) late_.note_launched(number);
-  if (untracked) return add_untracked(untracked, number);
+  if (!captured) late_.note_launched(sequence);
+  if (untracked) return add_untracked(untracked, sequence);
   records.detach(captured ? Detached::kCaptured : Detached::kLaunched);
   if (ending_.begun()) works_.record_uncalled();  // the earlier one may not have seen this call
 }
@@ -122,8 +123,8 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start_collectives(std::span<const Ca
                                                               CudaStream* stream) {
   for (const Call& call : calls) check_usable(call);
   auto work = works_.make(calls[0], stream, captures(stream));
-  const uint64_t number = publish(calls, work->records);
-  work->set_number(number);
+  const uint64_t sequence = publish(calls, work->records);
+  work->set_sequence(sequence);
   capture(
       [&] {
         const Device& device = group_.device();
@@ -132,11 +133,11 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start_collectives(std::span<const Ca
         collectives_.put(calls, collectives_.stream());
         device.record(work->end_event.get(), collectives_.stream());
       },
-      [&](const Error& error) { failures_.fail_operation(calls[0], number, error, &work->records); });
+      [&](const Error& error) { failures_.fail_operation(calls[0], sequence, error, &work->records); });
   work->records.start(tick_now());
   work->set_launched();
   for (const Call& call : calls) count(call);
-  if (!work->captured) late_.note_launched(number);
+  if (!work->captured) late_.note_launched(sequence);
   works_.add(work);
   return work;
 }
@@ -151,16 +152,16 @@ void DeviceLaunches::run(const Call& call) {
   const auto untracked = captured ? nullptr : make_untracked(call, stream);
   DeviceRecords of_graph;
   DeviceRecords& records = untracked ? untracked->records : of_graph;
-  const uint64_t number = publish({&call, 1}, records);
+  const uint64_t sequence = publish({&call, 1}, records);
   capture(
       [&] {
         links_.get(call).run(call, stream, ending_.wait_limits(call.timeout_ms));
         if (untracked) group_.device().record(untracked->end_event.get(), stream);
       },
-      [&](const Error& error) { failures_.fail_operation(call, number, error, &records); });
+      [&](const Error& error) { failures_.fail_operation(call, sequence, error, &records); });
   records.start(tick_now());
   count(call);
-  if (untracked) return add_untracked(untracked, number);
+  if (untracked) return add_untracked(untracked, sequence);
   records.detach(Detached::kCaptured);
 }
 
@@ -170,13 +171,13 @@ std::shared_ptr<DeviceWork> DeviceLaunches::start(const Call& call) {
   check_usable(call);
   auto work = works_.make(call, stream, captures(stream));
   if (work->captured) links_.expect_ready(call);
-  const uint64_t number = publish({&call, 1}, work->records);
-  work->set_number(number);
-  work->records.start(tick_now());  // other threads may see the work from here on
+  const uint64_t sequence = publish({&call, 1}, work->records);
+  work->set_sequence(sequence);
+  work->records.start(tick_now());  // from now on other threads may see the work
   if (!work->captured) works_.add(work);
   DeviceRecords* const unwatched = work->captured ? &work->records : nullptr;
   capture([&] { links_.get(call).start(work); },
-          [&](const Error& error) { failures_.fail_operation(call, number, error, unwatched); });
+          [&](const Error& error) { failures_.fail_operation(call, sequence, error, unwatched); });
   if (work->captured) works_.add(work);
   count(call);
   return work;
@@ -228,7 +229,7 @@ std::shared_ptr<Work> DeviceLaunches::start_batch(std::span<const Call> calls) {
 void DeviceLaunches::join(DeviceWork& message, CudaStream* stream, Deadline deadline) {
   if (message.wait_on(stream, deadline)) return;
   capture([&] { DeviceLink::fail_unconnected(message.call()); },
-          [&](const Error& error) { failures_.fail_operation(message.call(), message.number(), error); });
+          [&](const Error& error) { failures_.fail_operation(message.call(), message.sequence(), error); });
 }
 
 }  // namespace dsc

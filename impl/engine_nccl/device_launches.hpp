@@ -1,5 +1,5 @@
-// Launches operations of one engine: checks and publishes the calls, puts them on streams, and hands what has
-// to be followed to the works.
+// Launches operations of one engine: checks and publishes the calls, puts them on streams, and hands
+// operations that must be tracked to the works.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// The engine owns it. One thread at a time. The functions throw errors that concern the call alone before
-// other ranks learn of it; later errors fail the group, because other ranks wait for the call.
+// The engine owns it. One thread at a time. Errors that concern only this rank's call are thrown before other
+// ranks learn of it. Later errors fail the group, because other ranks wait for the call.
 class DeviceLaunches {
  public:
   DeviceLaunches(const NcclGroup& group, NcclEnding& ending, LateCalls& late, DeviceFailures& failures,
@@ -37,7 +37,7 @@ class DeviceLaunches {
   void run_batch(std::span<const Call> calls);
   std::shared_ptr<Work> start_batch(std::span<const Call> calls);
 
-  // True once a collective was run on a stream of the program, where its end is not known.
+  // True once a collective was run on a stream of the program: its end is not known.
   bool may_be_busy() const noexcept { return may_be_busy_; }
 
  private:
@@ -46,9 +46,9 @@ class DeviceLaunches {
   uint64_t publish(std::span<const Call> calls, DeviceRecords& records);
   bool captures(CudaStream* stream);
   std::shared_ptr<DeviceWork> make_untracked(const Call& call, CudaStream* stream);
-  void add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t number);
+  void add_untracked(std::shared_ptr<DeviceWork> untracked, uint64_t sequence);
   void count(const Call& call) noexcept;
-  // No messages are allowed among these calls; start() takes them one by one.
+  // These calls must not contain messages; start() takes messages one by one.
   void run_collectives(std::span<const Call> calls, CudaStream* stream);
   std::shared_ptr<DeviceWork> start_collectives(std::span<const Call> calls, CudaStream* stream);
   template <typename Start>
@@ -63,7 +63,7 @@ class DeviceLaunches {
   DeviceLinks& links_;
   StatsTable& stats_;
   DeviceCollectives collectives_;
-  uint64_t alone_calls_ = 0;  // counted in a group of one only
+  uint64_t alone_calls_ = 0;  // used in a group of one only
   bool may_be_busy_ = false;
 };
 

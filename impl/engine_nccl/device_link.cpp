@@ -19,7 +19,8 @@ constexpr int64_t kLaterMs = 10'000;
 
 }  // namespace
 
-// The sender makes NCCL's id and sends it in a message on host memory, which counts as the first one there.
+// The sender makes NCCL's id and sends it in a message on host memory. On host memory it counts as the first
+// message.
 DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures,
                        const Call& call)
     : group_(group),
@@ -31,7 +32,7 @@ DeviceLink::DeviceLink(const NcclGroup& group, const NcclEnding& ending, DeviceF
   if (sends_) id_ = make_unique_id(*group.world.nccl.library);
   Call exchange = call_of_bytes(call.kind, call.root, &id_, &id_, sizeof id_);
   exchange.tag = kLinkTag;
-  // The message that waits for the exchange has a shorter time-out and reports who is late.
+  // The message that waits for the exchange has a shorter time-out and reports which rank is late.
   exchange.timeout_ms =
       static_cast<int32_t>(std::min<int64_t>(int64_t{group.host->timeout_ms()} + kLaterMs, INT32_MAX));
   std::snprintf(exchange.note, sizeof exchange.note, "first message on a device");
@@ -59,8 +60,8 @@ void DeviceLink::fail_connection(const Error& error) {
   queue_.clear();
 }
 
-// After the communicator is stored, a give_up() of the engine finds and ends it; one that came earlier is
-// noticed here.
+// After the communicator is stored, a give_up() of the engine finds and ends it; an earlier one is detected
+// here.
 void DeviceLink::make(const NcclWait& limits) {
   while (!exchange_->wait(Deadline::after_ms(50))) limits.check();
   auto communicator =
@@ -85,7 +86,7 @@ std::shared_ptr<NcclCommunicator> DeviceLink::communicator() const {
   return communicator_;
 }
 
-// The error does not name a cause, which is either a rank that has not called the message or NCCL.
+// The error does not name a cause: it may be a rank that has not called the message, or NCCL.
 void DeviceLink::fail_unconnected(const Call& call) {
   fail(DSC_ERR_TIMEOUT, "there was no connection %s rank %d in time",
        call.kind == OpKind::kSend ? "to" : "from", call.root);
@@ -94,7 +95,7 @@ void DeviceLink::fail_unconnected(const Call& call) {
 void DeviceLink::put(const Call& call, CudaStream* stream, const NcclWait& limits) {
   Call message = call;
   message.root = sends_ ? 1 : 0;
-  const bool elsewhere = stream == kPerThreadStream;  // another stream in NCCL's threads
+  const bool elsewhere = stream == kPerThreadStream;  // a different stream in NCCL's threads
   CudaStream* const used = elsewhere ? stream_.get() : stream;
   const Device& device = group_.device();
   if (elsewhere) order(device, *group_.world.gpu.events, stream, used);

@@ -1,5 +1,5 @@
-// Messages of one direction between two ranks. They have their own NCCL communicator and stream, so that
-// they wait only for each other. Both ends make the link when the first message is called.
+// Messages of one direction between two ranks. They have their own NCCL communicator and stream, so that they
+// wait only for each other. Both ends make the link when the first message is called.
 #pragma once
 
 #include <condition_variable>
@@ -28,10 +28,11 @@ class DeviceLink {
 
   // Runs a message on the caller's stream. Waits until there is a connection.
   void run(const Call& call, CudaStream* stream, const NcclWait& limits);
-  // Starts a message behind work.begin, which must be recorded, as soon as there is a connection.
+  // Starts a message, ordered after work.begin_event, which must be recorded, as soon as there is a
+  // connection.
   void start(std::shared_ptr<DeviceWork> work);
   bool ready() const;
-  // Throws TIMEOUT for a message that had no connection in time.
+  // Throws TIMEOUT for a message that got no connection in time.
   [[noreturn]] static void fail_unconnected(const Call& call);
 
   std::shared_ptr<NcclCommunicator> communicator() const;  // null until it is connected
@@ -52,7 +53,7 @@ class DeviceLink {
   mutable Mutex mutex_;  // held while messages are put on streams
   Condition connected_;
   std::unique_ptr<NcclOperations> operations_ DSC_GUARDED_BY(mutex_);
-  std::deque<std::shared_ptr<DeviceWork>> queue_ DSC_GUARDED_BY(mutex_);  // wait for the connection
+  std::deque<std::shared_ptr<DeviceWork>> queue_ DSC_GUARDED_BY(mutex_);  // waiting for the connection
   mutable Mutex communicator_mutex_;
   std::shared_ptr<NcclCommunicator> communicator_ DSC_GUARDED_BY(communicator_mutex_);
 };

@@ -36,7 +36,7 @@ void DeviceLinks::expect_ready(const Call& call) const {
     fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
 }
 
-// The locks of the links are taken without the own one, because a link may hold its lock for long.
+// The locks of the links are taken without this object's lock, because a link may hold its lock for long.
 std::vector<std::shared_ptr<NcclCommunicator>> DeviceLinks::communicators() const {
   std::vector<std::shared_ptr<NcclCommunicator>> all;
   if (group_.communicator) all.push_back(group_.communicator);

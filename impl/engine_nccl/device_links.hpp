@@ -16,9 +16,9 @@ class DeviceLinks {
   DeviceLinks(const NcclGroup& group, const NcclEnding& ending, DeviceFailures& failures, NcclOwner& owner)
       : group_(group), ending_(ending), failures_(failures), owner_(owner) {}
 
-  // Returns the link of a message, which the first one makes. One thread at a time.
+  // Returns the link of a message; the first message makes it. One thread at a time.
   DeviceLink& get(const Call& call);
-  // Throws STATE if a message that is captured has no connection yet. Called before other ranks learn of it.
+  // Throws STATE if a captured message has no connection yet. Called before other ranks learn of it.
   void expect_ready(const Call& call) const;
   // Returns the communicator of the group and those of all links. Any thread.
   std::vector<std::shared_ptr<NcclCommunicator>> communicators() const;

@@ -15,7 +15,7 @@ int64_t DeviceMonitor::poll() noexcept {
   const int64_t now = now_ns();
   DeviceWorks::Activity activity;
   call_out([&] {
-    if ((group_.host->revoked() || group_.host->state.is_over()) && !ending_.begun()) owner_.give_up();
+    if ((group_.host->revoked() || group_.host->state.is_closed()) && !ending_.begun()) owner_.give_up();
     activity = works_.update_all();
     if (ending_.begun()) return ending_.check_hung(now);
     if (!failures_.concluding()) check_group(now);
@@ -31,7 +31,7 @@ void DeviceMonitor::check_group(int64_t now) {
   check_nccl(now);
 }
 
-// An error that may come from a peer waits a while, because the host's side explains more.
+// An error that may come from a peer waits a while, because the group engine can explain more.
 void DeviceMonitor::check_nccl(int64_t now) {
   for (const auto& communicator : links_.communicators()) {
     const NcclResult error = communicator->async_error();

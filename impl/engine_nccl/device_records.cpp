@@ -35,9 +35,9 @@ void DeviceRecords::detach(Detached how) noexcept {
   count_ = 0;
 }
 
-RecordedCall recorded_on_device(const Call& call, uint64_t number, const GroupEngine& group) noexcept {
+RecordedCall recorded_on_device(const Call& call, uint64_t sequence, const GroupEngine& group) noexcept {
   const Transfer transfer(call, group.rank(), group.size());
-  RecordedCall recorded = recorded_call(call, number, transfer.send_bytes, transfer.recv_bytes,
+  RecordedCall recorded = recorded_call(call, sequence, transfer.send_bytes, transfer.recv_bytes,
                                         call.timeout_ms > 0 ? call.timeout_ms : group.timeout_ms());
   recorded.on_device = true;
   return recorded;

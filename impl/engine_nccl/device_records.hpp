@@ -41,6 +41,6 @@ class DeviceRecords {
 };
 
 // Returns the recorder's form of a call on the device of `comm`.
-RecordedCall recorded_on_device(const Call& call, uint64_t number, const GroupEngine& group) noexcept;
+RecordedCall recorded_on_device(const Call& call, uint64_t sequence, const GroupEngine& group) noexcept;
 
 }  // namespace dsc

@@ -65,7 +65,8 @@ void DeviceWork::on_listener() {
   DeviceWatch::get().wake();
 }
 
-// Only the first call counts. The record is ended first, so that a program that sees the end finds it there.
+// Only the first call has an effect. The record is ended first, so that a program that sees the end also
+// finds it in the record.
 void DeviceWork::complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept {
   const MutexLock lock(records_mutex_);
   if (done()) return;

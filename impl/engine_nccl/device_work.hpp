@@ -1,4 +1,4 @@
-// The handle of an operation that was started on a device. It is complete when the event behind it on its
+// The handle of an operation that was started on a device. It is complete when the event after it on its
 // stream has passed.
 #pragma once
 
@@ -22,16 +22,16 @@ class DeviceWork final : public OperationWork {
   bool test() override;
   bool wait(Deadline deadline) override;
   bool wait_on(void* stream, Deadline deadline) override;
-  uint64_t number() const noexcept override { return number_; }
+  uint64_t sequence() const noexcept override { return sequence_; }
   Failure failure() const override;
 
   // The following functions are for the engine.
-  void set_number(uint64_t number) noexcept { number_ = number; }
+  void set_sequence(uint64_t sequence) noexcept { sequence_ = sequence; }
   // True if a descriptor or a countdown waits for the end, so that the watch polls often.
   bool has_listener() const noexcept { return has_listener_.load(std::memory_order_relaxed); }
   // Ends the work; the recorder gets the code `recorded`, which may differ from that of `failure`.
   void complete(const std::optional<Failure>& failure, dsc_result_t recorded) noexcept;
-  // Called when everything up to the event `end_event` is on the stream.
+  // Called when everything up to `end_event` is on the stream.
   void set_launched() noexcept { launched_.store(true, std::memory_order_release); }
   bool launched() const noexcept { return launched_.load(std::memory_order_acquire); }
 
@@ -48,10 +48,10 @@ class DeviceWork final : public OperationWork {
   void on_listener() override;
 
   const std::shared_ptr<DeviceWorks> works_;
-  uint64_t number_ = 0;
+  uint64_t sequence_ = 0;
   std::atomic<bool> launched_{false};
   std::atomic<bool> has_listener_{false};
-  Mutex records_mutex_;  // the watch and a waiting thread may both have seen the end
+  Mutex records_mutex_;  // the watch and a waiting thread may both have detected the end
 };
 
 }  // namespace dsc

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kKernelsEndMs = 200;
 
-// Works that run one after the other.
+// Works that run one after another.
 using OpQueue = std::pair<OpKind, int32_t>;
 OpQueue queue_of(const Call& call) {
   if (is_message(call.kind)) return {call.kind, call.root};
@@ -84,7 +84,7 @@ bool DeviceWorks::complete_if_over(DeviceWork& work) noexcept {
       [&] {
         if (has_passed(work.end_event)) work.complete({}, DSC_OK);
       },
-      [&](const Error& error) { failures_.fail_quietly(work.call(), work.number(), error); });
+      [&](const Error& error) { failures_.fail_quietly(work.call(), work.sequence(), error); });
   return false;
 }
 
@@ -93,8 +93,8 @@ void DeviceWorks::write_trace_again() const noexcept {
   if (group_.local().revoked()) group_.local().tell_failure();
 }
 
-// The query must not disturb a capture of the program, so a result that comes from one counts as "not yet";
-// so does any event of a communicator that is ending.
+// The query must not disturb a capture of the program, so a result that a capture causes counts as "not yet".
+// The same holds for any event of a communicator that is ending.
 bool DeviceWorks::has_passed(const PooledEvent& event) const {
   const DeviceScope scope(group_.device());
   const CudaResult result = group_.device().cuda().event_query(event.get());
@@ -103,9 +103,9 @@ bool DeviceWorks::has_passed(const PooledEvent& event) const {
   return true;
 }
 
-// If only the watch has the work, the next call reports the cause.
+// If only the watch knows the work, the next call reports the cause.
 void DeviceWorks::complete_with_cause(DeviceWork& work) noexcept {
-  std::optional<Failure> failure = failures_.failure_of(work.call(), work.number());
+  std::optional<Failure> failure = failures_.failure_of(work.call(), work.sequence());
   bool has_run = false;
   call_out([&] { has_run = has_run_to_its_end(work); });
   const dsc_result_t recorded = has_run ? DSC_OK : failures_.recorded_code(failure->code);
@@ -134,7 +134,7 @@ bool DeviceWorks::any_running() noexcept {
   return std::ranges::any_of(works, [](const auto& work) { return !work->done() && !work->untracked; });
 }
 
-// The time of an operation counts from the end of all work before it, on its own and on the caller's stream.
+// The time of an operation counts from the end of all work before it, on its own stream and on the caller's.
 std::optional<CallFailure> DeviceWorks::find_overdue(int64_t now) {
   std::set<OpQueue> seen;
   for (const auto& work : pending()) {
@@ -144,10 +144,10 @@ std::optional<CallFailure> DeviceWorks::find_overdue(int64_t now) {
       if (has_passed(work->begin_event)) work->head_since_ns = now;
       continue;
     }
-    if (auto found = late_.find_departed(call, work->number())) return found;
+    if (auto found = late_.find_departed(call, work->sequence())) return found;
     const int64_t elapsed_ns = now - work->head_since_ns;
     if (elapsed_ns > group_.host->state.timeout_ms(call) * kNsPerMs)
-      return late_.timed_out(call, work->number(), elapsed_ns);
+      return late_.timed_out(call, work->sequence(), elapsed_ns);
   }
   return std::nullopt;
 }
@@ -158,7 +158,7 @@ void DeviceWorks::record_uncalled() noexcept {
   call_out([&] {
     const MutexLock lock(mutex_);
     for (const auto& work : pending_)
-      if (!work->done() && !is_message(work->call().kind)) followed = std::min(followed, work->number());
+      if (!work->done() && !is_message(work->call().kind)) followed = std::min(followed, work->sequence());
   });
   Group& local = group_.local();
   const dsc_result_t cause = local.first_code();
@@ -175,7 +175,7 @@ void DeviceWorks::drain(Drain which, Deadline deadline) {
     if (which == Drain::kCollectives && is_message(work->call().kind)) continue;
     if (!work->wait(deadline))
       fail(DSC_ERR_TIMEOUT, "%s is still running",
-           numbered(op_kind_name(work->call().kind), work->number()).c_str());
+           numbered(op_kind_name(work->call().kind), work->sequence()).c_str());
   }
 }
 

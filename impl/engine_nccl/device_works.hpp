@@ -21,7 +21,7 @@ class DeviceWorks {
 
   // Makes a work with its events; it will wait for the work that is on `stream` now.
   std::shared_ptr<DeviceWork> make(const Call& call, CudaStream* stream, bool captured);
-  // Takes a work on whose stream everything is, or a message, which comes to its stream later.
+  // Adds a work that is completely on its stream, or a message, which is put on its stream later.
   void add(std::shared_ptr<DeviceWork> work);
   void clear();
 
@@ -35,16 +35,16 @@ class DeviceWorks {
   Activity update_all();
   // Completes works that have ended before the group gives up, because these have not failed.
   void complete_ended() noexcept;
-  // Returns true while a work of the program is not known to have ended.
+  // Returns true unless all works of the program are known to have ended.
   bool any_running() noexcept;
   // Returns the cause for which an operation that takes too long fails the group. Only the watch calls it.
   std::optional<CallFailure> find_overdue(int64_t now);
-  // Operations launched without an event have unknown completion. At failure we only know that those which
-  // some rank of this host has not called will fail, so these are recorded as failed.
+  // The completion of operations launched without an event is unknown. After a failure, it is only known that
+  // an operation fails if some rank of this host has not called it. These operations are recorded as failed.
   void record_uncalled() noexcept;
 
-  // Waits until the works that were started are over; throws TIMEOUT. Messages have their own communicators,
-  // so kCollectives leaves them out.
+  // Waits until the works that were started have ended; throws TIMEOUT. Messages have their own
+  // communicators, so kCollectives leaves them out.
   enum class Drain { kCollectives, kAll };
   void drain(Drain which, Deadline deadline);
   // Waits for kernels that still run: if ranks are threads of one process, NCCL's abort can return before

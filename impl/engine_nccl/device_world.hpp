@@ -1,4 +1,4 @@
-// The state that all communicators of a world that is bound to a device share.
+// The state that all communicators of a world share if the world is bound to a device.
 #pragma once
 
 #include <memory>

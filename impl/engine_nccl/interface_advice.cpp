@@ -71,7 +71,7 @@ std::string interface_advice(const Launch& launch, const Environment& environmen
          choice;
 }
 
-// Errors are ignored, as advice must not prevent a start.
+// Errors are ignored, because advice must not prevent a start.
 std::string interface_advice(const Launch& launch, const Environment& environment, Deadline deadline) {
   std::string text;
   if (!may_matter(launch, environment)) return text;

@@ -13,10 +13,11 @@ namespace dsc {
 // Returns the interfaces that are up and have an address that other hosts may reach.
 std::vector<std::string> outward_interfaces();
 
-// Returns the interface through which the kernel reaches an address, or that has it; empty if unknown.
+// Returns the interface through which the kernel reaches an address, or which has that address; empty if
+// unknown.
 std::string interface_towards(const std::string& address, Deadline deadline);
 
-// Returns a sentence of advice if a job has several hosts and NCCL would have to choose between interfaces;
+// Returns a sentence of advice if a job has several hosts and NCCL would have to choose an interface;
 // otherwise an empty text. `towards` is the interface that leads to rank 0, or empty if unknown.
 std::string interface_advice(const Launch& launch, const Environment& environment,
                              const std::vector<std::string>& interfaces, const std::string& towards);

@@ -14,7 +14,7 @@ OpKind other_end(OpKind kind) { return kind == OpKind::kSend ? OpKind::kRecv : O
 
 // The late ranks are read again afterwards, because a rank may have made the call just before it left.
 template <typename Late>
-std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint64_t number,
+std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint64_t sequence,
                                                           const Late& late_ranks) const {
   const std::vector<int32_t> late = late_ranks();
   const auto left =
@@ -23,7 +23,7 @@ std::optional<CallFailure> LateCalls::find_departed_among(const Call& call, uint
   const std::vector<int32_t> still_late = late_ranks();
   if (std::ranges::find(still_late, *left) == still_late.end()) return std::nullopt;
   CallFailure found{
-      call, group_.failure(DSC_ERR_PEER_LEFT, call.kind, number,
+      call, group_.failure(DSC_ERR_PEER_LEFT, call.kind, sequence,
                            "rank " + std::to_string(*left) + " has left the group without calling it")};
   found.cause.ranks = {*left};
   return found;
@@ -48,39 +48,39 @@ std::optional<CallFailure> LateCalls::find(int64_t now) {
   return timed_out(call, awaited_call_, elapsed_ns);
 }
 
-std::optional<CallFailure> LateCalls::find_departed(const Call& call, uint64_t number) const {
+std::optional<CallFailure> LateCalls::find_departed(const Call& call, uint64_t sequence) const {
   const auto& published = group_.published;
   if (!published || !is_message(call.kind) || !published->has_left(call.root)) return std::nullopt;
-  return find_departed_among(call, number, [&] {
-    return published->called_message(other_end(call.kind), call.root, group_.host->rank(), number).late;
+  return find_departed_among(call, sequence, [&] {
+    return published->called_message(other_end(call.kind), call.root, group_.host->rank(), sequence).late;
   });
 }
 
-CallFailure LateCalls::timed_out(const Call& call, uint64_t number, int64_t elapsed_ns) const {
+CallFailure LateCalls::timed_out(const Call& call, uint64_t sequence, int64_t elapsed_ns) const {
   const std::string limit = std::to_string(group_.host->state.timeout_ms(call));
   CallFailure found{call,
-                    group_.failure(DSC_ERR_TIMEOUT, call.kind, number, "not done within " + limit + " ms")};
+                    group_.failure(DSC_ERR_TIMEOUT, call.kind, sequence, "not done within " + limit + " ms")};
   found.cause.elapsed_ns = elapsed_ns;
   return found;
 }
 
-// Returns what each host knows of an operation; this host comes first.
-std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t number) const {
+// Returns what each host knows about an operation; this host comes first.
+std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t sequence) const {
   const PublishedCalls& published = *group_.published;
   const int32_t self = group_.host->rank();
   std::vector<Answer> answers;
   std::vector<CallThere> all;
   if (is_message(call.kind)) {
-    const StatusQuery question{other_end(call.kind), call.root, self, number};
-    all.push_back(published.called_message(call.kind, self, call.root, number));
+    const StatusQuery question{other_end(call.kind), call.root, self, sequence};
+    all.push_back(published.called_message(call.kind, self, call.root, sequence));
     if (published.is_here(call.root))
-      all.push_back(published.called_message(question.kind, call.root, self, number));
+      all.push_back(published.called_message(question.kind, call.root, self, sequence));
     else
       answers = group_.host->query_rank(call.root, encode(question));
   } else {
-    all.push_back(published.called(number));
+    all.push_back(published.called(sequence));
     if (!group_.on_one_host())
-      answers = group_.host->query_hosts(number, encode(StatusQuery{.number = number}));
+      answers = group_.host->query_hosts(sequence, encode(StatusQuery{.sequence = sequence}));
   }
   for (const Answer& answer : answers) {
     auto there = decode_call(answer.text);
@@ -92,9 +92,9 @@ std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t number) con
 }
 
 void LateCalls::explain(const Call& call, Failure& cause) const {
-  const uint64_t number = cause.sequence;
-  if (cause.code != DSC_ERR_TIMEOUT || !group_.published || number == 0 || group_.host->revoked()) return;
-  const std::vector<CallThere> all = ask_all(call, number);
+  const uint64_t sequence = cause.sequence;
+  if (cause.code != DSC_ERR_TIMEOUT || !group_.published || sequence == 0 || group_.host->revoked()) return;
+  const std::vector<CallThere> all = ask_all(call, sequence);
   const CallThere& here = all.front();
   std::string late_text;
   cause.ranks = {};

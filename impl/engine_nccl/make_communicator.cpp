@@ -25,7 +25,7 @@ struct RootId {
   Failure failure;
 };
 
-// Returns one id for every kRanksPerRoot ranks if all libraries can use several, else a single one.
+// Returns one id for every kRanksPerRoot ranks if all libraries can use several, otherwise a single one.
 std::vector<NcclUniqueId> agree_on_ids(GroupEngine& host, const NcclLibrary& library) {
   RootId mine;
   mine.scales = library.functions.comm_init_rank_scalable != nullptr;
@@ -82,7 +82,7 @@ std::shared_ptr<PublishedCalls> make_published_calls(GroupEngine& host) {
   int32_t most = members.group->size();
   if (most != host.size()) most = std::ranges::max(gather_all(host, OpKind::kBind, kMembersTag, most));
   void* const memory = host.allocate(PublishedCalls::bytes(most));
-  auto allocation = members.group->world().memory().holder(memory);
+  auto allocation = members.group->host().memory().holder(memory);
   release_memory(memory);  // the shared pointer keeps the memory
   return std::make_shared<PublishedCalls>(host.id(), std::move(allocation), members);
 }

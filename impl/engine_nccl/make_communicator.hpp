@@ -1,4 +1,4 @@
-// Makes communicators of NCCL on all ranks together, with one more attempt if the first one fails.
+// Makes communicators of NCCL on all ranks together. If the first attempt fails, it makes a second one.
 #pragma once
 
 #include <memory>

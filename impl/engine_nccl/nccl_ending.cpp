@@ -51,8 +51,8 @@ void NcclEnding::set_ended() noexcept {
   state_.compare_exchange_strong(expected, State::kEnded);
 }
 
-// Ends the communicators at the same time, because the abort of one may wait for kernels that only the abort
-// of another one ends.
+// Ends the communicators at the same time: the abort of one may wait for kernels that only the abort of
+// another one ends.
 void NcclEnding::end(const std::vector<std::shared_ptr<NcclCommunicator>>& all) {
   std::vector<std::thread> threads;
   threads.reserve(all.size());  // a started thread that cannot be stored would end the process
@@ -77,8 +77,8 @@ void NcclEnding::end_one(NcclCommunicator& communicator) noexcept {
   run_until(now_ns(), [&] { communicator.abort(); });
 }
 
-// Runs `body`, which should return by `due_ns`. If it does not return within a while after that, the watch
-// treats the device as stuck.
+// Runs `body`, which should return by `due_ns`. If it does not return some time after that, the watch treats
+// the device as stuck.
 template <typename Body>
 void NcclEnding::run_until(int64_t due_ns, const Body& body) noexcept {
   std::multiset<int64_t>::iterator due;
@@ -98,7 +98,7 @@ void NcclEnding::check_hung(int64_t now) noexcept {
     if (due_ns_.empty() || now - *due_ns_.begin() < kHungNs) return;
   }
   State expected = State::kEnding;
-  if (has_graphs_.load()) {  // the kernels are over, but NCCL waits until the graphs are destroyed
+  if (has_graphs_.load()) {  // the kernels have ended, but NCCL waits until the graphs are destroyed
     if (!state_.compare_exchange_strong(expected, State::kEnded)) return;
     return log(DSC_LOG_LEVEL_WARN,
                "group \"%s\": NCCL keeps its communicator until the graphs that use it are destroyed",

@@ -14,7 +14,7 @@
 
 namespace dsc {
 
-// The engine owns it. Any thread may call it, except for functions with another note.
+// The engine owns it. Any thread may call it, except functions with another note.
 class NcclEnding {
  public:
   explicit NcclEnding(const NcclGroup& group) : group_(group) {}

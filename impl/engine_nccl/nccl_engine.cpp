@@ -68,12 +68,12 @@ bool NcclEngine::deregister_window(NcclWindow* window) noexcept {
 }
 
 bool NcclEngine::has_running() noexcept {
-  return !ending_.finalized() && !group_.host->state.is_over() && works_.any_running();
+  return !ending_.finalized() && !group_.host->state.is_closed() && works_.any_running();
 }
 
 // If this rank fails here, it fails the group, because the other ranks would wait for it. Groups that were
-// left before still let their operations run, and the end of the world waits for them, because the process
-// may be about to end.
+// left before still let their operations run. The end of the world waits for these, because the process may
+// be about to end.
 void NcclEngine::finalize() {
   Call call;
   call.kind = OpKind::kFinalize;

@@ -1,5 +1,5 @@
-// The device side of one communicator, which composes the parts in this folder. The host's communicator
-// decides when the group has failed.
+// The device side of one communicator. It composes the parts in this folder. The host's communicator decides
+// when the group has failed.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace dsc {
 
-// Works and its own threads keep an engine alive; DeviceWatch does not. Comments of DeviceEngine say which
+// Works, and threads of the engine, keep it alive; DeviceWatch does not. Comments of DeviceEngine tell which
 // functions any thread may call.
 class NcclEngine final : public DeviceEngine,
                          private NcclOwner,

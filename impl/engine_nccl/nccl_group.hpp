@@ -34,14 +34,14 @@ struct NcclGroup {
            world.nccl.library->functions.get_error_string(result));
   }
 
-  // Returns a cause for which the group fails, with the operation that it is about.
-  Failure failure(dsc_result_t code, OpKind kind, uint64_t number, std::string_view what) const noexcept {
+  // Returns a cause for which the group fails, with the operation that it concerns.
+  Failure failure(dsc_result_t code, OpKind kind, uint64_t sequence, std::string_view what) const noexcept {
     Failure cause;
     cause.code = code;
     cause.set_group(host->id(), host->name());
     cause.revoked = true;
     cause.text = what;
-    host->state.name_operation(cause, op_kind_name(kind), number);
+    host->state.name_operation(cause, op_kind_name(kind), sequence);
     return cause;
   }
 };

@@ -14,7 +14,7 @@ namespace {
 
 // Tags of exchanges among ranks of a group; make_communicator.cpp has others.
 constexpr uint64_t kMadeTag = 3, kBusyTag = 4, kSplitTag = 5, kAdoptTag = 16;
-constexpr uint64_t kFirstSplit = 16;  // number of the first split; lower steps are those of start-up
+constexpr uint64_t kFirstSplit = 16;  // step of the first split; lower steps are those of start-up
 
 NcclSettings settings_of(const GroupEngine& host, const GroupOptions& options) {
   return {host.name(), options.net_name, options.min_ctas, options.max_ctas};
@@ -90,7 +90,7 @@ Engines NcclEngine::make_part(const DeviceWorld& world, std::shared_ptr<GroupEng
     made = std::make_shared<NcclEngine>(std::move(group));
     DeviceWatch::get().add({made, &made->monitor_});
   });
-  host->restart_numbers();
+  host->restart_sequence();
   return {std::move(host), std::move(made)};
 }
 
@@ -123,8 +123,8 @@ std::shared_ptr<NcclCommunicator> NcclEngine::split(int color, int key, const Nc
   return part;
 }
 
-// Collective among all ranks of this communicator; returns null for ranks that are in no group of several
-// ranks. An error leaves NCCL's communicator undefined, so it fails this communicator.
+// Collective among all ranks of this communicator. Returns null for ranks that are in no group of several
+// ranks. An error leaves NCCL's communicator in an undefined state, so it fails this communicator.
 std::shared_ptr<NcclCommunicator> NcclEngine::split_communicator(const GroupEngine* child, int32_t color,
                                                                  const GroupOptions& options) {
   GroupEngine& host = *group_.host;
@@ -165,8 +165,8 @@ Engines NcclEngine::make_group(const MakeGroup& make, int32_t color, const Group
   return make_part(group_.world, std::move(child), std::move(part), options, deadline);
 }
 
-// The ranks exchange what they see of the program's communicator, so that an error on one rank or a
-// difference between ranks fails the call on all of them.
+// The ranks exchange what they know of the program's communicator. So an error on one rank, or a difference
+// between ranks, fails the call on all of them.
 Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
   auto* const comm = static_cast<NcclComm*>(communicator);
   Adopted mine;
@@ -179,7 +179,7 @@ Engines NcclEngine::adopt(void* communicator, const GroupOptions& options) {
                    deadline);
 }
 
-// The survivors make a new NCCL communicator: ncclCommShrink of a revoked one shares nothing with it (NCCL
+// The survivors make a new NCCL communicator. ncclCommShrink of a revoked one shares nothing with it (NCCL
 // 2.28.9, ncclCommInitChildComm), so it would save only the exchange of an id.
 Engines NcclEngine::shrink(const GroupOptions& options) {
   auto rest = group_.host->shrink(options);

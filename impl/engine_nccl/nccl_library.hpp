@@ -1,4 +1,4 @@
-// NCCL as a library that is found at run time.
+// NCCL, as a library that is found at run time.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ struct NcclLibrary {
   NcclFunctions functions;
 };
 
-// Looks in this order: `path` unless it is empty, the path DSC_NCCL_LIBRARY, the copy that this process has
-// loaded, wheels and conda's folder (see find_library), the system. Throws NO_BACKEND if there is no
+// Searches in this order: `path` unless it is empty, the path in DSC_NCCL_LIBRARY, the copy that this process
+// has loaded, wheels and conda's folder (see find_library), the system. Throws NO_BACKEND if there is no
 // library, if there are two copies, or if it is too old. Needs no driver and no device.
 NcclLibrary load_nccl(const std::string& path, const Environment& environment, const Loader& loader);
 

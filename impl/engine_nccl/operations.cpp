@@ -199,7 +199,7 @@ void NcclOperations::receive(void* data, size_t bytes, int peer, NcclComm* comm,
   communicator_->check(communicator_->nccl().recv(data, bytes, kMovedAs, peer, comm, stream), "ncclRecv");
 }
 
-// Uses NCCL's own functions for blocks if the library has them, else messages in one group.
+// Uses NCCL's own functions for blocks if the library has them, otherwise messages in one group.
 void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* stream) {
   const auto& nccl = communicator_->nccl();
   const size_t bytes = bytes_of(call.count, call.dtype);
@@ -214,11 +214,11 @@ void NcclOperations::put_blocks(NcclComm* comm, const Call& call, CudaStream* st
                                 "ncclAlltoAll");
   const bool is_root = rank_ == call.root;
   for (int peer = 0; peer < ranks_; ++peer) {
-    const size_t place = static_cast<size_t>(peer) * call.count;
+    const size_t start = static_cast<size_t>(peer) * call.count;
     if (call.kind == OpKind::kAllToAll || (call.kind == OpKind::kScatter && is_root))
-      send(at(call.send, place, call.dtype), bytes, peer, comm, stream);
+      send(at(call.send, start, call.dtype), bytes, peer, comm, stream);
     if (call.kind == OpKind::kAllToAll || (call.kind == OpKind::kGather && is_root))
-      receive(at(call.recv, place, call.dtype), bytes, peer, comm, stream);
+      receive(at(call.recv, start, call.dtype), bytes, peer, comm, stream);
   }
   if (call.kind == OpKind::kGather) send(call.send, bytes, call.root, comm, stream);
   if (call.kind == OpKind::kScatter) receive(call.recv, bytes, call.root, comm, stream);
@@ -231,9 +231,9 @@ void NcclOperations::put_lists(NcclComm* comm, const Call& call, CudaStream* str
     const auto index = static_cast<size_t>(peer);
     if (call.kind == OpKind::kAllGatherV) {
       const BlockList& blocks = *call.recv_blocks;
-      std::byte* const place = at(call.recv, blocks.starts[index], call.dtype);
+      std::byte* const block = at(call.recv, blocks.starts[index], call.dtype);
       communicator_->check(
-          nccl.broadcast(peer == rank_ ? call.send : place, place,
+          nccl.broadcast(peer == rank_ ? call.send : block, block,
                          bytes_of(blocks.lengths[index], call.dtype), kMovedAs, peer, comm, stream),
           "ncclBroadcast");
     } else if (call.kind == OpKind::kReduceScatterV) {

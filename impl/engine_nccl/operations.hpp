@@ -27,7 +27,7 @@ class NcclOperations {
   NcclOperations& operator=(const NcclOperations&) = delete;
 
   // Puts all calls on a stream in one group of NCCL, so that messages do not wait for each other. After an
-  // error none of them runs.
+  // error none of the calls runs.
   void enqueue(std::span<const Call> calls, CudaStream* stream, const NcclWait& limits);
 
   NcclCommunicator& communicator() const noexcept { return *communicator_; }

@@ -17,13 +17,13 @@ std::string words(const CallSignature& shown, bool on_device) {
 
 }  // namespace
 
-size_t PublishedCalls::message_place(int members, bool sends, int peer, uint64_t number) noexcept {
+size_t PublishedCalls::message_offset(int members, bool sends, int peer, uint64_t sequence) noexcept {
   const auto n = static_cast<size_t>(members);
   const size_t ring = (sends ? n : 0) + static_cast<size_t>(peer);
-  return kHeadBytes + (kEntries + ring * kMessages + number % kMessages) * SharedRecord::bytes(kWords);
+  return kHeadBytes + (kEntries + ring * kMessages + sequence % kMessages) * SharedRecord::bytes(kWords);
 }
 
-size_t PublishedCalls::bytes(int members) noexcept { return message_place(members, true, members, 0); }
+size_t PublishedCalls::bytes(int members) noexcept { return message_offset(members, true, members, 0); }
 
 PublishedCalls::PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members)
     : id_(id),
@@ -50,12 +50,12 @@ bool PublishedCalls::has_failed_step(uint64_t step) const noexcept {
   return false;
 }
 
-SharedRecord PublishedCalls::entry(int member, uint64_t number) const noexcept {
-  return {base(member) + kHeadBytes + number % kEntries * SharedRecord::bytes(kWords), kWords};
+SharedRecord PublishedCalls::entry(int member, uint64_t sequence) const noexcept {
+  return {base(member) + kHeadBytes + sequence % kEntries * SharedRecord::bytes(kWords), kWords};
 }
 
-SharedRecord PublishedCalls::message(int member, bool sends, int peer, uint64_t number) const noexcept {
-  return {base(member) + message_place(size(), sends, peer, number), kWords};
+SharedRecord PublishedCalls::message(int member, bool sends, int peer, uint64_t sequence) const noexcept {
+  return {base(member) + message_offset(size(), sends, peer, sequence), kWords};
 }
 
 int PublishedCalls::member_of(int32_t rank) const noexcept {
@@ -70,15 +70,15 @@ std::string PublishedCalls::difference_text(const Entry& mine, const Entry& othe
 }
 
 std::optional<DifferingCall> PublishedCalls::publish(const Call& call, bool on_device) {
-  const uint64_t number = latest_.load(std::memory_order_relaxed) + 1;
-  Entry mine{dsc::signature_of(call, id_, number), on_device};
+  const uint64_t sequence = latest_.load(std::memory_order_relaxed) + 1;
+  Entry mine{dsc::signature_of(call, id_, sequence), on_device};
   if (!on_device) mine.shown.fingerprint = kOnHost;
-  entry(self(), number).write(number, &mine);
-  head(self()).store(number, std::memory_order_seq_cst);
-  latest_.store(number, std::memory_order_relaxed);
+  entry(self(), sequence).write(sequence, &mine);
+  head(self()).store(sequence, std::memory_order_seq_cst);
+  latest_.store(sequence, std::memory_order_relaxed);
   for (int member = 0; member < size(); ++member) {
     Entry other{};
-    if (member == self() || !entry(member, number).read(number, &other)) continue;
+    if (member == self() || !entry(member, sequence).read(sequence, &other)) continue;
     const int32_t rank = members_.ranks[static_cast<size_t>(member)];
     if (other.shown.fingerprint != mine.shown.fingerprint)
       return DifferingCall{rank, difference_text(mine, other, rank)};
@@ -93,21 +93,21 @@ std::optional<DifferingCall> PublishedCalls::publish_message(const Call& call) {
   equal.kind = OpKind::kSend;
   equal.count = call.count;
   equal.dtype = call.dtype;
-  const uint64_t number = latest_message(call) + 1;
-  Entry mine{dsc::signature_of(call, id_, number), 1};
-  mine.shown.fingerprint = fingerprint(id_, number, fields_of(equal));
+  const uint64_t sequence = latest_message(call) + 1;
+  Entry mine{dsc::signature_of(call, id_, sequence), 1};
+  mine.shown.fingerprint = fingerprint(id_, sequence, fields_of(equal));
   const int peer = member_of(call.root);
   if (peer < 0) {
     const MutexLock lock(mutex_);
     Recent& recent = far_[{sends, call.root}];
-    recent.emplace(number, mine);
+    recent.emplace(sequence, mine);
     if (recent.size() > kMessages) recent.erase(recent.begin());
     return std::nullopt;
   }
-  (sends ? sent_ : received_)[static_cast<size_t>(peer)] = number;
-  message(self(), sends, peer, number).write(number, &mine);
+  (sends ? sent_ : received_)[static_cast<size_t>(peer)] = sequence;
+  message(self(), sends, peer, sequence).write(sequence, &mine);
   Entry other{};
-  if (!message(peer, !sends, self(), number).read(number, &other)) return std::nullopt;
+  if (!message(peer, !sends, self(), sequence).read(sequence, &other)) return std::nullopt;
   if (other.shown.fingerprint == mine.shown.fingerprint) return std::nullopt;
   return DifferingCall{call.root, difference_text(mine, other, call.root)};
 }
@@ -124,16 +124,16 @@ uint64_t PublishedCalls::latest_message(const Call& call) const noexcept {
 // Returns the latest messages of a member with a peer in one direction.
 PublishedCalls::Recent PublishedCalls::messages_between(int member, int peer, bool sends) const {
   Recent recent;
-  for (size_t place = 0; place < kMessages; ++place) {
-    const SharedRecord record = message(member, sends, peer, place);
+  for (size_t slot = 0; slot < kMessages; ++slot) {
+    const SharedRecord record = message(member, sends, peer, slot);
     Entry entry{};
-    if (const uint64_t number = record.number(); number != 0 && record.read(number, &entry))
-      recent.emplace(number, entry);
+    if (const uint64_t sequence = record.number(); sequence != 0 && record.read(sequence, &entry))
+      recent.emplace(sequence, entry);
   }
   return recent;
 }
 
-CallThere PublishedCalls::called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const {
+CallThere PublishedCalls::called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t sequence) const {
   const bool sends = kind == OpKind::kSend;
   Recent recent;
   if (member_of(rank) >= 0 && member_of(peer) >= 0) {
@@ -143,13 +143,13 @@ CallThere PublishedCalls::called_message(OpKind kind, int32_t rank, int32_t peer
     if (const auto known = far_.find({sends, peer}); known != far_.end()) recent = known->second;
   }
   CallThere there;
-  if (const auto found = recent.find(number); found != recent.end()) {
+  if (const auto found = recent.find(sequence); found != recent.end()) {
     there.fingerprint = found->second.shown.fingerprint;
     there.rank = rank;
     there.words = words(found->second.shown, true);
   }
   const uint64_t latest = recent.empty() ? 0 : recent.rbegin()->first;
-  if (latest >= number) return there;
+  if (latest >= sequence) return there;
   there.late = {rank};
   there.late_text = "; rank " + std::to_string(rank) + " has called " + std::to_string(latest) + " " +
                     op_kind_name(kind) + (latest == 1 ? "" : "s") + (sends ? " to" : " from") + " rank " +
@@ -162,10 +162,10 @@ bool PublishedCalls::has_left(int32_t rank) const noexcept {
   return member >= 0 && members_.group->has_left(member);
 }
 
-OpKind PublishedCalls::kind_of(uint64_t number) const {
+OpKind PublishedCalls::kind_of(uint64_t sequence) const {
   Entry mine{};
-  return entry(self(), number).read(number, &mine) ? static_cast<OpKind>(mine.shown.fields.kind)
-                                                   : OpKind::kNone;
+  return entry(self(), sequence).read(sequence, &mine) ? static_cast<OpKind>(mine.shown.fields.kind)
+                                                       : OpKind::kNone;
 }
 
 uint64_t PublishedCalls::least() const noexcept {
@@ -175,26 +175,26 @@ uint64_t PublishedCalls::least() const noexcept {
   return least;
 }
 
-std::vector<int32_t> PublishedCalls::missing(uint64_t number) const {
+std::vector<int32_t> PublishedCalls::missing(uint64_t sequence) const {
   std::vector<int32_t> ranks;
   for (int member = 0; member < size(); ++member)
-    if (head(member).load(std::memory_order_seq_cst) < number)
+    if (head(member).load(std::memory_order_seq_cst) < sequence)
       ranks.push_back(members_.ranks[static_cast<size_t>(member)]);
   return ranks;
 }
 
-// This rank's own call is looked for first, then those of the other ranks.
-CallThere PublishedCalls::called(uint64_t number) const {
+// This rank's own call is checked first, then those of the other ranks.
+CallThere PublishedCalls::called(uint64_t sequence) const {
   CallThere there;
   Entry entry{};
   for (int i = 0; i < size() && there.fingerprint == 0; ++i) {
     const int member = (self() + i) % size();
-    if (!this->entry(member, number).read(number, &entry)) continue;
+    if (!this->entry(member, sequence).read(sequence, &entry)) continue;
     there.fingerprint = entry.shown.fingerprint;
     there.rank = members_.ranks[static_cast<size_t>(member)];
     there.words = words(entry.shown, entry.on_device);
   }
-  there.late = missing(number);
+  there.late = missing(sequence);
   for (size_t i = 0; i < std::min(there.late.size(), kMostDescribed); ++i)
     there.late_text += "; rank " + std::to_string(there.late[i]) + " has not called it, its latest is " +
                        describe_latest(member_of(there.late[i]));
@@ -202,10 +202,11 @@ CallThere PublishedCalls::called(uint64_t number) const {
 }
 
 std::string PublishedCalls::describe_latest(int member) const {
-  const uint64_t number = head(member).load(std::memory_order_seq_cst);
+  const uint64_t sequence = head(member).load(std::memory_order_seq_cst);
   Entry latest{};
-  if (number == 0 || !entry(member, number).read(number, &latest)) return "nothing on this communicator";
-  return words(latest.shown, latest.on_device) + ", number " + std::to_string(number);
+  if (sequence == 0 || !entry(member, sequence).read(sequence, &latest))
+    return "nothing on this communicator";
+  return words(latest.shown, latest.on_device) + ", number " + std::to_string(sequence);
 }
 
 }  // namespace dsc

@@ -1,5 +1,6 @@
 // Published calls of the ranks of one host, for comparison without waiting: every rank publishes its latest
-// calls and reads those of the others with the same number. The later of two ranks sees a difference.
+// calls and reads those of the others with the same sequence number. The later of two ranks detects a
+// difference.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@ struct DifferingCall {
   std::string text;
 };
 
-// What one host knows of an operation.
+// What one host knows about an operation.
 struct CallThere {
   uint64_t fingerprint = 0;  // equal for equal calls; 0: not called, or too long ago
   int32_t rank = kNoRank;    // a rank that made this call
@@ -41,11 +42,11 @@ class PublishedCalls {
   // allocated together.
   PublishedCalls(uint64_t id, std::shared_ptr<Allocation> memory, LocalMembers members);
 
-  // Publishes this rank's next collective and compares it. Calls on host memory get a number here too, but
-  // are compared elsewhere. One thread at a time.
+  // Publishes this rank's next collective and compares it. Calls on host memory get a sequence number here
+  // too, but are compared elsewhere. One thread at a time.
   std::optional<DifferingCall> publish(const Call& call, bool on_device);
-  // Publishes this rank's next message and compares it with the other end. One thread at a time. The number
-  // is latest_message() afterwards.
+  // Publishes this rank's next message and compares it with the other end. One thread at a time. Afterwards
+  // latest_message() is its sequence number.
   std::optional<DifferingCall> publish_message(const Call& call);
 
   uint64_t latest_message(const Call& call) const noexcept;
@@ -57,17 +58,17 @@ class PublishedCalls {
 
   // --- Any thread.
   uint64_t latest() const noexcept { return latest_.load(); }
-  OpKind kind_of(uint64_t number) const;  // of this rank's own collective
-  // Returns the number of the latest collective that all ranks of this host have called.
+  OpKind kind_of(uint64_t sequence) const;  // of this rank's own collective
+  // Returns the sequence number of the latest collective that all ranks of this host have called.
   uint64_t least() const noexcept;
   // Returns the ranks of this host that have not called that collective.
-  std::vector<int32_t> missing(uint64_t number) const;
+  std::vector<int32_t> missing(uint64_t sequence) const;
   bool has_left(int32_t rank) const noexcept;
-  // Returns what the ranks of this host know of a collective.
-  CallThere called(uint64_t number) const;
-  // Returns what is known of a message at the end `rank`: a rank of this host or, if the peer is on another
-  // host, this rank only.
-  CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t number) const;
+  // Returns what the ranks of this host know about a collective.
+  CallThere called(uint64_t sequence) const;
+  // Returns what is known about a message at the end `rank`. `rank` is a rank of this host; if the peer is on
+  // another host, it is this rank.
+  CallThere called_message(OpKind kind, int32_t rank, int32_t peer, uint64_t sequence) const;
   bool is_here(int32_t rank) const noexcept { return member_of(rank) >= 0; }
 
  private:
@@ -75,15 +76,15 @@ class PublishedCalls {
     CallSignature shown;
     uint64_t on_device;
   };
-  using Recent = std::map<uint64_t, Entry>;  // by number
+  using Recent = std::map<uint64_t, Entry>;  // by sequence number
   static constexpr size_t kWords = sizeof(Entry) / sizeof(uint64_t);
   static constexpr size_t kEntries = 256;
   static constexpr size_t kMessages = 16;
   static constexpr size_t kHeadBytes = 64;
 
-  static size_t message_place(int members, bool sends, int peer, uint64_t number) noexcept;
-  SharedRecord entry(int member, uint64_t number) const noexcept;
-  SharedRecord message(int member, bool sends, int peer, uint64_t number) const noexcept;
+  static size_t message_offset(int members, bool sends, int peer, uint64_t sequence) noexcept;
+  SharedRecord entry(int member, uint64_t sequence) const noexcept;
+  SharedRecord message(int member, bool sends, int peer, uint64_t sequence) const noexcept;
   std::atomic<uint64_t>& head(int member) const noexcept;
   std::atomic<uint64_t>& failed_step(int member) const noexcept;
   std::byte* base(int member) const noexcept;
@@ -98,7 +99,7 @@ class PublishedCalls {
   const std::shared_ptr<Allocation> memory_;
   const LocalMembers members_;
   std::atomic<uint64_t> latest_{0};
-  std::vector<uint64_t> sent_, received_;  // number of messages, by member
+  std::vector<uint64_t> sent_, received_;  // count of messages, by member
   mutable Mutex mutex_;
   // Messages with ranks of other hosts, which only this rank knows. The key is (this rank sends, peer).
   std::map<std::pair<bool, int32_t>, Recent> far_ DSC_GUARDED_BY(mutex_);

@@ -1,11 +1,11 @@
-// What dsc_engines_json() says of NCCL.
+// What dsc_engines_json() reports about NCCL.
 #pragma once
 
 #include "comm/library_report.hpp"
 
 namespace dsc {
 
-// What was found is reported also where there is no driver for it.
+// Also reports what was found if there is no driver for it.
 void look_for_nccl(LibraryReport& report);
 
 }  // namespace dsc

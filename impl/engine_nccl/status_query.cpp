@@ -18,7 +18,7 @@ std::string encode(const StatusQuery& question) {
   writer.number(static_cast<uint8_t>(question.kind));
   writer.number(static_cast<uint32_t>(question.rank));
   writer.number(static_cast<uint32_t>(question.peer));
-  writer.number(question.number);
+  writer.number(question.sequence);
   return writer.take();
 }
 
@@ -40,7 +40,7 @@ std::optional<StatusQuery> decode_question(const std::string& bytes) {
   question.kind = static_cast<OpKind>(reader.number<uint8_t>());
   question.rank = static_cast<int32_t>(reader.number<uint32_t>());
   question.peer = static_cast<int32_t>(reader.number<uint32_t>());
-  question.number = reader.number<uint64_t>();
+  question.sequence = reader.number<uint64_t>();
   if (!reader.at_end()) return std::nullopt;
   return question;
 }
@@ -63,8 +63,8 @@ std::string answer_of(const PublishedCalls& published, const std::string& questi
   const auto asked = decode_question(question);
   if (!asked) return {};
   return encode(is_message(asked->kind)
-                    ? published.called_message(asked->kind, asked->rank, asked->peer, asked->number)
-                    : published.called(asked->number));
+                    ? published.called_message(asked->kind, asked->rank, asked->peer, asked->sequence)
+                    : published.called(asked->sequence));
 }
 
 }  // namespace dsc

@@ -10,10 +10,10 @@
 namespace dsc {
 
 struct StatusQuery {
-  OpKind kind = OpKind::kNone;  // send or receive as the answering rank calls it, or else a collective
+  OpKind kind = OpKind::kNone;  // send or receive, as the answering rank calls it, or a collective
   int32_t rank = kNoRank;       // the answering rank of the communicator
   int32_t peer = kNoRank;       // for a message: the asking rank
-  uint64_t number = 0;
+  uint64_t sequence = 0;
 };
 
 // The result has at most 64 bytes.

@@ -47,8 +47,8 @@ std::unique_ptr<std::vector<int64_t>> DevicePlan::make_lists(const MoePlan& plan
   return lists;
 }
 
-// On a stream of its own the copy waits for nothing else, so it cannot hang behind an operation that never
-// ends, and it may happen while the caller captures a stream.
+// On its own stream the copy waits for nothing else. So it cannot hang after an operation that never ends,
+// and it may run while the caller captures a stream.
 void DevicePlan::upload(std::unique_ptr<std::vector<int64_t>> lists, Deadline deadline) {
   const Device& device = *context_.device;
   device.copy(lists_->address(), address_of(lists->data()), lists->size() * sizeof(int64_t), stream_.get());

@@ -11,7 +11,7 @@ namespace dsc {
 
 class MoePlan;
 
-// Lists of int64 as kernels read them; -1 stands for no row.
+// Lists of int64 as kernels read them; -1 means no row.
 struct RowList {
   DeviceAddress address;
   size_t count;
@@ -19,8 +19,8 @@ struct RowList {
 
 class DevicePlan {
  public:
-  // Copies the lists to the device and waits until they are there, which no other work on the device delays
-  // but copies. Throws TIMEOUT.
+  // Copies the lists to the device and waits for the copy. Other work on the device does not delay it, except
+  // copies. Throws TIMEOUT.
   DevicePlan(const DeviceContext& context, const MoePlan& plan, int timeout_ms);
 
   const DeviceContext& context() const noexcept { return context_; }
@@ -31,17 +31,17 @@ class DevicePlan {
 
   RowList tokens_of_sent() const noexcept { return list(0, sent_rows_); }
   RowList slots_of_sent() const noexcept { return list(sent_rows_, sent_rows_); }
-  // Position of each slot's row among those that are sent.
+  // Position of each slot's row among the rows that are sent.
   RowList positions() const noexcept { return list(2 * sent_rows_, slots_); }
-  // Position of each expert's row among those that are received, and the reverse; for plans that are not
+  // Position of each expert's row among the rows that are received, and the reverse; for plans that are not
   // ordered.
   RowList received_of_experts() const noexcept { return list(2 * sent_rows_ + slots_, expert_rows_); }
   RowList experts_of_received() const noexcept {
     return list(2 * sent_rows_ + slots_ + expert_rows_, received_rows_);
   }
 
-  // Called when kernels that read the lists are on a stream: the memory is freed behind them. A graph that is
-  // captured has no such moment.
+  // Called when kernels that read the lists are on a stream: the memory is freed after them. A captured graph
+  // has no such point.
   void note_use(DeviceStream* stream) const;
 
  private:
@@ -54,7 +54,7 @@ class DevicePlan {
   const DeviceContext context_;
   const size_t top_k_, slots_, sent_rows_, received_rows_, expert_rows_;
   const bool is_alone_, is_ordered_;
-  const Stream stream_;  // of the memory: it waits for all uses
+  const Stream stream_;  // of the memory: ordered after all uses
   std::unique_ptr<DeviceBuffer> lists_;
 };
 

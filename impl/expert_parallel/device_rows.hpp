@@ -12,7 +12,7 @@ class DevicePlan;
 class MoePlan;
 class StreamRows;
 
-// The plan owns it. Calls have memory of their own, so that any number of them may be in progress.
+// The plan owns it. Each call has its own memory, so that any number of calls may be in progress.
 class DeviceRows final : public RowMover {
  public:
   explicit DeviceRows(MoePlan& plan) noexcept : plan_(plan) {}
@@ -24,11 +24,11 @@ class DeviceRows final : public RowMover {
   std::shared_ptr<Work> combine_backward(const RowCall& call, const CombineGradients& gradients) override;
 
  private:
-  // Takes the rows that `fill` puts into memory to the experts, and then calls `finish`.
+  // Sends the rows that `fill` puts into memory to the experts, and then calls `finish`.
   std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows,
                                    const std::function<void(StreamRows&, void*)>& fill,
                                    const std::function<void(StreamRows&)>& finish);
-  // Takes rows back to their tokens, and then calls `finish` with the memory where they lie.
+  // Sends rows back to their tokens, and then calls `finish` with the memory that holds them.
   std::shared_ptr<Work> to_tokens(const RowCall& call, const char* name, const void* rows,
                                   const std::function<void(StreamRows&, const void*)>& finish);
   using Start = std::function<std::function<void()>(StreamRows&, Call&)>;

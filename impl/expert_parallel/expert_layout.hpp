@@ -1,5 +1,5 @@
-// Where rows lie: those that a rank sends, those that it receives in the order of the ranks that sent them,
-// and those that its experts get.
+// The order of rows: rows that a rank sends, rows that it receives in the order of the ranks that sent them,
+// and rows that its experts get.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +22,28 @@ class ExpertLayout {
   ExpertLayout(const MoeSettings& settings, size_t rank, size_t ranks);
 
   Range own() const noexcept { return split_range(experts_, ranks_, rank_); }
-  // Experts of the ranks that have most.
+  // Number of experts of the ranks that have most.
   size_t most_experts() const noexcept { return (experts_ + ranks_ - 1) / ranks_; }
   size_t rank_of(size_t expert) const noexcept;
 
-  // Rows that this rank sends to each rank, if it has `counts` for each expert; and where the rows of each
-  // expert start among them.
+  // Rows that this rank sends to each rank if it has `counts` rows for each expert, and the index of each
+  // expert's first row among them.
   std::vector<size_t> rows_to(const std::vector<size_t>& counts) const;
   std::vector<size_t> send_starts(const std::vector<size_t>& counts) const;
 
-  // The runs of this rank's experts, by expert and then by source; `source_rows` has one number for each pair
-  // of these. Pairs without rows have no run, so that a plan of very many experts stays small.
+  // The runs of this rank's experts, by expert and then by source; `source_rows` has one number for each such
+  // pair. Pairs without rows have no run, so that a plan of very many experts stays small.
   std::vector<RowRun> runs(const std::vector<size_t>& source_rows) const;
   // Rows that this rank receives from each rank.
   std::vector<size_t> rows_from(const std::vector<size_t>& source_rows) const;
   // Rows of this rank's experts, with padding.
   size_t expert_rows(const std::vector<size_t>& source_rows) const;
-  // Returns whether the rows of all sources lie in the order of experts already.
+  // Returns whether the received rows are already in the order of experts.
   bool is_ordered() const noexcept;
 
  private:
   bool padded() const noexcept { return padding_ > 0; }
-  // Where the rows of each source rank start among those that this rank receives.
+  // Index of the first row of each source rank among the rows that this rank receives.
   std::vector<size_t> starts_of_sources(const std::vector<size_t>& source_rows) const;
   size_t block() const noexcept { return most_experts() * padding_; }  // rows to each rank, if padded
 

@@ -1,4 +1,4 @@
-// A started operation whose results take one more step on this rank when the operation has ended.
+// A started operation whose results need one more step on this rank when the operation has ended.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace dsc {
 
-// Whoever waits for this work or asks for its end carries out the step. If the operation fails, it is left
-// out.
+// The thread that waits for this work, or asks whether it has ended, runs the step. If the operation fails,
+// the step is left out.
 class FinishingWork final : public Work {
  public:
   // `step` must not throw.
@@ -21,7 +21,7 @@ class FinishingWork final : public Work {
   bool done() const noexcept override;
   bool test() override;
   bool wait(Deadline deadline) override;
-  uint64_t number() const noexcept override { return operation_->number(); }
+  uint64_t sequence() const noexcept override { return operation_->sequence(); }
   int64_t end_ticks() const noexcept override { return operation_->end_ticks(); }
   Failure failure() const override;
   int event_fd() override { return operation_->event_fd(); }
@@ -33,7 +33,7 @@ class FinishingWork final : public Work {
 
   const std::shared_ptr<Work> operation_;
   mutable Mutex mutex_;
-  mutable std::function<void()> step_ DSC_GUARDED_BY(mutex_);  // empty when it was carried out
+  mutable std::function<void()> step_ DSC_GUARDED_BY(mutex_);  // empty once it has run
   mutable std::atomic<bool> finished_{false};
 };
 

@@ -60,7 +60,7 @@ std::shared_ptr<Work> HostRows::to_experts(const RowCall& call, const char* name
   return exchange.run(call.comm, plan_.step(name, true), format, sent, received, deliver_all, call.starts);
 }
 
-// Rows of padding are zeros here and not where they come from, so that they need not be written there.
+// Rows of padding are zeroed on the receiving side, so that the senders need not write them.
 void HostRows::clear_padding(const RowFormat& format, void* rows) const {
   if (!plan_.settings().padded) return;
   const size_t bytes = format.plain_bytes();

@@ -1,4 +1,4 @@
-// Exchanges of rows in memory of the host.
+// Exchanges of rows in host memory.
 #pragma once
 
 #include <functional>
@@ -23,11 +23,11 @@ class HostRows final : public RowMover {
  private:
   bool is_direct(const RowFormat& format) const noexcept;
 
-  // Takes the rows that `put(token, slot, row before, place)` writes to the experts.
+  // Sends the rows that `put(token, slot, row before, memory)` writes to the experts.
   template <typename Put>
   std::shared_ptr<Work> to_experts(const RowCall& call, const char* name, void* rows, const Put& put,
                                    const std::function<void()>& finish);
-  // Takes rows back to their tokens, and then calls `finish` with the memory where they lie.
+  // Sends rows back to their tokens, and then calls `finish` with the memory that holds them.
   std::shared_ptr<Work> to_tokens(const RowCall& call, const char* name, const void* rows,
                                   const std::function<void(const std::byte*)>& finish);
   void deliver(const RowFormat& format, const std::byte* received, void* rows) const;

@@ -13,7 +13,7 @@ uint64_t tag_of(const MoeSettings& settings) noexcept {
   uint64_t tag = mix_id(settings.experts, settings.top_k);
   tag = mix_id(tag, settings.capacity);
   tag = mix_id(tag, static_cast<uint64_t>(settings.drop));
-  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would stand for no tag
+  return mix_id(tag, settings.padded ? 1 : 0) | 1;  // 0 would mean no tag
 }
 
 void note_settings(Call& call, const MoeSettings& settings) noexcept {
@@ -30,8 +30,8 @@ void note_settings(Call& call, const MoeSettings& settings) noexcept {
 
 constexpr size_t kMostRows = SIZE_MAX / 16;  // so that sums of a few such numbers do not overflow
 
-// Exchanges how many rows each rank sends to each expert. Returns those for this rank's experts, by expert
-// and then by rank.
+// Exchanges how many rows each rank sends to each expert. Returns the numbers for this rank's experts, by
+// expert and then by rank.
 std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, const ExpertLayout& layout,
                                     const std::vector<size_t>& counts) {
   const auto ranks = static_cast<size_t>(comm.size());
@@ -62,7 +62,7 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
   return rows;
 }
 
-// Where the engine cannot exchange blocks of different lengths, the plan would be of no use.
+// If the engine cannot exchange blocks of different lengths, the plan would be of no use.
 void expect_supported(const Comm& comm, const MoeSettings& settings) {
   Call call;
   call.kind = settings.padded ? OpKind::kAllToAll : OpKind::kAllToAllV;

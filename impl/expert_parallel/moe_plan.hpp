@@ -27,20 +27,20 @@ class MoePlan : public std::enable_shared_from_this<MoePlan> {
   size_t tokens() const noexcept { return positions_.size() / settings_.top_k; }
   Range experts() const noexcept { return layout_.own(); }
   size_t rows() const noexcept { return layout_.expert_rows(source_rows_); }
-  // The larger one of the numbers of rows that travel, with padding.
+  // The larger of the two numbers of rows that are sent and received, with padding.
   size_t most_rows() const noexcept { return exchange_.most_rows(); }
   size_t sent() const noexcept { return sent_; }
   size_t dropped() const noexcept { return dropped_; }
-  // Rows of each expert of this rank from each rank, by expert and then by rank.
+  // Rows that each expert of this rank gets from each rank, by expert and then by rank.
   const std::vector<size_t>& source_rows() const noexcept { return source_rows_; }
   std::vector<size_t> expert_rows() const;
-  // Position of each slot's row among those that this rank sends, or kNowhere.
+  // Position of each slot's row among the rows that this rank sends, or kNowhere.
   const std::vector<size_t>& positions() const noexcept { return positions_; }
 
   // For the movers.
   const std::vector<RowRun>& runs() const noexcept { return runs_; }
   size_t ranks() const noexcept { return ranks_; }
-  // Returns whether rows arrive in the order in which the experts get them.
+  // Returns whether rows arrive in the order of the experts.
   bool is_ordered() const noexcept { return is_ordered_; }
   RowExchange& exchange() noexcept { return exchange_; }
   const RowExchange& exchange() const noexcept { return exchange_; }

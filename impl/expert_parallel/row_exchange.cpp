@@ -98,13 +98,13 @@ std::shared_ptr<Work> RowExchange::run(Comm& comm, const Step& step, const RowFo
   }
   const auto operation = comm.start(call);
   std::shared_ptr<FinishingWork> work;
-  capture(
-      [&] { work = std::make_shared<FinishingWork>(operation, [finish, memory] { finish(); }); },
-      [&](const Error& error) {  // the operation must be done with the buffers before the caller hears of it
-        comm.abort();
-        wait_ignoring_failure(*operation, Deadline::never());
-        throw Error(error);
-      });
+  capture([&] { work = std::make_shared<FinishingWork>(operation, [finish, memory] { finish(); }); },
+          [&](const Error& error) {  // the operation must no longer use the buffers when the caller learns of
+                                     // the error
+            comm.abort();
+            wait_ignoring_failure(*operation, Deadline::never());
+            throw Error(error);
+          });
   operation_ = operation;
   latest_ = work;
   return work;

@@ -37,12 +37,12 @@ class RowExchange {
   // work was destroyed early, this waits for the operation: its progress differs between ranks.
   void expect_idle() const;
 
-  // Memory for the rows of the tokens or of the experts, in the order in which they travel. It stays until
-  // run() is over, or the work that it gave.
+  // Memory for the rows of the tokens or of the experts, in the order in which they are sent and received. It
+  // stays valid until run(), or the work that it returned, has ended.
   std::byte* token_side(const RowFormat& format);
   std::byte* expert_side(const RowFormat& format);
 
-  // A step that every rank takes: what it is called, and what ranks compare besides its rows.
+  // A step that every rank takes: its name, and what ranks compare in addition to its rows.
   struct Step {
     const char* name;
     uint64_t tag;
@@ -52,8 +52,8 @@ class RowExchange {
   // The call of a step, without memory.
   Call call_of(const Step& step, const RowFormat& format);
 
-  // Moves all rows, and then calls `finish` unless the exchange failed. With `starts` this returns at once,
-  // and gives the work; otherwise it returns null.
+  // Moves all rows, and then calls `finish` unless the exchange failed. With `starts` this returns a work at
+  // once; otherwise it returns null at the end.
   std::shared_ptr<Work> run(Comm& comm, const Step& step, const RowFormat& format, const std::byte* from,
                             std::byte* to, const std::function<void()>& finish, bool starts);
 
@@ -69,12 +69,12 @@ class RowExchange {
   void set_blocks(Call& call, const Step& step, size_t row);
 
   const std::vector<size_t> sent_, received_;
-  const size_t sent_rows_, received_rows_;  // to and from all ranks
-  const bool is_even_;                      // all blocks of all ranks have as many rows
+  const size_t sent_rows_, received_rows_;  // sent to and received from all ranks
+  const bool is_even_;                      // all blocks of all ranks have the same number of rows
   const std::shared_ptr<Scratch> scratch_;
-  Memory memory_;  // of the call that begins
+  Memory memory_;  // of the call that is being prepared
   Blocks blocks_;
-  std::weak_ptr<Work> operation_;        // the latest that was started
+  std::weak_ptr<Work> operation_;        // the latest operation that was started
   std::weak_ptr<FinishingWork> latest_;  // with the step that follows it
 };
 

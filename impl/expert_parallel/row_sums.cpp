@@ -99,7 +99,7 @@ HWY_EXPORT(sum_rows_bf16);
 
 namespace {
 
-// Sums of products are added to these in turn, so that they do not wait for each other.
+// Sums of products are added to these in turn, so that the additions do not wait for each other.
 using PartialSums = std::array<double, 8>;
 
 template <typename Number>

@@ -1,4 +1,4 @@
-// Which slots of a rank's tokens are sent to their experts, and in which order.
+// Determines which slots of a rank's tokens are sent to their experts, and in which order.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// What all ranks give alike for a plan.
+// The settings of a plan, which are equal on all ranks.
 struct MoeSettings {
   size_t experts = 0;
   size_t top_k = 1;
@@ -26,11 +26,10 @@ struct Choice {
 // Returns whether the weights of a choice decide which rows are dropped.
 bool needs_weights(const MoeSettings& settings) noexcept;
 
-// Throws INVALID_ARG for settings out of range, and for an expert or a weight that is none, with its
-// position.
+// Throws INVALID_ARG, with the position, for settings out of range, and for an invalid expert or weight.
 void check_choice(const MoeSettings& settings, const Choice& choice);
 
-// The slots that are sent, ordered by expert and then by number.
+// The slots that are sent, ordered by expert and then by index.
 struct ChosenSlots {
   std::vector<size_t> slots;
   std::vector<size_t> counts;  // of each expert

@@ -18,19 +18,19 @@ class StreamRows final : public DeviceSteps::OnStream {
       : plan_(std::move(plan)), format_(format), stream_(stream) {}
   ~StreamRows() override;
 
-  // Memory for rows, until all of this is on the stream.
+  // Memory for rows; it stays valid until all of this work is on the stream.
   void* take(size_t rows);
-  // Rows in the order of the list; zeros for none.
+  // Copies rows in the order of the list; zeros for no row.
   void gather(const void* from, const RowList& list, void* to);
-  // Sums of rows, with weights if they are not null. Sum number i is of `terms` rows, of which `list` names
-  // those of entry i * terms on; `weight_list` may name their weights, too.
+  // Sums of rows, with weights if they are not null. Sum number i adds `terms` rows, which the entries of
+  // `list` from i * terms on name; `weight_list` may name their weights.
   struct Sums {
     size_t terms = 1;
     const void* weights = nullptr;
     RowList weight_list = {};
   };
   void sum(const void* from, const RowList& list, const Sums& sums, void* to);
-  // Products of each slot's row in `others` with the row of its token.
+  // Computes the products of each slot's row in `others` with the row of its token.
   void multiply(const void* tokens, const void* others, void* products);
 
   const DevicePlan& plan() const noexcept { return *plan_; }
@@ -47,8 +47,8 @@ class StreamRows final : public DeviceSteps::OnStream {
   std::deque<DeviceBuffer> memory_;
 };
 
-// The steps of an exchange: `start` puts on the stream what comes first and sets the call's buffers, and
-// returns what comes behind the operation.
+// The steps of an exchange. `start` puts the work before the operation on the stream and sets the call's
+// buffers. It returns the function that puts the work after the operation on the stream.
 class RowSteps final : public DeviceSteps {
  public:
   using Start = std::function<std::function<void()>(StreamRows&, Call&)>;

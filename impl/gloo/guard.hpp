@@ -1,4 +1,4 @@
-// The only try and catch of the module: no exception of Gloo may leave it, neither into libdsc nor out of
+// The only try and catch of the module. No exception of Gloo may leave it: neither into libdsc, nor out of
 // Gloo's thread, where it would terminate the process.
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace dsc::gloo_module {
 
-// Returns a text of Gloo without the place in its sources, as in "[FILE:LINE] TEXT".
-inline const char* without_place(const char* text) noexcept {
+// Returns a text of Gloo without the location in the sources at its start, such as "[FILE:LINE] ".
+inline const char* without_location(const char* text) noexcept {
   const char* const end = *text == '[' ? std::strstr(text, "] ") : nullptr;
   return end ? end + 2 : text;
 }
@@ -30,7 +30,7 @@ dsc_result_t guard(char* error, size_t error_bytes, Body&& body) {
     std::snprintf(error, error_bytes, "out of memory");
     return DSC_ERR_NOMEM;
   } catch (const std::exception& thrown) {
-    std::snprintf(error, error_bytes, "%s", without_place(thrown.what()));
+    std::snprintf(error, error_bytes, "%s", without_location(thrown.what()));
   } catch (...) {
     std::snprintf(error, error_bytes, "an exception of an unknown type");
   }

@@ -67,7 +67,7 @@ void check_is_ours(const tcp::attr& attr) {
   if (!bound) throw std::system_error(error, std::generic_category(), "not an address of this host");
 }
 
-// Makes the device on a thread of its own, because Gloo's thread inherits the name and the signal mask of its
+// Makes the device on a separate thread, because Gloo's thread inherits the name and the signal mask of its
 // creator.
 void make_device(const char* address, dsc_transport_device& made) {
   sigset_t all;
@@ -135,7 +135,7 @@ int open_region(dsc_transport_pair* pair, int32_t slot, void* memory, size_t byt
 uint32_t take_arrived(dsc_transport_region* region) { return region_of(region)->take_arrived(); }
 
 void close_region(dsc_transport_region* region) {
-  char unsaid[256];  // if it fails the connection has ended, which the listener is told
+  char unsaid[256];  // if it fails, the connection has ended, and the listener learns that
   guard(unsaid, sizeof unsaid, [&] { region_of(region)->pair().remove_region(region_of(region)); });
 }
 

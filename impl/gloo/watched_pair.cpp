@@ -119,8 +119,8 @@ void WatchedPair::post(int32_t slot, const void* memory, size_t bytes, size_t of
   empty_outbox();
 }
 
-// A thread that finds the pair locked returns and leaves its message to the holder of the lock. The holder
-// therefore looks at the outbox again after it has unlocked.
+// A thread that finds the pair locked returns and leaves its message to the holder of the lock. Therefore the
+// holder checks the outbox again after it has unlocked.
 void WatchedPair::empty_outbox() {
   do {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
@@ -244,7 +244,7 @@ void WatchedPair::give_up(const char* why) {
   if (lock && state_ != CLOSED && !ex_) signalException(why);
 }
 
-// Gloo adds offset and length without a check for overflow, and loops forever over a slot that does not
+// Gloo adds offset and length without a check for overflow, and loops endlessly over a slot that does not
 // exist.
 void WatchedPair::check_preamble() const {
   const auto& preamble = rx_.preamble;
@@ -258,8 +258,8 @@ void WatchedPair::check_preamble() const {
     throw ::gloo::IoException("what came is no message of libdsc");
 }
 
-// Reads the header of a message; false until it is complete. Closing is left to Gloo's thread: from another
-// thread it would block until that one returns from its poll.
+// Reads the header of a message; false until it is complete. The connection is closed by Gloo's thread:
+// another thread that closed it would block until Gloo's thread returns from its poll.
 bool WatchedPair::read_preamble() {
   char* const bytes = reinterpret_cast<char*>(&rx_.preamble);
   while (rx_.nread < sizeof rx_.preamble) {

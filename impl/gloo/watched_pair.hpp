@@ -1,8 +1,9 @@
 // A TCP connection of Gloo that reports its events to a listener, and in which no message of a peer can
 // terminate the process.
 //
-// Messages go into memory that was registered before, without Gloo's own request-to-send round: libdsc has
-// its own flow control. Waiting is libdsc's too, as Gloo's waits cannot have a deadline per call.
+// Messages go into memory that was registered before, without Gloo's own request-to-send round, because
+// libdsc has its own flow control. libdsc also waits itself, because Gloo's waits cannot have a deadline per
+// call.
 #pragma once
 
 #include <array>  // gloo/transport/tcp/device.h needs it
@@ -28,7 +29,7 @@ namespace tcp = ::gloo::transport::tcp;
 
 class WatchedPair;
 
-// Memory that the peer writes into.
+// Memory to which the peer writes.
 class Region final : public tcp::Buffer {
  public:
   Region(WatchedPair& pair, int32_t slot, void* memory, size_t bytes);
@@ -80,7 +81,7 @@ class WatchedPair final : public tcp::Pair {
   bool read() override;
   bool write(tcp::Op& op) override;
   void changeState(state next) noexcept override;
-  // Gloo's connect() waits here; this one returns at once, and the listener is told later.
+  // Gloo's connect() waits here. This one returns at once, and the listener learns the outcome later.
   void waitUntilConnected(std::unique_lock<std::mutex>&, bool) override {}
 
  private:

@@ -1,5 +1,5 @@
-// An error while an iteration ends fails it on all ranks: after the error it is unknown what
-// the buckets or shards hold, and no rank may use them.
+// If an error occurs while an iteration ends, the iteration fails on all ranks: after the error it is unknown
+// what the buckets or shards hold, and no rank may use them.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// The end of an iteration in which parameters miss a gradient.
+// The end of an iteration in which parameters have no gradient.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace dsc {
 
-// The call that takes the place of the next reduction: it tells the other ranks that this one starts only
-// `launched` of them. It succeeds if they have started no more either, so that the iteration ends alike
+// The call that replaces the next reduction. It tells the other ranks that this rank starts only `launched`
+// reductions. It succeeds if they have not started more either, so that the iteration ends in the same way
 // everywhere.
 Call incomplete_call(size_t launched, const std::string& first_missing);
 
-// Reports the missing gradients first, as this rank's own fault, unless the failure is worse than a
-// difference between ranks. `outcome` says what became of the iteration.
+// Reports the missing gradients first, as an error of this rank, unless the failure is worse than a
+// difference between ranks. `outcome` tells what became of the iteration.
 [[noreturn]] void fail_incomplete(const ParamList& params, int rank, std::span<const size_t> absent,
                                   const std::string& outcome, const Failure& failure);
 

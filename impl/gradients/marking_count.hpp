@@ -28,7 +28,7 @@ class MarkingCount {
   std::atomic<int> count_{0};
 };
 
-// Leaves at its end.
+// Counts a call until its end.
 class MarkScope {
  public:
   explicit MarkScope(MarkingCount& count) noexcept : count_(count) {}

@@ -1,4 +1,4 @@
-// Which parameters have their gradients in an iteration, and which marks are refused.
+// Tracks which parameters have their gradients in an iteration, and refuses wrong marks.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace dsc {
 
 // A gradient in memory of the caller.
 struct MarkedGradient {
-  void* data = nullptr;  // null: it is where it belongs already, or was copied
+  void* data = nullptr;  // null: the gradient is already in its bucket, or was copied
   size_t bytes = 0;
   void* stream = nullptr;
 };
@@ -23,13 +23,14 @@ class Marks {
  public:
   Marks(const ParamList& params, bool static_graph);
 
-  // Between iterations: the memory in which gradients belong. A gradient is refused at another place there.
+  // Between iterations: sets the memory in which gradients belong. A gradient at another address in that
+  // memory is refused.
   void set_buckets(std::span<const std::byte> buckets) noexcept { buckets_ = buckets; }
 
   // --- Iterations. The require functions throw STATE.
   void require_idle() const;
   void require_open() const;
-  void expect_finished(int rank) const;  // names the parameters that miss a gradient
+  void expect_finished(int rank) const;  // names the parameters without a gradient
   bool is_idle() const noexcept { return phase_ == Phase::kIdle; }
   bool is_open() const noexcept { return phase_ == Phase::kOpen; }
   bool is_finishing() const noexcept { return phase_ == Phase::kFinishing; }
@@ -37,17 +38,17 @@ class Marks {
   // A local iteration is not reduced: its gradients are added to those of the next one.
   void open(bool local);
   void close();   // no further marks
-  void reopen();  // because finish() could not go on
+  void reopen();  // because finish() could not continue
   void end();
 
-  // True if gradients are taken at the end of the iteration only, because nobody knows yet which mark of a
+  // True if gradients are taken only at the end of the iteration, because it is not known yet which mark of a
   // static graph is the last one.
   bool is_deferred() const noexcept { return static_graph_ && (local_ || usage_.is_counting()); }
   bool carries() const noexcept { return carries_; }  // views hold sums of local iterations
   void forget_sums() noexcept { carries_ = false; }
 
   // --- Marks. They throw for a parameter that cannot be marked.
-  // A gradient is being added to what is collected.
+  // A gradient is about to be added to the collected sums.
   void begin_sum(size_t index, const void* gradient, size_t bytes);
   void end_sum(size_t index);
   void cancel_sum(size_t index);
@@ -56,7 +57,7 @@ class Marks {
   bool mark(size_t index, const MarkedGradient& gradient);
   // Returns true if the parameter is to be taken without a gradient now.
   bool mark_unused(size_t index);
-  void take_back(size_t index);       // a mark
+  void take_back(size_t index);       // undoes a mark
   void note_collected(size_t index);  // in a local iteration
 
   const MarkedGradient& gradient(size_t index) const { return params_[index].gradient; }
@@ -72,13 +73,13 @@ class Marks {
     std::vector<size_t> unmarked;
   };
   Deferred take_deferred();
-  // Whether take_frozen_unused() was not called in this iteration, and may have some.
+  // Whether take_frozen_unused() was not called in this iteration and may return parameters.
   bool has_frozen() const noexcept {
     return static_graph_ && !usage_.is_counting() && !local_ && !frozen_taken_;
   }
   std::vector<size_t> take_frozen_unused();  // of a static graph, once in an iteration
-  // Marks the parameters that are not ready yet, in the given order or, if that is empty, by index. Returns
-  // them.
+  // Marks the parameters that are not ready yet and returns them, in the given order or, if that is empty, by
+  // index.
   std::vector<size_t> take_missing(std::span<const size_t> order = {});
   std::vector<size_t> missing() const;
   size_t first_missing(std::span<const size_t> indices) const;

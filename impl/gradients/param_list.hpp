@@ -1,4 +1,4 @@
-// The parameters of a reducer: what it keeps of the caller's description after creation.
+// The parameters of a reducer: the part of the caller's description that it keeps after creation.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Owns names and shapes. The tensors describe gradients as they stand in buckets: without data, and of the
-// bucket's type; those of sparse gradients, which are in no bucket, have no elements.
+// Owns names and shapes. The tensors describe gradients as they are in buckets: without data, and of the
+// bucket's type. Sparse gradients are in no bucket, so their tensors have no elements.
 class ParamList {
  public:
   // grad_dtype is the element type of buckets; 0: that of each parameter.

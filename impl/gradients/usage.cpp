@@ -29,7 +29,7 @@ void Usage::take_back(size_t index) {
   if (is_counting() && marks_[index] == 0) std::erase(order_, index);
 }
 
-// Where marks are only counted, gradients are taken later, and the marks have the order.
+// If marks are only counted, gradients are taken later, so the order is that of the marks.
 void Usage::note_ready(size_t index, bool used) {
   if (!used) empty_.push_back(index);
   if (used && !is_counting()) order_.push_back(index);

@@ -1,5 +1,5 @@
-// Which parameters an iteration uses, how often and in which order: the knowledge behind unused parameters,
-// static graphs and the rebuilding of buckets.
+// Which parameters an iteration uses, how often and in which order. Unused parameters, static graphs and the
+// rebuilding of buckets are based on it.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ class Usage {
   bool is_counting() const noexcept { return static_graph_ && !counted_; }
   // Counts a mark. Returns true if it is the last one that the parameter gets in an iteration.
   bool count_mark(size_t index);
-  void take_back(size_t index);  // the latest mark
+  void take_back(size_t index);  // the latest mark is undone
   uint32_t marks(size_t index) const { return marks_[index]; }
-  // The marks that a parameter gets in each iteration. Known once a static graph was counted.
+  // The number of marks that a parameter gets in each iteration. Known once a static graph was counted.
   uint32_t expected_marks(size_t index) const { return expected_[index]; }
   bool is_frozen_unused(size_t index) const { return counted_ && expected_[index] == 0; }
 
   // Notes that a parameter is ready, with a gradient of this rank or without.
   void note_ready(size_t index, bool used);
-  void forget_ready(size_t index);  // the mark is taken back
+  void forget_ready(size_t index);  // the mark is undone
   // The parameters in the order in which they became ready; those without a gradient come last.
   std::vector<size_t> ready_order() const;
   // The same, without those that have no gradient.
   std::span<const size_t> order() const { return order_; }
-  const std::vector<int32_t>& used() const { return used_; }  // 1 where this rank has a gradient
+  const std::vector<int32_t>& used() const { return used_; }  // 1 if this rank has a gradient
 
   // Ends a reduced iteration; the counts of a static graph are fixed by its first one.
   void end();

@@ -37,7 +37,7 @@ std::span<const uint8_t> as_bytes_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
 }
 
-// A code in which blocks of elements have a scale each: the scales, then the elements.
+// A code in which each block of elements has a scale: the scales, then the elements.
 class BlockCodec : public Codec {
  public:
   explicit BlockCodec(size_t block) : block_(block) {}
@@ -115,7 +115,7 @@ class Fp8Codec final : public BlockCodec {
 
  protected:
   size_t packed_bytes(size_t count) const override { return count; }
-  // The scale is a power of two, so that it costs no precision itself.
+  // The scale is a power of two, so that it loses no precision itself.
   void pack_elements(std::span<const float> values, std::span<uint8_t> packed,
                      std::span<float> scales) const override {
     for (size_t b = 0, at = 0; at < values.size(); ++b, at += block()) {
@@ -136,7 +136,7 @@ class Fp8Codec final : public BlockCodec {
   }
 
  private:
-  // The largest power of two by which `most` stays below the largest finite number of the type.
+  // The largest power of two with which `most` stays below the largest finite number of the type.
   float power_of_two(float most) const {
     constexpr int kMostExponent = 126;
     if (most == 0) return 1;
@@ -152,7 +152,7 @@ class Fp8Codec final : public BlockCodec {
 // One scale for all chunks of a rank, as in DeepSpeed, and one for the mean of a chunk.
 class OnebitCodec final : public Codec {
  public:
-  // The scales are over all elements, padding included, which therefore has to be that of DeepSpeed.
+  // The scales cover all elements including padding, so the padding must be that of DeepSpeed.
   size_t alignment(size_t ranks) const override { return onebit_padded(1, ranks) / ranks; }
   size_t bytes(size_t count) const override { return sizeof(float) + count / 8; }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kWaitIdleMs = 2000;
 
-// A part of a bucket without gaps. On a device gradients begin at multiples of 16 bytes, on the host they do
-// not, and hooks compress what is between them, too.
+// A part of a bucket without gaps. On a device gradients begin at multiples of 16 bytes; on the host they do
+// not, because hooks would also compress the gaps.
 struct Run {
   size_t on_device;  // in bytes, from the start of the bucket
   size_t on_host;
@@ -39,7 +39,7 @@ std::vector<Run> runs_of(const HookBucket& bucket) {
 
 size_t bytes_of(std::span<const Run> runs) { return runs.back().on_host + runs.back().bytes; }
 
-// The bucket without gaps, as it is on the host. `slots` receives those of its parameters.
+// The bucket without gaps, as it is on the host. `slots` receives the slots of its parameters.
 HookBucket dense(const HookBucket& bucket, Space& host, std::byte* buffer, std::vector<GradientSlot>& slots) {
   slots.resize(bucket.slots.size());
   size_t at = 0;
@@ -62,7 +62,7 @@ HookBucket dense(const HookBucket& bucket, Space& host, std::byte* buffer, std::
           .space = host};
 }
 
-// Memory of the host for one bucket.
+// Host memory for one bucket.
 class Staging {
  public:
   explicit Staging(const HookBucket& bucket)
@@ -70,7 +70,7 @@ class Staging {
         runs_(runs_of(bucket)),
         memory_(space_->stage(bytes_of(runs_))) {}
 
-  // If the device does not come to its copies, a leak is the lesser evil.
+  // If the device never reaches its copies, the memory is leaked, which is the lesser evil.
   ~Staging() {
     bool idle = false;
     if (!copying_) call_out([&] { idle = space_->wait_for(copied_, Deadline::after_ms(kWaitIdleMs)); });
@@ -83,7 +83,7 @@ class Staging {
   Space& space() const noexcept { return *space_; }
   const Mark& copied() const noexcept { return copied_; }
 
-  // In the order of the bucket's stream.
+  // Copies in the order of the bucket's stream.
   void copy(const HookBucket& bucket, bool to_device) {
     copying_ = true;
     for (const Run& run : runs_) {
@@ -104,19 +104,19 @@ class Staging {
   const std::unique_ptr<Space> space_;
   const std::vector<Run> runs_;
   Memory memory_;
-  Mark copied_;           // behind the latest copy
-  bool copying_ = false;  // copies have no mark behind them; it stays so if one of them fails
+  Mark copied_;           // after the latest copy
+  bool copying_ = false;  // copies without a mark after them; stays true if one of them fails
 };
 
-// A bucket on its way to the host. Only the reducer has this work, and waits for it; it is not known to be
-// done before.
+// A bucket on its way to the host. Only the reducer has this work, and waits for it; before that the work is
+// not known to have ended.
 class StagingWork final : public OperationWork {
  public:
   StagingWork(Comm& group, std::shared_ptr<const Staging> staging)
       : OperationWork(Call{}, group.id()), group_(group), staging_(std::move(staging)) {}
 
  private:
-  // A device that does not get there ends the reducer on all ranks, which would wait for this one.
+  // If the device never gets there, the reducer ends on all ranks: otherwise they would wait for this one.
   void await_end(Deadline deadline) override {
     capture(
         [&] {

@@ -11,17 +11,17 @@ namespace dsc {
 
 struct HookOption {
   const char* key;
-  const char* fallback;  // as in a spec; null: must be given
+  const char* fallback;  // as in a spec; null: required
   double least;
   double most;
   bool whole;  // integers only
   const char* meaning;
 };
 
-// Every reader takes a key of the list.
+// Every reader function takes a key of the list.
 class HookOptions {
  public:
-  // Throws INVALID_ARG for an option that the list has not, one that is given twice or is missing, or a value
+  // Throws INVALID_ARG for an option that is not in the list, is given twice or is missing, or has a value
   // out of range.
   HookOptions(const HookSpec& spec, std::span<const HookOption> list);
 
@@ -34,7 +34,7 @@ class HookOptions {
   std::vector<double> values_;
 };
 
-// Returns ", did you mean "x"?" for the nearest of some names, or nothing if none is near.
+// Returns ", did you mean "x"?" for the most similar of some names, or nothing if none is similar.
 std::string did_you_mean(const std::string& given, std::span<const std::string> names);
 
 }  // namespace dsc

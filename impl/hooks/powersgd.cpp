@@ -31,11 +31,11 @@ constexpr std::array kPowerSgdOptions{
     HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},
 };
 
-constexpr size_t kElementsAtOnce = 65536;  // 256 KiB, which a core's cache holds twice
+constexpr size_t kElementsAtOnce = 65536;  // 256 KiB, so that two such arrays fit into a core's cache
 
 // A gradient of the bucket that is compressed.
 struct Matrix {
-  size_t at;  // element of the bucket
+  size_t at;  // index of its first element in the bucket
   size_t rows;
   size_t columns;
   size_t rank;
@@ -74,18 +74,18 @@ class PowerSgdHook final : public BucketHook {
  private:
   struct Bucket {
     uint64_t layout = 0;      // layout_of() the bucket
-    bool compressed = false;  // this iteration
+    bool compressed = false;  // in this iteration
     std::vector<Matrix> matrices;
     std::vector<Rest> rests;
-    std::vector<float> error;  // while the bucket is reduced: gradients and error
-    std::vector<float> p;      // of all matrices, followed by the rests
+    std::vector<float> error;  // while the bucket is reduced: gradients plus error
+    std::vector<float> p;      // of all matrices, followed by the uncompressed gradients
     std::vector<float> q;
     WireSum sum;
   };
 
   void set_up(const HookBucket& bucket, Bucket& own) const;
   void start_q(const HookBucket& bucket, Bucket& own) const;
-  // What is approximated: the gradients, and the error of the iteration before.
+  // Returns what is approximated: the gradients plus the error of the previous iteration.
   const float* input(const HookBucket& bucket, const Bucket& own) const {
     return error_feedback_ ? own.error.data() : elements(bucket);
   }
@@ -135,7 +135,7 @@ void PowerSgdHook::end(const HookBucket& bucket) {
   if (bucket.is_last) ++iteration_;
 }
 
-// Rows are the first dimension, columns all others, as PyTorch views a gradient.
+// Rows are the first dimension, and columns all others, as PyTorch views a gradient.
 void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
   size_t p = 0;
   size_t q = 0;
@@ -164,8 +164,8 @@ void PowerSgdHook::set_up(const HookBucket& bucket, Bucket& own) const {
          bucket.index);
 }
 
-// Random columns without a warm start, at first, and for a matrix whose gradient was zero, of which nothing
-// would ever be sent otherwise. All ranks draw the same ones.
+// Random columns are used without a warm start, in the first iteration, and for a matrix whose gradient was
+// zero: otherwise nothing of that matrix would ever be sent. All ranks draw the same numbers.
 void PowerSgdHook::start_q(const HookBucket& bucket, Bucket& own) const {
   const auto is_zero = [](float value) { return value == 0; };
   std::vector<float> random;
@@ -242,7 +242,8 @@ void PowerSgdHook::expand(const HookBucket& bucket, Bucket& own) {
   forget_nonfinite(own);
 }
 
-// Writes the approximation, some rows at a time, so that they are in the cache when the error is taken.
+// Writes the approximation, some rows at a time, so that they are still in the cache when the error is
+// computed.
 void PowerSgdHook::replace(const HookBucket& bucket, Bucket& own, const Matrix& m, const float* p,
                            const float* q) const {
   const size_t rows_at_once = std::max<size_t>(4, kElementsAtOnce / m.columns);
@@ -254,7 +255,7 @@ void PowerSgdHook::replace(const HookBucket& bucket, Bucket& own, const Matrix& 
   }
 }
 
-// An approximation with a NaN or infinity, which is the same on all ranks, would spoil all later ones.
+// An approximation with a NaN or infinity would spoil all later ones. It is the same on all ranks.
 void PowerSgdHook::forget_nonfinite(Bucket& own) {
   if (!std::ranges::all_of(own.q, [](float value) { return std::isfinite(value); }))
     std::ranges::fill(own.q, 0.0F);

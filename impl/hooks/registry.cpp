@@ -14,16 +14,16 @@ namespace {
 
 using Options = std::span<const HookOption>;
 
-// A hook that is made from options, or a wrapper that sets the type of what the hook inside sends.
+// A hook that is made from options, or a wrapper that sets the type in which the inner hook sends.
 struct Entry {
   const char* name;
   Options options;
-  int32_t wire_dtype;  // of a wrapper; else 0
+  int32_t wire_dtype;  // of a wrapper; otherwise 0
   bool sends_wire;     // can be inside a wrapper
   const char* meaning;
   std::shared_ptr<BucketHook> (*make)(const HookMaking& making, const HookOptions& options);
   bool is_of_any_memory =
-      false;  // it reaches gradients only through bucket.space; others are staged on a device
+      false;  // it accesses gradients only through bucket.space; other hooks are staged on a device
 };
 
 std::shared_ptr<BucketHook> make_mean(const HookMaking& making, const HookOptions&) {

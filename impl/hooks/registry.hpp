@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Makes the hook that a spec describes. Collective if the hook needs a group of its own. Throws INVALID_ARG
-// for a name, an option or a combination that does not exist.
+// Makes the hook that a spec describes. Collective if the hook needs its own group. Throws INVALID_ARG for a
+// name, an option or a combination that does not exist.
 std::shared_ptr<BucketHook> make_hook(const std::string& spec, Comm& group);
 
 // One line for each hook: its name with all options and their defaults, and what it does.

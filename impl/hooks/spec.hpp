@@ -1,5 +1,5 @@
-// The description of a hook as a text: a name, options in parentheses, and for a wrapper the hook inside,
-// such as "bf16(powersgd(rank=4, start_iteration=100))".
+// The description of a hook as a text: a name, options in parentheses, and for a wrapper the inner hook, such
+// as "bf16(powersgd(rank=4, start_iteration=100))".
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct HookSpec {
   std::unique_ptr<HookSpec> inner;  // null: none
 };
 
-// Throws INVALID_ARG, with the position, for a text of another form.
+// Throws INVALID_ARG, with the position, for a text that is malformed.
 HookSpec parse_hook_spec(std::string_view text);
 
 }  // namespace dsc

@@ -1,5 +1,6 @@
-// The bytes in which hooks save what they remember: the number of the format, the hook's name, what it says,
-// and a checksum of all that, because a flipped byte of an error or a factor would spoil the training unseen.
+// The bytes in which hooks save their state: the format number, the hook's name, the hook's data, and a
+// checksum of all of this. A flipped byte of an error or a factor would otherwise spoil the training
+// unnoticed.
 #pragma once
 
 #include <array>
@@ -43,7 +44,7 @@ class StateWriter {
   std::string bytes_;
 };
 
-// Throws INVALID_ARG for bytes of another format, damaged ones, and those of another hook.
+// Throws INVALID_ARG for bytes that are of another format, damaged, or of another hook.
 class StateReader {
  public:
   StateReader(std::span<const std::byte> bytes, const std::string& hook) : bytes_(bytes), hook_(hook) {
@@ -59,7 +60,7 @@ class StateReader {
     std::memcpy(&value, take(sizeof value), sizeof value);
     return value;
   }
-  // A number of items that take at least eight bytes each.
+  // Reads the number of items, which take at least eight bytes each.
   uint64_t items() {
     const uint64_t count = number();
     if (count > bytes_.size() / sizeof(uint64_t)) complain();
@@ -81,7 +82,7 @@ class StateReader {
   }
 
  private:
-  // Drafts began with the length of the hook's name.
+  // Drafts of the format began with the length of the hook's name.
   void check_format() {
     if (number() != kStateMark)
       fail(DSC_ERR_INVALID_ARG,
@@ -95,7 +96,7 @@ class StateReader {
            static_cast<unsigned long long>(format), static_cast<unsigned long long>(kStateFormat));
   }
   void check_sum() {
-    constexpr size_t kBegin = 2 * sizeof(uint64_t);  // what check_format() has taken
+    constexpr size_t kBegin = 2 * sizeof(uint64_t);  // what check_format() has read
     if (bytes_.size() < sizeof(uint64_t)) complain();
     const std::span<const std::byte> summed(bytes_.data() - kBegin,
                                             bytes_.size() + kBegin - sizeof(uint64_t));
@@ -122,16 +123,16 @@ class StateReader {
   const std::string hook_;
 };
 
-// Throws INVALID_ARG if a state has another number of buckets; one that was saved before the first iteration
-// has none.
+// Throws INVALID_ARG if a state has a different number of buckets; a state that was saved before the first
+// iteration has none.
 inline void expect_buckets(const std::string& hook, size_t saved, size_t buckets) {
   if (saved > buckets)
     fail(DSC_ERR_INVALID_ARG, "the state of hook %s has %zu buckets, expected %zu", hook.c_str(), saved,
          buckets);
 }
 
-// A number of the parameters of a bucket and their sizes; errors of other parameters may be as many, or as
-// many after padding. Never 0.
+// Returns a number that identifies the parameters of a bucket and their sizes: errors of other parameters may
+// have the same number of elements, possibly after padding. Never 0.
 inline uint64_t layout_of(const HookBucket& bucket) {
   uint64_t hash = kFnvStart;
   for (const size_t param : bucket.params) {
@@ -141,7 +142,7 @@ inline uint64_t layout_of(const HookBucket& bucket) {
   return hash | 1;
 }
 
-// Throws INVALID_ARG if what was saved for a bucket belongs to other parameters; 0: nothing was saved for it.
+// Throws INVALID_ARG if a bucket's state belongs to other parameters; 0: nothing was saved for it.
 inline void expect_layout(const std::string& hook, uint64_t saved, const HookBucket& bucket) {
   if (saved != 0 && saved != layout_of(bucket))
     fail(DSC_ERR_INVALID_ARG,

@@ -117,8 +117,8 @@ class TopKHook final : public BucketHook {
     return bucket.group.start(call);
   }
 
-  // What rounding to the type that is sent has taken stays in the error too. A NaN or infinity does not, and
-  // where there is one, it is among the elements that are sent.
+  // What is lost by rounding to the type that is sent also stays in the error. A NaN or infinity does not; if
+  // there is one, it is among the elements that are sent.
   void keep_rest(Bucket& own, std::vector<float>& values, const std::byte* sent) const {
     const std::vector<float> exact = values;
     cast(DSC_DTYPE_F32, values.data(), wire_dtype_, sent, values.size());

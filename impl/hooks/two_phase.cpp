@@ -41,8 +41,8 @@ class TwoPhaseHook final : public BucketHook {
     size_t chunk = 0;                 // elements
     std::vector<float> values;        // the gradients, padded with zeros
     std::vector<float> sum;           // of this rank's chunk
-    std::vector<float> worker_error;  // of what this rank sends
-    std::vector<float> server_error;  // of the mean that it makes
+    std::vector<float> worker_error;  // of the data that this rank sends
+    std::vector<float> server_error;  // of the mean that this rank encodes
     std::vector<std::byte> sent;
     std::vector<std::byte> received;
   };

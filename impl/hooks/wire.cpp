@@ -11,15 +11,15 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kBlock = 2048;  // elements, so that a block stays in the first-level cache
+constexpr size_t kBlock = 2048;  // elements; a block stays in the first-level cache
 
-// A block whose source and result overlap, which is the first one, goes through this.
+// The source and the result of the first block overlap, so that block goes through this buffer.
 struct alignas(64) Block {
   std::byte bytes[kBlock * sizeof(float)];
 };
 
-// Writes to the first half of an array of f32, from front to back. The division is in the type that is sent
-// and comes before the sum, as in PyTorch's hooks.
+// Converts an array of f32 into its first half, from front to back. The division is done in the type that is
+// sent, before the sum, as in PyTorch's hooks.
 void narrow(int32_t wire_dtype, float* values, size_t count, double divisor) {
   auto* sent = reinterpret_cast<std::byte*>(values);
   Block block;
@@ -30,7 +30,7 @@ void narrow(int32_t wire_dtype, float* values, size_t count, double divisor) {
   }
 }
 
-// The inverse, from back to front.
+// The inverse conversion, from back to front.
 void widen(int32_t wire_dtype, float* values, size_t count) {
   if (count == 0) return;
   const auto* sent = reinterpret_cast<const std::byte*>(values);
@@ -43,8 +43,8 @@ void widen(int32_t wire_dtype, float* values, size_t count) {
   cast(DSC_DTYPE_F32, values, wire_dtype, first.bytes, n);
 }
 
-// The array itself, in host memory: what is sent lies in its first half, so that an array in memory which the
-// ranks share is summed there without a copy.
+// For host memory: the converted elements lie in the first half of the array itself. So if the ranks share
+// the array's memory, it is summed there without a copy.
 void narrow_in_place(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   if (array.wire_dtype != dtype)
@@ -53,8 +53,8 @@ void narrow_in_place(const WireArray& array) {
     divide(dtype, values, values, count, array.divisor);
 }
 
-// On a device, in memory of its own. The elements are converted first and then divided in the type that is
-// sent.
+// For a device: returns separate memory. The elements are first converted, and then divided in the type that
+// is sent.
 Memory narrowed(const WireArray& array) {
   const auto [values, count, dtype] = array.elements;
   Memory narrow = array.space.take(count * dtype_bytes(array.wire_dtype), array.stream);
@@ -66,7 +66,7 @@ Memory narrowed(const WireArray& array) {
 
 }  // namespace
 
-// The engine of a device scales what it sums, except floats of 8 bits.
+// The engine of a device scales the inputs of sums, except for 8-bit floats.
 void WireSum::start(const WireArray& array, const char* note) {
   space_ = &array.space;
   stream_ = array.stream;

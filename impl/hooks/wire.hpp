@@ -1,4 +1,4 @@
-// Sums of arrays over a group, optionally in a type of fewer bits than the arrays have.
+// Sums of arrays over a group, optionally in a type with fewer bits than the arrays.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,12 @@ struct WireArray {
   int divisor;
 };
 
-// The array must live until finish(), and holds nothing of use meanwhile.
+// The array must stay valid until finish(). Its contents are undefined meanwhile.
 class WireSum {
  public:
   void start(const WireArray& array, const char* note);
   const std::shared_ptr<Work>& work() const noexcept { return work_; }
-  // After the work, or on a device behind it: brings the result into the array.
+  // Called after the work has ended (on a device: ordered after it). Writes the result to the array.
   void finish();
 
  private:
@@ -30,7 +30,7 @@ class WireSum {
   void* stream_ = nullptr;
   Elements elements_{};
   int32_t wire_dtype_ = 0;
-  Memory narrow_;  // of a device, from start() to finish()
+  Memory narrow_;  // on a device, from start() to finish()
   std::shared_ptr<Work> work_;
 };
 

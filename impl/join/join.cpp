@@ -56,7 +56,7 @@ bool Join::is_active(const Word& word) noexcept {
 
 std::shared_ptr<Join> Join::create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                    const JoinOptions& options) {
-  // A rank whose reducers are in another state than those of the others must not leave these waiting.
+  // If a rank's reducers are in a different state than those of the others, the others must not wait for it.
   run_on_all(comm, OpKind::kVerify, kCreateTag, "join", [&] {
     if (reducers.empty()) fail(DSC_ERR_INVALID_ARG, "n_reducers is 0, expected 1 or more");
     for (size_t i = 0; i < reducers.size(); ++i) check_reducer(comm, i, *reducers[i], options);
@@ -111,7 +111,7 @@ std::vector<Join::Word> Join::exchange(int32_t reducer, JoinStep step) {
   return words;
 }
 
-// Every rank finds the same, before anything of the step was done.
+// Every rank gets the same result, before any part of the step was done.
 void Join::check_early_end(const std::vector<Word>& words) const {
   std::vector<int> ended;
   bool counting = false;
@@ -130,28 +130,28 @@ void Join::check_early_end(const std::vector<Word>& words) const {
          ranks_text(ended).c_str());
 }
 
-Turn Join::turn_of(const std::vector<Word>& words) const {
+JoinParticipants Join::participants_of(const std::vector<Word>& words) const {
   const auto first = std::ranges::find_if(words, is_active);
   const auto active = static_cast<int>(std::ranges::count_if(words, is_active));
   return {active, options_.divide_by_initial ? group_->size() : active,
           static_cast<int>(first - words.begin())};
 }
 
-Turn Join::announce(const Reducer& reducer, JoinStep step) {
+JoinParticipants Join::announce(const Reducer& reducer, JoinStep step) {
   const auto found =
       std::ranges::find_if(reducers_, [&](const auto& each) { return each.get() == &reducer; });
   const auto words = exchange(static_cast<int32_t>(found - reducers_.begin()), step);
   check_early_end(words);
-  return turn_of(words);
+  return participants_of(words);
 }
 
 void Join::shadow(const std::vector<Word>& words) {
-  const Turn turn = turn_of(words);
-  const Word& word = words[static_cast<size_t>(turn.first_rank)];
+  const JoinParticipants participants = participants_of(words);
+  const Word& word = words[static_cast<size_t>(participants.first_rank)];
   Reducer& reducer = *reducers_[static_cast<size_t>(word.reducer)];
   const auto step = static_cast<JoinStep>(word.step);
-  if (step == JoinStep::kIteration) return reducer.shadow_iteration(turn);
-  shadow_buffers(reducer, turn, step);
+  if (step == JoinStep::kIteration) return reducer.shadow_iteration(participants);
+  shadow_buffers(reducer, participants, step);
 }
 
 int Join::finish(std::span<const Tensor> params) {

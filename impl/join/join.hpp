@@ -22,18 +22,19 @@ struct JoinOptions {
 class Join final : public JoinGate {
  public:
   // Collective. Throws STATE for a reducer that is inside an iteration or under another join, and INVALID_ARG
-  // for one of other ranks than comm has: on all ranks if it is so on one.
+  // for a reducer with other ranks than comm. If this happens on one rank, all ranks throw.
   static std::shared_ptr<Join> create(Comm& comm, std::vector<std::shared_ptr<Reducer>> reducers,
                                       const JoinOptions& options);
   Join(std::shared_ptr<Comm> group, std::vector<std::shared_ptr<Reducer>> reducers,
        const JoinOptions& options);
   ~Join() override;
 
-  // Collective, when this rank has no more batches: takes part in what the others do until all have come
-  // here, then copies the tensors of the rank that came last, the highest of several. Returns that rank.
+  // Collective, called when this rank has no more batches. Takes part in the operations of the others until
+  // all ranks have called it. Then copies the tensors of the last rank to finish, or of the highest one if
+  // several did, to all ranks. Returns that rank.
   int finish(std::span<const Tensor> params);
 
-  Turn announce(const Reducer& reducer, JoinStep step) override;
+  JoinParticipants announce(const Reducer& reducer, JoinStep step) override;
   void interrupt() noexcept override;
 
   void close() noexcept;
@@ -44,7 +45,7 @@ class Join final : public JoinGate {
   std::vector<Word> exchange(int32_t reducer, JoinStep step);
   void check_early_end(const std::vector<Word>& words) const;
   void shadow(const std::vector<Word>& words);
-  Turn turn_of(const std::vector<Word>& words) const;
+  JoinParticipants participants_of(const std::vector<Word>& words) const;
   void detach() noexcept;
 
   const std::shared_ptr<Comm> group_;
@@ -52,7 +53,7 @@ class Join final : public JoinGate {
   const JoinOptions options_;
   std::vector<bool> active_;  // in the latest step, by rank
   bool is_over_ = false;
-  std::atomic<bool> exchanging_{false};  // waits for the other ranks
+  std::atomic<bool> exchanging_{false};  // is waiting for the other ranks
 };
 
 }  // namespace dsc

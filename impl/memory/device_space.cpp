@@ -73,7 +73,7 @@ class DeviceSpace final : public Space {
   const DeviceContext context_;
 };
 
-// A number that loses bits is rounded before it is scaled or counted, as in host memory.
+// If a conversion loses bits, a number is rounded before it is scaled or counted, as in host memory.
 bool narrows(int32_t from, int32_t to) { return dtype_bytes(to) < dtype_bytes(from); }
 
 BucketCopy launch_of(const PartsCopy& copy, std::vector<BucketPart>& parts) {
@@ -124,10 +124,10 @@ void DeviceSpace::copy(const ElementCopy& copy, void* stream) {
   if (in_two_steps) scale({copy.to, copy.count, copy.to_dtype}, copy.scale, stream);
 }
 
-// Elements of another type are converted in memory of their own.
+// Elements of another type are first converted into separate memory.
 void DeviceSpace::add(const ElementCopy& copy, void* stream) {
   if (copy.count == 0) return;
-  if (copy.to == copy.from && copy.to_dtype == copy.from_dtype)  // the kernel takes no distance of 0
+  if (copy.to == copy.from && copy.to_dtype == copy.from_dtype)  // the kernel does not accept a distance of 0
     return scale({copy.to, copy.count, copy.to_dtype}, 2, stream);
   const DeviceScope scope(device());
   Memory converted;

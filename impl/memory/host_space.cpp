@@ -1,4 +1,4 @@
-// Memory of the host. The calling thread does the work at once.
+// Host memory. The calling thread does the work at once.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -13,14 +13,15 @@ namespace dsc {
 namespace {
 
 constexpr size_t kChunk = 4096;  // elements that are converted at a time, in a buffer on the stack
-constexpr size_t kLanes = 8;     // running sums; their number is fixed, and so are the bits
+constexpr size_t kLanes = 8;     // running sums; their number is fixed, so the bits of results are too
 constexpr size_t kLine = 128;    // two cache lines, which processors fetch together
 
 std::byte* element_at(const void* data, size_t index, int32_t dtype) {
   return static_cast<std::byte*>(const_cast<void*>(data)) + index * dtype_bytes(dtype);
 }
 
-// Adds some values, at most one to each lane. A NaN is never larger, and so the magnitudes leave it out.
+// Adds some values, at most one to each lane. A comparison with NaN is false, so the largest magnitude
+// ignores NaNs.
 template <typename T>
 void add_lanes(double (&squares)[kLanes], T (&most)[kLanes], const T* values, size_t count) {
   for (size_t lane = 0; lane < count; ++lane) {
@@ -69,7 +70,7 @@ class HostSpace final : public Space {
   void prepare() const override {}
   bool is_prepared() const override { return true; }
 
-  // Memory of no bytes has an address, too.
+  // Memory of 0 bytes also has an address.
   Memory allocate(size_t bytes) override {
     return {static_cast<std::byte*>(group().allocate_memory(std::max(bytes, kLine))),
             [](std::byte* memory) { call_out([&] { release_memory(memory); }); }};
@@ -135,7 +136,7 @@ void HostSpace::gather(const PartsCopy& parts, void* stream) {
   for (const auto& [tensor, count, offset] : parts.parts) {
     std::byte* const to = element_at(parts.block, offset, parts.block_dtype);
     ElementCopy one{to, parts.block_dtype, tensor, parts.tensor_dtype, count, parts.scale};
-    if (parts.norm) {  // of what is not scaled yet
+    if (parts.norm) {  // of the elements before they are scaled
       one.scale = 1;
       copy(one, stream);
       add_norm(*static_cast<Norm*>(parts.norm), {to, count, parts.block_dtype});

@@ -20,7 +20,7 @@ uintptr_t start_of(const Elements& elements) { return reinterpret_cast<uintptr_t
 
 }  // namespace
 
-// This holder is never destroyed, and needs no memory that may be short.
+// This holder is never destroyed, and does not allocate, because memory may be short.
 void keep(Memory memory) noexcept {
   alignas(Memory) std::byte holder[sizeof(Memory)];
   std::construct_at(reinterpret_cast<Memory*>(holder), std::move(memory));
@@ -88,8 +88,8 @@ void Space::scale(const Elements& elements, double factor, void* stream) {
        stream);
 }
 
-// Waits for the stream before the copy too, with a deadline: a copy to memory that a driver does not know may
-// wait for the stream itself, without one.
+// Also waits for the stream before the copy, with a deadline: a copy to memory that a driver does not know
+// may itself wait for the stream, without a deadline.
 void Space::read(void* to, const void* from, size_t bytes, void* stream, const char* what) {
   await_stream(stream, what);
   copy({.to = to, .to_dtype = DSC_DTYPE_U8, .from = from, .from_dtype = DSC_DTYPE_U8, .count = bytes},
@@ -119,10 +119,11 @@ Norm Space::norm(std::span<const Elements> parts, void* stream, const char* what
     if (part.count > 0) launches[{part.dtype, start_of(part) % dtype_bytes(part.dtype)}].push_back(part);
   for (const auto& [kind, launch] : launches) {
     const Elements& first = *std::ranges::min_element(launch, {}, start_of);
-    std::vector<TensorPart> places;
+    std::vector<TensorPart> located;
     for (const Elements& part : launch)
-      places.push_back({part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
-    gather({.parts = places,
+      located.push_back(
+          {part.data, part.count, (start_of(part) - start_of(first)) / dtype_bytes(part.dtype)});
+    gather({.parts = located,
             .tensor_dtype = first.dtype,
             .block = first.data,
             .block_dtype = first.dtype,

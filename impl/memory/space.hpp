@@ -1,8 +1,8 @@
-// A kind of memory, and what the floors above do with it: memory of the host, or of the device to which a
-// group is bound. They are written once, for a Space.
+// A kind of memory and the operations that the folders above need on it: host memory, or memory of the device
+// to which a group is bound. Code above is written once, for a Space.
 //
 // In host memory a function has done its work when it returns, and streams and marks are null. On a device a
-// function puts its work on the stream that it is given, behind the work that is there, and returns.
+// function puts its work on the given stream, ordered after the work that is already there, and returns.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Elements {
   int32_t dtype;
 };
 
-// Elements are converted first, and scaled in the type that they have then.
+// Elements are first converted, and then scaled in their new type.
 struct ElementCopy {
   void* to;
   int32_t to_dtype;
@@ -33,22 +33,22 @@ struct ElementCopy {
   double scale = 1;
 };
 
-// One of several tensors whose elements lie in one block, too.
+// One of several tensors whose elements also lie in one block.
 struct TensorPart {
   void* tensor;
   size_t count;
   size_t offset;  // in elements, from the start of the block
 };
 
-// All tensors have one type. Like ElementCopy it converts first and then scales.
+// All tensors have one type. Like ElementCopy, this converts first and then scales.
 struct PartsCopy {
   std::span<const TensorPart> parts;
   int32_t tensor_dtype;
   void* block;
   int32_t block_dtype;
   double scale = 1;
-  void* norm = nullptr;  // memory of norm_bytes(), to which the norm of the converted elements, not yet
-                         // scaled, is added
+  void* norm = nullptr;  // memory of norm_bytes(), to which the norm of the converted elements is added,
+                         // before scaling
 };
 
 // Rows of equal length, at equal distances.
@@ -65,7 +65,7 @@ struct Norm {
   uint64_t nonfinite = 0;  // elements that are NaN or infinite
 };
 
-// Where tensors begin in a block, in bytes: kernels are fast at such addresses.
+// The alignment of tensors in a block, in bytes: kernels are fast at such addresses.
 inline size_t part_alignment(bool on_device) noexcept { return on_device ? 16 : 1; }
 
 // The last holder frees it.
@@ -77,7 +77,7 @@ using Mark = std::shared_ptr<const void>;
 void keep(Memory memory) noexcept;
 
 // Any thread may use it, several at once for different elements. The group must outlive it and what it
-// gives; memory, streams and marks may outlive the Space.
+// returns. Memory, streams and marks may outlive the Space.
 class Space {
  public:
   static std::unique_ptr<Space> of_host(Comm& group);
@@ -91,77 +91,79 @@ class Space {
   Space& operator=(const Space&) = delete;
 
   Comm& group() const noexcept { return group_; }
-  // Whether work happens in the order of streams, after the function has returned.
+  // Whether work runs in the order of streams, after the function has returned.
   bool in_stream_order() const noexcept { return device_ >= 0; }
   // Throws UNSUPPORTED for a stream, which host memory does not have.
   void check_stream(const void* stream) const;
-  // Throws INVALID_ARG for a gradient, which may be null, in other memory.
+  // Throws INVALID_ARG for a gradient in other memory; the gradient may be null.
   void check_gradient(const void* gradient, const std::string& who) const {
     if (knows_devices_) expect_gradient_on(group_, device_, gradient, who);
   }
-  // Throws UNSUPPORTED where the library has no arithmetic for this memory. Not while a stream is captured,
-  // unless it was called before.
+  // Throws UNSUPPORTED if the library has no arithmetic for this memory. Must not be called while a stream is
+  // captured, unless it was called before.
   virtual void prepare() const = 0;
   virtual bool is_prepared() const = 0;
 
-  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types here, or this memory
-  // has no arithmetic: what is refused would otherwise be refused in the middle of an iteration.
+  // Throws UNSUPPORTED if the group cannot run the operation on gradients of these types, or if this memory
+  // has no arithmetic. Without this check the operation would be refused in the middle of an iteration.
   void check_reductions(Call call, std::span<const int32_t> dtypes) const;
   // Whether a stream handle means a different stream in every thread.
   virtual bool is_of_thread(void* stream) const noexcept = 0;
 
   // --- Memory.
-  // Collective: returns zeroed memory that operations of the group reach directly.
+  // Collective: returns zeroed memory that operations of the group access directly.
   virtual Memory allocate(size_t bytes) = 0;
-  // Collective: the same for memory that operations need not reach; in the host it is of this rank alone.
+  // Collective: the same for memory that operations need not access. On the host it belongs to this rank
+  // alone.
   virtual Memory allocate_own(size_t bytes) = 0;
-  // Returns memory without a value, for work on this stream only: the last holder may let it go at once.
+  // Returns uninitialised memory for work on this stream only: the last holder may release it at any time.
   virtual Memory take(size_t bytes, void* stream) = 0;
-  // Returns host memory between which and this memory copies never make the host wait.
+  // Returns host memory for copies to and from this memory that never make the host wait.
   virtual Memory stage(size_t bytes) = 0;
 
   // --- Order.
   // Returns a stream that waits for no other; null in host memory.
   virtual std::shared_ptr<void> make_stream() = 0;
   virtual bool is_captured(void* stream) const = 0;
-  // The point behind all work that is on the stream now.
+  // Returns the point after all work that is on the stream now.
   virtual Mark mark(void* stream) = 0;
   // Work that is put on the stream from now on waits for the mark.
   virtual void follow(void* stream, const Mark& mark) = 0;
   // Waits for the mark; false if the deadline passes first.
   virtual bool wait_for(const Mark& mark, Deadline deadline) const = 0;
-  // Work that is put on `later` from now on waits for that on `stream`.
+  // Orders all later work on `later` after the work that is on `stream` now.
   void order(void* stream, void* later);
   bool wait_idle(void* stream, Deadline deadline) noexcept;
-  // Waits for the mark too, but throws the failure of the group as soon as there is one, and TIMEOUT after
-  // the group's time-out, with a text that says that `what` of this rank were not there.
+  // Also waits for the mark, but throws the failure of the group as soon as there is one, and TIMEOUT after
+  // the group's time-out. The text of TIMEOUT says that `what` of this rank did not become ready.
   bool await(const Mark& mark, const char* what, Deadline deadline = Deadline::never()) const;
   void await_stream(void* stream, const char* what);
-  // What is put on the stream from now on waits for the operation; in host memory this waits for it. Returns
-  // how it has ended: on a device one that still runs counts as a success, because what fails later fails the
-  // group.
+  // Orders all later work on the stream after the operation; in host memory this waits for the operation.
+  // Returns how it has ended. On a device an operation that still runs counts as a success, because a later
+  // failure fails the group.
   Failure await_work(Work& work, void* stream) const;
 
-  // --- Elements. The types are floating ones, except in plain copies.
+  // --- Elements. The types are floating-point types, except in plain copies.
   virtual void copy(const ElementCopy& copy, void* stream) = 0;
-  // Adds converted elements to those that are there; the scale is not used.
+  // Adds converted elements to those in memory; the scale is not used.
   virtual void add(const ElementCopy& copy, void* stream) = 0;
   virtual void divide(const Elements& elements, int divisor, void* stream) = 0;
   virtual void zero(void* at, size_t bytes, void* stream) = 0;
   virtual void copy_rows(const RowsCopy& copy, void* stream) = 0;
-  // Copies tensors to the block, or the block to the tensors. A tensor may be its own place in the block.
+  // Copies tensors to the block, or the block to the tensors. The memory of a tensor may be its part of the
+  // block itself.
   virtual void gather(const PartsCopy& copy, void* stream) = 0;
   virtual void scatter(const PartsCopy& copy, void* stream) = 0;
   void scale(const Elements& elements, double factor, void* stream);
 
-  // --- Numbers. They wait for the stream, as await() does; the stream is not captured.
+  // --- Numbers. These wait for the stream, as await() does; the stream must not be captured.
   // Copies memory to plain host memory.
   void read(void* to, const void* from, size_t bytes, void* stream, const char* what);
-  // The size of a norm that grows from launch to launch. All of it is zeroed at first.
+  // The size of a norm that accumulates over launches. All of it must be zeroed at first.
   virtual size_t norm_bytes() const noexcept = 0;
   // Reads norms that lie one after another.
   void read_norms(std::span<Norm> norms, const void* states, void* stream, const char* what);
-  // The bits depend on the order of the parts, and on a device on the device.
+  // The bits of the result depend on the order of the parts, and on a device also on the device.
   Norm norm(std::span<const Elements> parts, void* stream, const char* what);
 
  protected:

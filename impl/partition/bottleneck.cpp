@@ -1,11 +1,11 @@
-// Finds the partition whose list of part weights, heaviest first, is lexicographically smallest; among equal
-// ones the one with later boundaries, starting from the last.
+// Finds the partition whose list of part weights, heaviest first, is lexicographically smallest. Among equal
+// partitions it finds the one with later boundaries, compared from the last one.
 //
 // This is dynamic programming over (parts, layers). It is exact because adding the same weight to two lists
 // preserves their order, so that a best partition begins with a best one. If all parts have the same limit,
-// the best start of the last part never moves back when a layer is added, and later starts become worse as
-// soon as the parts before them are by themselves worse than the best list. So each entry needs few
-// comparisons, each of lists of at most `parts` numbers.
+// the best start of the last part never moves back when a layer is added. Later starts become worse as soon
+// as the parts before them alone are worse than the best list. So each entry needs few comparisons, each of
+// lists of at most `parts` numbers.
 #include <algorithm>
 #include <limits>
 

@@ -25,7 +25,7 @@ struct PartitionRequest {
 // Implements dsc_pipe_partition(). Throws INVALID_ARG and OVERFLOW.
 Boundaries partition_layers(const PartitionRequest& request);
 
-// Logs one record per part, only on rank 0 or in processes without a rank, as every rank computes the same
+// Logs one record per part. Only rank 0, or a process without a rank, logs: every rank computes the same
 // plan.
 void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept;
 

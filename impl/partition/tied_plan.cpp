@@ -35,8 +35,8 @@ std::vector<TiedStages> plan_tied(std::span<const TiedEntry> entries, std::span<
     if (layer >= boundaries.back())
       fail(DSC_ERR_INVALID_ARG, "layers[%zu] is %zu, expected below %zu, the last boundary", e, layer,
            boundaries.back());
-    const auto [place, is_new] = keys.try_emplace(key);
-    Holders& holders = place->second;
+    const auto [entry, is_new] = keys.try_emplace(key);
+    Holders& holders = entry->second;
     if (is_new) holders.first_entry = e;
     if (!holders.layers.insert(layer).second)
       fail(DSC_ERR_INVALID_ARG, "layer %zu has key '%s' twice, expected once", layer, key.c_str());

@@ -8,7 +8,7 @@
 namespace dsc {
 namespace {
 
-// Runs all stages in turn, each in its own order, and reports the common order to a listener.
+// Lets the stages run in turn, each in its own order, and reports the common order to a listener.
 class Round {
  public:
   Round(const PipelinePlan& plan, OrderListener& listener)

@@ -52,7 +52,7 @@ class Finder {
   Finder(ScheduleSpec spec, const PipelineCosts& costs, const PipelineLimits& limits)
       : spec_(std::move(spec)), costs_(costs), limits_(limits) {}
 
-  // Stops as soon as a candidate meets the bound, since none can be better.
+  // Stops as soon as a candidate meets the bound, because none can be better.
   BestPlan find() {
     for (const PlacementShape shape : shapes())
       bound_ = std::min(bound_, bound_of(PipelinePlan(spec_, nullptr, shape), costs_));
@@ -61,7 +61,7 @@ class Finder {
       if (!meets_bound()) consider_named(name);
     for (const PlacementShape shape : shapes())
       if (!meets_bound()) consider_orders(shape);
-    if (!best_.plan) expect_room_for_what_stays();
+    if (!best_.plan) expect_room_for_static_bytes();
     if (!best_.plan)
       fail(DSC_ERR_INVALID_ARG,
            "no order keeps to the limits: %lld activations and %g bytes on a stage (0: any)",
@@ -72,8 +72,9 @@ class Finder {
   }
 
  private:
-  // Reports the case that a stage exceeds the limit before it computes anything, which no order can avoid.
-  void expect_room_for_what_stays() const {
+  // Checks, before any computation, whether static bytes alone exceed the limit of a stage. No order can
+  // avoid that.
+  void expect_room_for_static_bytes() const {
     // over all placements, bytes of the fullest stage
     double least = std::numeric_limits<double>::infinity();
     for (const PlacementShape shape : shapes()) {

@@ -20,7 +20,7 @@ namespace {
 
 using OrderMaker = std::shared_ptr<const ComputeOrder> (*)(const ScheduleSpec&);
 
-// Removes backward passes or merges their halves as the spec asks. A PatternOrder can be reduced to its
+// Removes backward passes or merges their halves as the spec requests. A PatternOrder can be reduced to its
 // forward passes without being listed.
 template <typename Order>
 std::shared_ptr<const ComputeOrder> of_passes(Order order, const ScheduleSpec& spec) {
@@ -194,7 +194,7 @@ bool has_equal_groups(int32_t micro_batches, int32_t stages) {
 int32_t default_group(const ScheduleSpec& spec) {
   const int32_t rounds = std::max(1, spec.micro_batches / spec.stages);
   if (has_equal_groups(spec.micro_batches, spec.stages)) return spec.micro_batches / rounds;
-  // needs no more steps than to the next multiple of `stages`
+  // needs at most as many steps as the next multiple of `stages`
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,

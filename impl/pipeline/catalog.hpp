@@ -19,8 +19,8 @@ void complete_custom(ScheduleSpec& spec);
 std::shared_ptr<const PipelinePlan> make_custom(ScheduleSpec spec, std::vector<StageOrder> orders,
                                                 PlacementShape shape);
 
-// Returns the same schedule with another rule for messages, or with the halves of backward passes merged.
-// Throws INVALID_ARG for a schedule that defines the places of its messages, which these options would
+// Returns the same schedule with a different rule for messages, or with the halves of backward passes merged.
+// Throws INVALID_ARG for a schedule that defines the positions of its messages, which these options would
 // change.
 std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge_backward,
                                             PipeMessages messages);

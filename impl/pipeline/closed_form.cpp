@@ -64,8 +64,8 @@ class ClosedForm : public Schedule {
 };
 
 // Stage s runs forward passes from step s on in steps of its own parity, and backward passes from step 2 *
-// stages - 1 - s on in the others. The result of a step is sent in the next one. Neighbouring stages have
-// opposite parity, so that a send of one meets a receive of the other.
+// stages - 1 - s on in the other steps. The result of a step is sent in the next one. Neighbouring stages
+// have opposite parity, so that a send of one meets a receive of the other.
 class DeepSpeedTrain final : public ClosedForm {
  public:
   using ClosedForm::ClosedForm;

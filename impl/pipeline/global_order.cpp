@@ -46,8 +46,8 @@ class Simulation {
   }
 
  private:
-  // Identifies an operation that a stage is about to run by a number, so that lists of them need no memory of
-  // their own.
+  // Identifies an operation that a stage is about to run by a number, so that lists of operations need no
+  // memory themselves.
   struct Input {
     int32_t stage;
     size_t slot;

@@ -8,7 +8,7 @@
 
 namespace dsc {
 
-// Is called for everything in the common order. Neighbouring parts on one stage need no message.
+// Called for each operation and message of the common order. Neighbouring parts on one stage need no message.
 class OrderListener {
  public:
   virtual ~OrderListener() = default;
@@ -17,10 +17,10 @@ class OrderListener {
   virtual void gradient(int32_t from_part, int32_t micro_batch) = 0;    // sent to from_part - 1
 };
 
-// Simulates all stages in parallel, each in its own order, where a forward pass and each half of a backward
-// pass take one unit of time. A message moves when its receiver needs it for its next operation and its
-// sender is between two operations; gradients go before activations, because they free a buffer. Throws
-// INVALID_ARG, with stage and operation, if the orders cannot be run or are incomplete.
+// Simulates all stages in parallel, each in its own order. A forward pass and each half of a backward pass
+// take one unit of time. A message moves when its receiver needs it for its next operation and its sender is
+// between two operations. Gradients go before activations, because they free a buffer. Throws INVALID_ARG,
+// with stage and operation, if the orders cannot be run or are incomplete.
 void put_when_needed(const PipelinePlan& plan, OrderListener& listener);
 
 // Visits the stages in turn and lets each run one operation whose input is available. A message is sent right
@@ -28,12 +28,12 @@ void put_when_needed(const PipelinePlan& plan, OrderListener& listener);
 // those of PyTorch 2.7 (torch/distributed/pipelining/schedules.py). Throws as above.
 void put_at_once(const PipelinePlan& plan, OrderListener& listener);
 
-// Follows the plan's program, which contains the place of every message. Throws INVALID_ARG, with stage and
-// step, for operations or messages that come too early, for a message without its counterpart, and for stages
-// that would deadlock if sends block until their receives.
+// Follows the plan's program, which contains the position of every message. Throws INVALID_ARG, with stage
+// and step: for operations or messages that are too early, for a message without its counterpart, and for
+// stages that would deadlock if sends block until their receives.
 void put_as_given(const PipelinePlan& plan, OrderListener& listener);
 
-// Calls the one of the three that the plan requires.
+// Calls the one of these three functions that the plan requires.
 void put_in_order(const PipelinePlan& plan, OrderListener& listener);
 
 }  // namespace dsc

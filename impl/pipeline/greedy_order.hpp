@@ -20,7 +20,7 @@ struct PipelineLimits {
 
 // The rules by which a stage chooses its next operation.
 struct GreedyRules {
-  bool forward_first = false;  // prefer a forward pass to a backward pass that could run as well
+  bool forward_first = false;  // prefer a forward pass to a backward pass if both could run
   bool deep_first = true;      // prefer the later chunk to the earlier one
   double wait_fraction = 0;    // wait for an input that arrives within this fraction of a weight half's time
   // limit of forward passes that stage 0 may be ahead of its backward passes; 0: none

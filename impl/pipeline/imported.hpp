@@ -9,7 +9,7 @@
 
 namespace dsc {
 
-// One operation or message, with its part of the model and its place in the text.
+// One operation or message, with its part of the model and its position in the text.
 struct ImportedOp {
   Event event;  // its chunk is not set yet
   int32_t part = 0;

@@ -40,7 +40,7 @@ struct Instruction {
   bool operator==(const Instruction&) const = default;
 };
 
-// Selects where the lowering places sends and receives. The values are those of the public header.
+// Selects where the lowering puts sends and receives. The values are those of the public header.
 enum class PipeMessages : int32_t {
   kWhenNeeded = 0,  // when the receiver needs them, which takes the fewest buffers
   kAtOnce = 1,      // right after the operation that makes them, as in PyTorch

@@ -13,15 +13,15 @@ class PatternOrder;
 // All forward passes, then all backward passes.
 std::shared_ptr<PatternOrder> gpipe_order(int32_t stages, int32_t micro_batches);
 
-// Starts with min(stages - 1 - stage, micro_batches) forward passes, then alternates forward and backward,
-// and ends with the remaining backward passes.
+// Starts with min(stages - 1 - stage, micro_batches) forward passes, then alternates forward and backward
+// passes, and ends with the remaining backward passes.
 std::shared_ptr<PatternOrder> one_f_one_b_order(int32_t stages, int32_t micro_batches);
 
 // Groups of micro-batches run through all chunks in turn; only the last group may be smaller.
 std::shared_ptr<PatternOrder> interleaved_order(int32_t stages, int32_t micro_batches, int32_t chunks,
                                                 int32_t group);
 
-// All micro-batches run through one chunk after the other; backward passes start with the last micro-batch.
+// All micro-batches run through one chunk after another; backward passes start with the last micro-batch.
 std::shared_ptr<PatternOrder> looped_bfs_order(int32_t stages, int32_t micro_batches, int32_t chunks);
 
 // ZB-H1 and ZB-H2 split backward passes; the weight halves follow some micro-batches later.

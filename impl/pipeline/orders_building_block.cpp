@@ -1,7 +1,7 @@
 // V-Half and V-Min (Qi et al. 2024, arXiv:2405.15362; steps as in sail-sg/zero-bubble-pipeline-parallelism,
-// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so that the
-// length of the block limits how many are in progress. Then operations at both ends of the batch are moved
-// earlier, as far as no stage needs more memory than before.
+// commit 39f2c18). Every micro-batch runs the same block, six units after the previous one, so the length of
+// the block limits how many micro-batches are in progress. Then operations at both ends of the batch are
+// moved earlier, as far as no stage needs more memory than before.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -77,8 +77,8 @@ struct Held {
   bool operator==(const Held&) const = default;
 };
 
-// Visits all operations in order of time and moves each to the earliest free unit after its inputs, as long
-// as the stage never holds more than the fullest one did before.
+// Visits all operations in order of time and moves each to the earliest free unit after its inputs, provided
+// that the stage never holds more than the fullest one did before.
 class Reordering {
  public:
   Reordering(std::vector<TimeRow> rows, int32_t micro_batches, bool has_weights)
@@ -114,21 +114,20 @@ class Reordering {
     const uint8_t kind = rows_[s][time];
     auto& times = times_[s][static_cast<size_t>(kind)];
     if (phase_ == Phase::kStart && kind == kInput0 && s == 0) phase_ = Phase::kMiddle;
-    size_t place = time;
-    if (phase_ == Phase::kEnd || (phase_ == Phase::kStart && has_weights_)) place = earliest(s, kind, time);
+    size_t slot = time;
+    if (phase_ == Phase::kEnd || (phase_ == Phase::kStart && has_weights_)) slot = earliest(s, kind, time);
     if (phase_ == Phase::kMiddle && kind == kForward0 && times.size() + 1 == micro_batches_)
       phase_ = Phase::kEnd;
-    times.push_back(place);
-    if (is_input_half(kind))
-      input_halves_[s].insert(std::ranges::upper_bound(input_halves_[s], place), place);
-    if (place == time) return;
-    std::swap(rows_[s][place], rows_[s][time]);
-    note_held(s, place, time);
+    times.push_back(slot);
+    if (is_input_half(kind)) input_halves_[s].insert(std::ranges::upper_bound(input_halves_[s], slot), slot);
+    if (slot == time) return;
+    std::swap(rows_[s][slot], rows_[s][time]);
+    note_held(s, slot, time);
   }
 
   size_t earliest(size_t s, uint8_t kind, size_t time) const {
-    for (size_t place = first_possible(s, kind); place < time; ++place)
-      if (rows_[s][place] == kNothing && fits(s, place, time)) return place;
+    for (size_t slot = first_possible(s, kind); slot < time; ++slot)
+      if (rows_[s][slot] == kNothing && fits(s, slot, time)) return slot;
     return time;
   }
 
@@ -220,8 +219,8 @@ StageOrder listed(const TimeRow& row) {
 
 }  // namespace
 
-// The operations are reordered twice: first with weight halves in place, and then without them, so that they
-// can fill the idle time again.
+// The operations are reordered twice: first with weight halves in the rows, and then without them, so that
+// they can fill the idle time again.
 std::shared_ptr<ComputeOrder> building_block_order(BuildingBlock block, int32_t stages,
                                                    int32_t micro_batches) {
   std::vector<TimeRow> rows(static_cast<size_t>(stages));

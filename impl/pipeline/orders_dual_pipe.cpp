@@ -79,7 +79,7 @@ std::shared_ptr<PatternOrder> dualpipe_v_order(int32_t stages, int32_t micro_bat
     order->add(stage, 2 * early, {kDualF0});
     order->add(stage, stage + 1, {kDualF0, kDualF1});
     order->add(stage, early, {kDualI1, kDualW, kDualF1});
-    if (early == 0) {  // the stage at the turn has to wait for the backward pass of the first pair
+    if (early == 0) {  // the last stage has to wait for the backward pass of the first pair
       order->add(stage, 1, {kDualF0, kDualB1, at_once(kDualF1), kDualB0});
       --rounds;
     }

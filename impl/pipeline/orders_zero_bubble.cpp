@@ -16,8 +16,8 @@ constexpr PatternSlot kVF0{PipeOp::kForward, 0}, kVF1{PipeOp::kForward, 1};
 constexpr PatternSlot kVI0{PipeOp::kBackwardInput, 2}, kVI1{PipeOp::kBackwardInput, 3};
 constexpr PatternSlot kVW0{PipeOp::kBackwardWeight, 4}, kVW1{PipeOp::kBackwardWeight, 5};
 
-// After `warm_up` forward passes, every round is an input half, the weight half of `lag` micro-batches
-// before, and a forward pass, as far as they exist.
+// After `warm_up` forward passes, every round is an input half, the weight half of the micro-batch `lag`
+// before it, and a forward pass, as far as these exist.
 void add_lagged(PatternOrder& order, int32_t stage, int64_t micro_batches, int64_t warm_up, int64_t lag) {
   const int64_t without_weights = std::min(lag, micro_batches);
   const int64_t with_forward = micro_batches - warm_up;

@@ -28,9 +28,10 @@ struct PipelinePlan {
   Placement placement;
   // null if it would be too large; the instructions then come from `closed_form`
   std::shared_ptr<const ComputeOrder> order;
-  std::shared_ptr<const Program> program;  // includes the places of messages; null: the lowering finds them
-  ClosedForm closed_form = nullptr;        // makes the instructions; null: they are lowered
-  bool is_custom = false;                  // name and numbers do not determine the order
+  std::shared_ptr<const Program>
+      program;                       // includes the positions of messages; null: the lowering determines them
+  ClosedForm closed_form = nullptr;  // makes the instructions; null: they are lowered
+  bool is_custom = false;            // name and numbers do not determine the order
 
   // Throws OVERFLOW if the order is too large.
   void expect_order() const;
@@ -51,7 +52,7 @@ inline Source source_of(const Placement& placement, int32_t part, PipeOp op) noe
   return {};
 }
 
-// Hashes the whole order: orders with equal fingerprints are equal, with the certainty of 64 bits.
+// Hashes the whole order: orders with equal fingerprints are equal, except with a probability of 2^-64.
 uint64_t fingerprint_of(const PipelinePlan& plan);
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// Programs: the operations of all stages with explicit places for their messages, as another program decided
-// them.
+// Programs: the operations of all stages with explicit positions for their messages, as another program has
+// decided them.
 #pragma once
 
 #include <cstdint>

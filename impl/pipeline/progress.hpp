@@ -34,7 +34,7 @@ class Progress {
   size_t index(int32_t part, int32_t micro_batch) const {
     return static_cast<size_t>(part) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(micro_batch);
   }
-  // Returns what is wrong with the operation by itself; null if nothing is.
+  // Returns what is wrong with the operation itself; null if nothing is.
   const char* problem(int32_t stage, const Compute& op) const;
 
   const Placement placement_;

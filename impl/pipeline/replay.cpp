@@ -113,8 +113,8 @@ class Replay {
     received_[index(source, micro_batch)] = true;
   }
 
-  // Inputs are checked first for both operations of an overlapping pair, as neither can be the input of the
-  // other.
+  // Inputs of both operations of an overlapping pair are checked first, because neither can be the input of
+  // the other.
   void compute(int32_t stage) {
     const auto& events = of(stage);
     const size_t first = position(stage);

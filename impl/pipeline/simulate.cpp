@@ -56,8 +56,8 @@ void check(const PipelinePlan& plan, const PipelineCosts& costs) {
            costs.bucket_bytes, bytes, kMostBuckets);
 }
 
-// The times at which data arrives where it is needed: for every part and micro-batch, the output of its
-// forward pass at the next part, and the gradient of its input half at the preceding one.
+// The times at which data arrives where it is needed. For every part and micro-batch these are: the output of
+// its forward pass at the next part, and the gradient of its input half at the preceding part.
 class Arrivals {
  public:
   Arrivals(int32_t parts, int32_t micro_batches)
@@ -77,7 +77,7 @@ class Arrivals {
   std::vector<double> forward_, gradient_;
 };
 
-// State of a stage during the simulation. Times tell from when on a resource is free.
+// State of a stage during the simulation. Times tell when a resource becomes free.
 struct Device {
   int64_t position = 0;
   int64_t size = 0;
@@ -133,7 +133,8 @@ class Clock {
   }
 
   Arrivals& arrivals() { return arrivals_; }
-  // For each stage, the operation since whose end its network has been busy without a gap.
+  // For each stage, the operation at whose end its network became busy; it has been busy since then without a
+  // gap.
   const std::vector<size_t>& causes() const { return causes_; }
 
  private:
@@ -232,7 +233,7 @@ class Clock {
     seen.peak_bytes = std::max(seen.peak_bytes, self.bytes);
   }
 
-  // Messages from one stage to another are sent one after the other.
+  // Messages from one stage to another are sent one after another.
   void give(int32_t stage, const Source& what, int32_t to_part, const Compute& op, double end) {
     Device& self = at(stage);
     const int32_t to = placement_.stage(to_part);
@@ -279,7 +280,7 @@ class Clock {
     }
   }
 
-  // The operation that was just computed is what the network was waiting for.
+  // The operation that was just computed is the one for which the network was waiting.
   void note_cause(int32_t stage) {
     const auto& spans = report_.timeline[static_cast<size_t>(stage)];
     causes_[static_cast<size_t>(stage)] = spans.size() - 1;

@@ -9,8 +9,8 @@
 
 namespace dsc {
 
-// Times have one unit of the caller's choice. A list holds one value for all parts of the model, or one per
-// part in data-flow order.
+// Times are in any unit, the same for all. A list holds one value for all parts of the model, or one per part
+// in data-flow order.
 struct PipelineCosts {
   std::vector<double> forward{1};
   std::vector<double> backward_input{1};
@@ -62,7 +62,7 @@ struct PipelineReport {
   std::vector<PipelineSpan> critical_path;          // from first to last, if requested
 };
 
-// Optional parts of a report.
+// The optional parts of a report that the caller requests.
 struct SimulationWishes {
   bool timeline = false;
   bool critical_path = false;

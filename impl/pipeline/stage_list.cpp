@@ -12,7 +12,7 @@ StageList::StageList(const PipelinePlan& plan, int32_t stage)
       micro_batches_(plan.spec.micro_batches),
       forward_only_(plan.spec.forward_only),
       given_(plan.program ? &(*plan.program)[static_cast<size_t>(stage)] : nullptr),
-      places_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
+      slots_(static_cast<size_t>(placement_.chunks()) * static_cast<size_t>(micro_batches_)) {
   const auto computes = static_cast<size_t>(plan.order->size(stage));
   list_.reserve(computes * 3 + 3);  // a receive and a send for each, and the end of the batch
   steps_.reserve(computes);
@@ -27,9 +27,9 @@ void StageList::check_given() const {
     fail(DSC_ERR_INVALID_ARG, "stage %d: some of its operations have a buffer, expected all or none", stage_);
 }
 
-StageList::Place& StageList::place(int32_t chunk, int32_t micro_batch) {
-  return places_[static_cast<size_t>(chunk) * static_cast<size_t>(micro_batches_) +
-                 static_cast<size_t>(micro_batch)];
+StageList::Slot& StageList::slot(int32_t chunk, int32_t micro_batch) {
+  return slots_[static_cast<size_t>(chunk) * static_cast<size_t>(micro_batches_) +
+                static_cast<size_t>(micro_batch)];
 }
 
 // Returns whether a neighbouring part is on this stage and exchanges data with it.
@@ -39,12 +39,12 @@ bool StageList::holds(int32_t part) const {
 }
 
 void StageList::add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer) {
-  const int32_t held = place(chunk, micro_batch).buffer;
+  const int32_t held = slot(chunk, micro_batch).buffer;
   if (given_buffer_ >= 0 && given_buffer_ != held)
     fail(DSC_ERR_INVALID_ARG,
          "stage %d: step %lld, %s of micro-batch %d has buffer %d, expected %d, which holds it", stage_,
          static_cast<long long>(step_), pipe_op_name(op), micro_batch, given_buffer_, held);
-  list_.push_back({step_, op, micro_batch, chunk, place(chunk, micro_batch).buffer, peer});
+  list_.push_back({step_, op, micro_batch, chunk, slot(chunk, micro_batch).buffer, peer});
 }
 
 // The buffer is needed by the backward pass, by the receiver of the gradient of its input, and by a neighbour
@@ -61,14 +61,14 @@ void StageList::occupy(int32_t part, int32_t micro_batch) {
   }
   const int32_t users =
       forward_only_ ? 1 : 1 + (placement_.has_input(part) ? 1 : 0) + (holds(part + 1) ? 1 : 0);
-  place(placement_.chunk(part), micro_batch) = {buffer, users};
+  slot(placement_.chunk(part), micro_batch) = {buffer, users};
 }
 
 void StageList::take_given(int32_t buffer, int32_t micro_batch) {
   const auto at = static_cast<size_t>(buffer);
-  if (at >= places_.size())
+  if (at >= slots_.size())
     fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, buffer is %d, expected 0 to %zu", stage_,
-         static_cast<long long>(step_), buffer, places_.size() - 1);
+         static_cast<long long>(step_), buffer, slots_.size() - 1);
   if (at >= in_use_.size()) in_use_.resize(at + 1);
   if (in_use_[at])
     fail(DSC_ERR_INVALID_ARG, "stage %d: step %lld, micro-batch %d is put into buffer %d, which is in use",
@@ -77,8 +77,8 @@ void StageList::take_given(int32_t buffer, int32_t micro_batch) {
 }
 
 void StageList::release(int32_t part, int32_t micro_batch) {
-  const Place& used = place(placement_.chunk(part), micro_batch);
-  if (--place(placement_.chunk(part), micro_batch).users > 0) return;
+  const Slot& used = slot(placement_.chunk(part), micro_batch);
+  if (--slot(placement_.chunk(part), micro_batch).users > 0) return;
   if (static_cast<size_t>(used.buffer) < in_use_.size())
     in_use_[static_cast<size_t>(used.buffer)] = false;
   else
@@ -89,7 +89,7 @@ void StageList::activation(int32_t from_part, int32_t micro_batch) {
   const int32_t to_part = from_part + 1;
   const int32_t from = placement_.stage(from_part);
   const int32_t to = placement_.stage(to_part);
-  if (from == stage_ || to == stage_) take_place();
+  if (from == stage_ || to == stage_) take_next_event();
   if (from == stage_) {
     add(PipeOp::kSendActivation, placement_.chunk(from_part), micro_batch, to);
     if (forward_only_) release(from_part, micro_batch);
@@ -103,7 +103,7 @@ void StageList::gradient(int32_t from_part, int32_t micro_batch) {
   const int32_t to_part = from_part - 1;
   const int32_t from = placement_.stage(from_part);
   const int32_t to = placement_.stage(to_part);
-  if (from == stage_ || to == stage_) take_place();
+  if (from == stage_ || to == stage_) take_next_event();
   if (to == stage_) add(PipeOp::kRecvGrad, placement_.chunk(to_part), micro_batch, from);
   if (from != stage_) return;
   add(PipeOp::kSendGrad, placement_.chunk(from_part), micro_batch, to);
@@ -112,7 +112,7 @@ void StageList::gradient(int32_t from_part, int32_t micro_batch) {
 
 void StageList::compute(int32_t stage, const Compute& op) {
   if (stage != stage_) return;
-  take_place();
+  take_next_event();
   if (!in_pair_) begin_step(op);
   if (op.op == PipeOp::kForward)
     forward(placement_.part(stage, op.chunk), op);
@@ -123,7 +123,7 @@ void StageList::compute(int32_t stage, const Compute& op) {
 }
 
 // Takes step and buffer of the next event from the program, if there is one.
-void StageList::take_place() {
+void StageList::take_next_event() {
   if (!given_) return;
   const Event& event = given_->events[position_++];
   step_ = event.step;

@@ -29,18 +29,18 @@ class StageList final : public OrderListener {
 
  private:
   // A micro-batch in a chunk: its buffer, and how many operations and messages still need it.
-  struct Place {
+  struct Slot {
     int32_t buffer = -1;
     int32_t users = 0;
   };
 
-  Place& place(int32_t chunk, int32_t micro_batch);
+  Slot& slot(int32_t chunk, int32_t micro_batch);
   bool holds(int32_t part) const;
   void add(PipeOp op, int32_t chunk, int32_t micro_batch, int32_t peer = -1);
   void forward(int32_t part, const Compute& op);
   void backward(int32_t part, const Compute& op);
   void begin_step(const Compute& op);
-  void take_place();
+  void take_next_event();
   void occupy(int32_t part, int32_t micro_batch);
   void check_given() const;
   void take_given(int32_t buffer, int32_t micro_batch);
@@ -59,7 +59,7 @@ class StageList final : public OrderListener {
   std::vector<StepView> steps_;
   int32_t n_buffers_ = 0;
   std::vector<int32_t> free_;
-  std::vector<Place> places_;
+  std::vector<Slot> slots_;
   std::vector<Instruction> list_;
 };
 

@@ -123,7 +123,7 @@ class Steps {
     const int32_t buffer = reader_.number();
     reader_.expect(")");
     reader_.skip_spaces();
-    // each forward pass at both ends has one, so that it carries no information
+    // every forward pass at both ends has one, so it carries no information
     if (op == PipeOp::kLoadMicroBatch) return;
     ImportedOp imported;
     imported.event = {{op, 0, next_[op]++, false}, step, buffer};

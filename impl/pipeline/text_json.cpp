@@ -77,7 +77,7 @@ void write_spec(JsonWriter& json, const PipelinePlan& plan) {
 // ---- reading ----
 
 [[noreturn]] void refuse(const std::string& where, const Json& json, const char* expected) {
-  // Lists and objects are not printed, as they may be nested too deeply for the recursion.
+  // Lists and objects are not printed, because they may be nested too deeply for the recursion.
   const std::string shown = json.is_array() ? "a list of " + std::to_string(json.size())
                             : json.is_object()
                                 ? "an object"
@@ -144,12 +144,12 @@ StageProgram read_program(const std::string& where, const Json& json) {
   stage.steps = integer(where + ".steps", member(json, "steps"), 1, INT32_MAX);
   int64_t step = 0;
   for (const Json& event : list(where + ".events", member(json, "events"))) {
-    const std::string place = where + ".events[" + std::to_string(stage.events.size()) + "]";
-    if (!event.is_object()) refuse(place, event, "an object");
-    const Compute op = compute_of(place + ".op", member(event, "op"), PipeOp::kRecvGrad);
-    step = integer(place + ".step", member(event, "step"), step, stage.steps - 1);
+    const std::string path = where + ".events[" + std::to_string(stage.events.size()) + "]";
+    if (!event.is_object()) refuse(path, event, "an object");
+    const Compute op = compute_of(path + ".op", member(event, "op"), PipeOp::kRecvGrad);
+    step = integer(path + ".step", member(event, "step"), step, stage.steps - 1);
     const auto buffer =
-        static_cast<int32_t>(integer(place + ".buffer", member(event, "buffer"), -1, INT32_MAX - 1));
+        static_cast<int32_t>(integer(path + ".buffer", member(event, "buffer"), -1, INT32_MAX - 1));
     stage.events.push_back({op, step, buffer});
   }
   return stage;
@@ -250,11 +250,11 @@ std::shared_ptr<const PipelinePlan> read_json(std::string_view text) {
   if (const Json& format = member(json, "format"); format != kFormat)
     refuse("format", format, "\"libdsc pipeline schedule\"");
   if (const Json& version = member(json, "version"); version != kVersion) refuse("version", version, "1");
-  const bool has_places = json.contains("programs");
+  const bool has_programs = json.contains("programs");
   std::shared_ptr<const Program> program;
-  if (has_places) program = std::make_shared<Program>(read_programs(json["programs"]));
-  auto order = has_places ? computes_of(*program) : read_orders(member(json, "orders"));
-  const size_t stages = has_places ? program->size() : json["orders"].size();
+  if (has_programs) program = std::make_shared<Program>(read_programs(json["programs"]));
+  auto order = has_programs ? computes_of(*program) : read_orders(member(json, "orders"));
+  const size_t stages = has_programs ? program->size() : json["orders"].size();
   ScheduleSpec spec = spec_of(json);
   if (int64_t{spec.stages} * spec.chunks > INT32_MAX)
     fail(DSC_ERR_INVALID_ARG, "%d stages x %d chunks, expected a product of at most %d", spec.stages,

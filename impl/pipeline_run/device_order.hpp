@@ -1,5 +1,5 @@
 // Stream order of a run on a device: callbacks put their work on the caller's stream, and messages run on
-// streams of their own.
+// separate streams.
 #pragma once
 
 #include <memory>
@@ -16,16 +16,16 @@ class DeviceOrder {
   // Throws UNSUPPORTED if the stream is being captured, because each run synchronises ranks on the host.
   void check(void* stream) const;
 
-  // Makes work that is put on the stream from now on follow all earlier runs.
+  // Orders all later work on the stream after all earlier runs.
   void begin(void* stream, int32_t buffers);
   // The message waits for everything on the stream so far; the stream does not wait for it.
   void send(Comm& channel, Call call, int32_t buffer);
-  // Work that is put on the stream afterwards waits for the message.
+  // Orders all later work on the stream after the message.
   void receive(Comm& channel, Call call, int32_t buffer);
-  // Work that is put on the stream afterwards waits until the buffer's messages have been sent, and may
-  // overwrite it.
+  // Orders all later work on the stream after the sends of the buffer's messages; it may then overwrite the
+  // buffer.
   void reuse(int32_t buffer);
-  // Makes work that is put on the stream afterwards follow the whole run.
+  // Orders all later work on the stream after the whole run.
   void end();
   // Called when the run and its communicators have failed.
   void give_up() noexcept;

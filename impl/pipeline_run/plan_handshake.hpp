@@ -19,8 +19,8 @@ struct PipeSignature {
   std::string inputs;    // must equal the outputs of each rank that sends to this one
   std::string outputs;
   std::vector<std::pair<int, int>> edges;  // pairs of sender and receiver, of all ranks
-  size_t bytes = 0;                        // memory for activations and gradients
-  size_t held_bytes = 0;                   // the part of it that this rank has from an earlier run
+  size_t bytes = 0;                        // memory that the rank needs for activations and gradients
+  size_t held_bytes = 0;                   // the part of it that this rank already has from an earlier run
   uint64_t channel = 0;  // id of the channel that this rank has from an earlier run; 0 if it has none
   bool wants_loss = false;
 };
@@ -29,8 +29,8 @@ struct PipeSignature {
 struct PipeAgreement {
   size_t bytes = 0;  // the most that any rank needs
   bool fresh =
-      false;  // channels and memory must be made anew: a rank has none, or they come from different runs
-  bool wants_loss = false;  // some rank does
+      false;  // channels and memory must be made again: a rank has none, or they come from different runs
+  bool wants_loss = false;  // true if some rank wants it
 };
 
 // Collective. Throws the same error on all ranks.

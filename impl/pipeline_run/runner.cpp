@@ -190,7 +190,7 @@ PipeSignature PipeRunner::signature_of(Comm& comm, const std::function<PipeReque
   return signature;
 }
 
-// All ranks make channels and memory anew if any of them has to.
+// All ranks make channels and memory again if any of them has to.
 void PipeRunner::provide(Comm& comm, size_t bytes, const PipeShapes& shapes) {
   if (shapes.keeps_replaced) keep_memory();
   release();
@@ -291,9 +291,9 @@ void PipeRunner::end_everywhere(Comm& comm, dsc_result_t code, const char* text)
   Failure cause;
   cause.code = code;
   const auto find = [&] {
-    for (const Comm* place : {static_cast<const Comm*>(&comm), static_cast<const Comm*>(activations_.get()),
+    for (const Comm* group : {static_cast<const Comm*>(&comm), static_cast<const Comm*>(activations_.get()),
                               static_cast<const Comm*>(gradients_.get())})
-      if (place && (cause = place->failure()).revoked) return;
+      if (group && (cause = group->failure()).revoked) return;
     cause = failure_here(comm, code, text);
   };
   capture(find, [](dsc_result_t, const char*) {});
@@ -338,7 +338,7 @@ double PipeRunner::run(Comm& comm, const std::function<PipeRequest()>& read) {
     const PipeShapes& shapes = request.shapes;
     if (agreement.fresh) provide(comm, agreement.bytes, shapes);
     if (device_) device_->begin(shapes.stream, schedule_.buffers());
-    layout.place(shapes.memory ? layout.fit_into(shapes.memory, shapes.memory_bytes) : memory_);
+    layout.assign_memory(shapes.memory ? layout.fit_into(shapes.memory, shapes.memory_bytes) : memory_);
     layout_ = std::move(layout);
     is_variable_ = shapes.are_variable;
     checks_unwritten_ = checks_unwritten();

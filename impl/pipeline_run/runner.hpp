@@ -33,7 +33,8 @@ class PipeRunner {
   PipeRunner& operator=(const PipeRunner&) = delete;
 
   // Collective. Returns the mean loss over all forward passes that computed one, which takes an all-reduce at
-  // the end; 0 if none did, or if no rank wants it. If `read` throws, all ranks get the error.
+  // the end. Returns 0 if none computed a loss, or if no rank wants it. If `read` throws, all ranks get the
+  // error.
   double run(Comm& comm, const std::function<PipeRequest()>& read);
   // Returns the size of memory that a caller has to pass for these shapes.
   size_t bytes_for(const PipeShapes& shapes);

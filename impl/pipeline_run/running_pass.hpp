@@ -1,11 +1,11 @@
-// Which pass of a pipeline the calling thread is inside.
+// The pass of a pipeline that the calling thread is running.
 #pragma once
 
 #include "pipeline/ir.hpp"
 
 namespace dsc {
 
-// Says for its lifetime that this thread is inside the callback of an instruction.
+// For its lifetime, records that this thread is inside the callback of an instruction.
 class RunningPass {
  public:
   explicit RunningPass(const Instruction& instruction) noexcept;
@@ -18,7 +18,8 @@ class RunningPass {
 };
 
 // Throws STATE inside the callback of a forward or backward pass: gradients are reduced once per step, and
-// those of other micro-batches are still to come. `call` is the function of the reducer, for the text.
+// the gradients of other micro-batches are not ready yet. `call` is the function of the reducer, for the
+// text.
 void refuse_reduction_in_pass(const char* call);
 
 }  // namespace dsc

@@ -127,7 +127,7 @@ void StageLayout::add(End& end, const std::vector<Tensor>& tensors, bool gradien
     fail(DSC_ERR_OVERFLOW, "the activations of a micro-batch are larger than any memory");
 }
 
-void StageLayout::place(std::byte* memory) {
+void StageLayout::assign_memory(std::byte* memory) {
   memory_ = memory;
   for (End* end : {&inputs_, &outputs_, &output_grads_, &input_grads_}) {
     end->pointers.clear();
@@ -137,11 +137,11 @@ void StageLayout::place(std::byte* memory) {
         end->pointers.push_back(offset == kNoOffset ? nullptr
                                                     : memory + slot * slot_bytes_ + end->start + offset);
   }
-  place(inputs_, input_shapes_);
-  place(outputs_, output_shapes_);
+  assign_memory(inputs_, input_shapes_);
+  assign_memory(outputs_, output_shapes_);
 }
 
-void StageLayout::place(const End& end, EndShapes& shapes) {
+void StageLayout::assign_memory(const End& end, EndShapes& shapes) {
   for (size_t i = 0; i < end.pointers.size(); ++i)
     shapes.set_data(i / end.offsets.size(), i % end.offsets.size(), static_cast<std::byte*>(end.pointers[i]));
 }

@@ -1,6 +1,7 @@
-// The layout of a stage's activations and gradients in memory: one slot per buffer, with one area per end and
-// direction that is sent as one message. Neighbouring chunks on one stage share memory: the later chunk reads
-// the outputs of the earlier one, which reads the gradients of the later one's inputs.
+// The layout of a stage's activations and gradients in memory: one slot per buffer. A slot has one area per
+// end and direction, which is sent as one message. Neighbouring chunks on one stage share memory: the later
+// chunk reads the outputs of the earlier one, and the earlier one reads the gradients of the later one's
+// inputs.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 namespace dsc {
 
-// The tensors of a run, and where they are.
+// The tensors of a run, and their memory.
 struct PipeShapes {
   std::vector<Tensor> inputs;   // tensors that one micro-batch receives from the previous stage
   std::vector<Tensor> outputs;  // tensors that it passes to the next stage
@@ -39,7 +40,7 @@ struct PipeArea {
   size_t bytes = 0;
 };
 
-// Computes sizes first; place() then assigns addresses.
+// Computes sizes first; assign_memory() then assigns addresses.
 class StageLayout {
  public:
   StageLayout() = default;
@@ -50,9 +51,9 @@ class StageLayout {
 
   size_t bytes() const noexcept { return slot_bytes_ * slots_; }
   size_t bytes_anywhere() const noexcept;  // includes the loss for alignment of any start address
-  void place(std::byte* memory);           // requires bytes() of memory
-  // Returns the first address in the memory that is suitable for place(). Throws INVALID_ARG if the memory is
-  // too small.
+  void assign_memory(std::byte* memory);   // requires bytes() of memory
+  // Returns the first address in the memory that is suitable for assign_memory(). Throws INVALID_ARG if the
+  // memory is too small.
   std::byte* fit_into(void* memory, size_t bytes) const;
 
   // Returns the buffers of a forward or backward pass, and none for other operations. Also records which
@@ -70,7 +71,7 @@ class StageLayout {
   void take_input_shapes(const Instruction& instruction);
 
  private:
-  // The tensors of one end in one direction. A tensor without a place has no gradient.
+  // The tensors of one end in one direction. A tensor without an offset has no gradient.
   struct End {
     bool exists = false;
     size_t start = 0;  // offset in the slot
@@ -80,7 +81,7 @@ class StageLayout {
     void* const* row(int32_t slot) const noexcept;
   };
   void add(End& end, const std::vector<Tensor>& tensors, bool gradients);
-  void place(const End& end, EndShapes& shapes);
+  void assign_memory(const End& end, EndShapes& shapes);
   const End& end_of(PipeOp message) const noexcept;
   int32_t& slot_of(int32_t part, int32_t micro_batch);
   bool is_here(int32_t part) const noexcept { return placement_.stage(part) == stage_; }

@@ -19,9 +19,9 @@ constexpr char kGradients[] = "the gradients";
 // The finding of one rank, which it sends to the others.
 struct BadElements::Found {
   uint64_t count;
-  uint64_t bucket;  // the first bucket with bad elements
-  uint64_t index;   // the first element there
-  uint64_t number;  // number of the bucket's operation
+  uint64_t bucket;    // the first bucket with bad elements
+  uint64_t index;     // the first element there
+  uint64_t sequence;  // sequence number of the bucket's operation
 };
 
 BadElements::BadElements(Space& space, Comm& group, size_t buckets)
@@ -44,8 +44,8 @@ void* BadElements::norm_of(size_t bucket, int32_t dtype) const {
   return looks() && is_floating(dtype) ? norms_.get() + bucket * space_.norm_bytes() : nullptr;
 }
 
-// Returns the index in the bucket. For a gradient that was made in its view the sum is searched, because it
-// has replaced the gradient.
+// Returns the index in the bucket. If a gradient was made in its view, the sum has replaced it, so the sum is
+// searched.
 size_t BadElements::first_index(void* stream, const Input& input) const {
   for (const auto& [memory, count, at, dtype] : input.parts) {
     const size_t bytes = count * dtype_bytes(dtype);
@@ -73,7 +73,7 @@ std::optional<BadBucket> BadElements::find(void* stream, const InputOf& input_of
     Input input = input_of(mine.bucket);
     std::ranges::sort(input.parts, {}, &Input::Part::at);
     mine.index = first_index(stream, input);
-    mine.number = input.number;
+    mine.sequence = input.sequence;
   }
   const auto all = gather_all(group_, OpKind::kVerify, kFoundTag, mine);
   NonFinite sum;
@@ -86,13 +86,13 @@ std::optional<BadBucket> BadElements::find(void* stream, const InputOf& input_of
   if (sum.source < 0) return std::nullopt;
   const Found& first = all[static_cast<size_t>(sum.source)];
   sum.index = first.index;
-  group_.nonfinite()->add(OpKind::kAllReduce, first.number, sum);
+  group_.nonfinite()->add(OpKind::kAllReduce, first.sequence, sum);
   if (check_ != NonFiniteCheck::kFail) return std::nullopt;
   BadBucket result{first.bucket, {}};
   result.failure.code = DSC_ERR_NONFINITE;
   result.failure.ranks = {sum.source};
   result.failure.index = sum.index;
-  result.failure.sequence = first.number;
+  result.failure.sequence = first.sequence;
   result.failure.operation = op_kind_name(OpKind::kAllReduce);
   result.failure.set_group(group_.id(), group_.name());
   return result;

@@ -1,5 +1,5 @@
 // Finds NaNs and infinities among the gradients of one iteration on a device. The launches that gather the
-// gradients count them, and only if there are some are the gradients searched.
+// gradients count them. The gradients are searched only if there are any.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ class BadElements {
     struct Part {
       const void* memory;
       size_t count;
-      size_t at;  // elements from the start of the bucket
+      size_t at;  // index of the first element in the bucket
       int32_t dtype;
     };
     std::vector<Part> parts;
-    uint64_t number = 0;  // number of the operation
+    uint64_t sequence = 0;  // sequence number of the operation
   };
   // Returns the input of a bucket, which may be read on the stream that find() was given.
   using InputOf = std::function<Input(size_t bucket)>;
@@ -46,7 +46,7 @@ class BadElements {
   void keep() noexcept { dsc::keep(std::move(norms_)); }
   NonFiniteCheck check() const noexcept { return check_; }
   bool looks() const noexcept { return check_ != NonFiniteCheck::kOff; }
-  // Returns where the launches of a bucket count; null: they do not count.
+  // Returns the memory in which the launches of a bucket count; null: they do not count.
   void* norm_of(size_t bucket, int32_t dtype) const;
 
   // Collective: waits for the stream and adds the counts of all ranks to the group's ledger. Returns the

@@ -16,7 +16,7 @@ BucketGather::BucketGather(Space& space, Comm& group, void* stream, std::byte* a
   }
 }
 
-// During a capture the order with the iteration before is left out, because captured work cannot wait for
+// During a capture this is not ordered after the previous iteration, because captured work cannot wait for
 // work outside the graph.
 void BucketGather::begin(void* stream) {
   const bool captured = space_.is_captured(stream);
@@ -43,7 +43,7 @@ void BucketGather::leave_latest(Bucket& bucket) {
 }
 
 // Called before a gradient on this stream is noted. If it `writes` to the bucket on that stream, it must wait
-// for all gradients before.
+// for all earlier gradients.
 void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   if (bucket.latest != stream) leave_latest(bucket);
   if (!writes) return;
@@ -51,7 +51,8 @@ void BucketGather::follow(Bucket& bucket, void* stream, bool writes) {
   for (const Mark& mark : bucket.before) space_.follow(stream, mark);
 }
 
-// The stream of the thread is marked at once, because no other thread can refer to it.
+// If the stream handle means a different stream in every thread, it is marked at once, because no other
+// thread can refer to it.
 void BucketGather::has_followed(Bucket& bucket, void* stream) {
   bucket.latest = stream;
   if (space_.is_of_thread(stream)) leave_latest(bucket);
@@ -97,7 +98,7 @@ void BucketGather::follow(const GradientSlot& slot, void* stream) {
   has_followed(bucket, stream);
 }
 
-void BucketGather::come_behind(Bucket& bucket) {
+void BucketGather::wait_for_gradients(Bucket& bucket) {
   leave_latest(bucket);
   for (const Mark& mark : bucket.before) space_.follow(stream_, mark);
 }
@@ -115,7 +116,7 @@ void BucketGather::divide_view(const Bucket& bucket, const GradientSlot& slot, i
   space_.divide(slot.elements(), divisor, stream_);
 }
 
-// Gradients that are in the bucket already take part only if they must be scaled or counted.
+// Gradients that are already in the bucket take part only if they must be scaled or counted.
 void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void* norm) {
   std::map<int32_t, std::vector<TensorPart>> parts;  // by the tensors' type
   for (const auto& [slot, gradient, part] : bucket.taken) {
@@ -142,24 +143,24 @@ void BucketGather::fill_parts(const Bucket& bucket, const Filling& filling, void
 
 void BucketGather::fill(size_t b, const Filling& filling) {
   Bucket& bucket = buckets_[b];
-  if (bucket.fill == Fill::kBegun)  // a part may be scaled already
+  if (bucket.fill == Fill::kBegun)  // a part may already be scaled
     fail(DSC_ERR_BACKEND, "bucket %zu could not be gathered", b);
   if (bucket.fill == Fill::kDone) return;
   const MutexLock lock(mutex_);
   bucket.fill = Fill::kBegun;
-  come_behind(bucket);
+  wait_for_gradients(bucket);
   fill_parts(bucket, filling, bad_elements_.norm_of(b, bucket.dtype));
   bucket.fill = Fill::kDone;
 }
 
-// A gradient whose memory was not changed is searched there; one that became narrower may be infinite since
-// then.
+// A gradient whose memory was not changed is searched there. After a conversion to fewer bits, it may have
+// become infinite, so the bucket is searched.
 BadElements::Input BucketGather::input_of(size_t b) {
   const Bucket& bucket = buckets_[b];
   BadElements::Input input;
   if (bucket.work) {
     bucket.work->wait_on(stream_, Deadline::never());
-    input.number = bucket.work->number();
+    input.sequence = bucket.work->sequence();
   }
   const MutexLock lock(mutex_);
   for (const auto& [slot, gradient, part] : bucket.taken) {
@@ -179,7 +180,7 @@ std::optional<BadBucket> BucketGather::find_nonfinite() {
 void BucketGather::end() {
   const MutexLock lock(mutex_);
   for (Bucket& bucket : buckets_)
-    if (bucket.fill == Fill::kNot) come_behind(bucket);
+    if (bucket.fill == Fill::kNot) wait_for_gradients(bucket);
 }
 
 }  // namespace dsc

@@ -1,5 +1,5 @@
-// Gradients that are gathered into their bucket when all of them are there, in one launch for each type.
-// Until then only their places are noted, and the streams on which they are made.
+// Gathers gradients into their bucket when all of them are ready, in one launch for each type. Until then it
+// only notes their addresses and the streams on which they are computed.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ namespace dsc {
 
 // How a bucket is filled.
 struct Filling {
-  double scale = 1;  // of all gradients, except those that were made in their views and are divided
+  double scale = 1;  // of all gradients, except those that were made in their views and are divided instead
   int divisor = 1;   // of gradients that were made in their views
 };
 
@@ -43,7 +43,7 @@ class BucketGather {
   void set_work(size_t bucket, std::shared_ptr<Work> work) { buckets_[bucket].work = std::move(work); }
   NonFiniteCheck check() const noexcept { return bad_elements_.check(); }
   std::optional<BadBucket> find_nonfinite();
-  // An iteration that is not reduced has put work on other streams that nobody has waited for yet.
+  // An iteration that is not reduced has put work on other streams, for which nothing has waited yet.
   void end();
 
   size_t offset_of(const GradientSlot& slot) const {
@@ -63,7 +63,7 @@ class BucketGather {
     std::byte* begin = nullptr;
     int32_t dtype = 0;
     std::vector<Taken> taken;  // of this iteration
-    std::vector<Mark> before;  // behind the work on all streams of its gradients except the latest
+    std::vector<Mark> before;  // after the work on all streams of its gradients except the latest
     std::optional<void*> latest;
     Fill fill = Fill::kNot;  // like `work`, used only by the thread that starts the bucket
     std::shared_ptr<Work> work;
@@ -73,7 +73,7 @@ class BucketGather {
   void follow(Bucket& bucket, void* stream, bool writes) DSC_REQUIRES(mutex_);
   void has_followed(Bucket& bucket, void* stream) DSC_REQUIRES(mutex_);
   void add(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
-  void come_behind(Bucket& bucket) DSC_REQUIRES(mutex_);
+  void wait_for_gradients(Bucket& bucket) DSC_REQUIRES(mutex_);
   void fill_parts(const Bucket& bucket, const Filling& filling, void* norm);
   void divide_view(const Bucket& bucket, const GradientSlot& slot, int divisor, void* norm);
   BadElements::Input input_of(size_t bucket);

@@ -68,7 +68,8 @@ void BucketIntake::add_deliveries(size_t bucket) {
 }
 
 Failure BucketIntake::finish(const ParamList& params, void* stream, const std::function<void()>& launch) {
-  // Running buckets come first, because their failures say more than the refusal to start another one.
+  // Running buckets are waited for first, because their failures tell more than the refusal to start another
+  // one.
   const size_t running = runner_.launched();
   std::optional<BadBucket> bad;
   const auto wait = [&](size_t b) {

@@ -20,20 +20,22 @@ class BucketIntake {
   void use(BucketSet& set) noexcept { set_ = &set; }
   BucketSet& set() const noexcept { return *set_; }
 
-  // Takes a complete gradient: into its bucket, or in a local iteration to what was collected.
+  // Takes a complete gradient into its bucket or, in a local iteration, into the collected sums.
   void take(size_t index, const void* gradient, void* stream, const GradientIntake::Complete& with);
-  // Takes zeros, or what local iterations have collected.
+  // Takes zeros, or the sums of local iterations.
   void take_without_gradient(size_t index);
 
-  // Parameters that are ready without a mark: those that a static graph never uses, as soon as there is
-  // another gradient, and at the end of an iteration those of which marks were only counted, and the rest.
+  // Take parameters that are ready without a mark. The first function takes those that a static graph never
+  // uses, as soon as there is another gradient. The others run at the end of an iteration, for parameters
+  // whose marks were only counted, and for the rest.
   void take_frozen_unused();
   void take_deferred();
   void take_missing();
 
-  // Collective, when all gradients were taken: launches what is left and waits for all results, and writes
-  // either all gradients or none: only after every bucket has succeeded, as far as the host knows. A gradient
-  // that is not finite fails this iteration on all ranks and is returned; other failures are thrown.
+  // Collective, when all gradients were taken. Launches the remaining buckets and waits for all results.
+  // Writes either all gradients or none: only after every bucket has succeeded, as far as the host knows. A
+  // gradient that is not finite fails this iteration on all ranks, and its failure is returned; other
+  // failures are thrown.
   Failure finish(const ParamList& params, void* stream, const std::function<void()>& launch);
 
  private:

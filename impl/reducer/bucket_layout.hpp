@@ -1,4 +1,4 @@
-// The places of all gradients: buckets in launch order, in one block of memory.
+// The offsets of all gradients: buckets in launch order, in one block of memory.
 #pragma once
 
 #include <span>

@@ -11,7 +11,7 @@ namespace {
 
 thread_local const BucketRunner* inside_hook_of = nullptr;
 
-// Says for its lifetime that this thread is inside a hook.
+// For its lifetime, records that this thread is inside a hook.
 class HookScope {
  public:
   explicit HookScope(const BucketRunner& runner) noexcept : before_(inside_hook_of) {
@@ -25,7 +25,7 @@ class HookScope {
   const BucketRunner* const before_;
 };
 
-// Sparse gradients have buckets without elements, of which hooks know nothing.
+// Sparse gradients have buckets without elements, which hooks do not see.
 size_t last_with_elements(const BucketSet& set) {
   size_t last = 0;
   for (size_t b = 0; b < set.size(); ++b)
@@ -92,8 +92,8 @@ bool BucketRunner::is_next_complete() const noexcept {
   return launched_ < buckets_.size() && buckets_[launched_].pending.load(std::memory_order_acquire) == 0;
 }
 
-// With a hook, the buckets before move on by one step at this point, because a point in time would differ
-// between ranks.
+// With a hook, earlier buckets advance by one step here. They do not advance by time, because time would
+// differ between ranks.
 void BucketRunner::start_next() {
   const size_t number = launched_;
   timeline->launched(number);
@@ -137,7 +137,7 @@ HookBucket BucketRunner::view_of(const BucketSet& set, size_t b) const {
           .space = set.storage->space()};
 }
 
-// A hook that fails may have changed the buffer and called some of its operations, so that the reducer ends
+// A hook that fails may have changed the buffer and called some of its operations. Therefore the reducer ends
 // on all ranks.
 void BucketRunner::step(size_t b) {
   Bucket& bucket = buckets_[b];
@@ -159,7 +159,8 @@ void BucketRunner::advance(size_t b) {
   Bucket& bucket = buckets_[b];
   if (bucket.reduced) return;
   if (group_.revoked()) throw Error(group_.failure());
-  // The next step comes behind the work: on a device its stream waits, or the host for work in host memory.
+  // The next step is ordered after the work: on a device its stream waits; for work in host memory the host
+  // waits.
   if (void* stream = set_->storage->stream()) bucket.work->wait_on(stream, Deadline::never());
   const Failure failure = set_->storage->outcome(*bucket.work);
   if (failure.code != DSC_OK) throw Error(failure);

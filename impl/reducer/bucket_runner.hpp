@@ -1,5 +1,5 @@
-// Starts the reductions of complete buckets in launch order, the same on all ranks, and drives a hook through
-// its steps.
+// Starts the reductions of complete buckets in launch order, which is the same on all ranks, and drives a
+// hook through its steps.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class BucketRunner {
   void expect_capturable(const Space& space, void* stream) const;
   void begin(BucketSet& set, int divisor);
 
-  // Any thread: says that another parameter of a bucket has its gradient. Returns true if it was the last.
+  // Any thread: records that another parameter of a bucket has its gradient. Returns true if it was the last.
   bool count_ready(size_t bucket) noexcept;
 
   // Any thread. Starts all buckets that are complete, in order. If one cannot be started, the next call
@@ -61,9 +61,9 @@ class BucketRunner {
   // Number of buckets that were started.
   size_t launched() DSC_EXCLUDES(mutex_);
 
-  // Waits until a bucket of which the first `launched` were started is reduced, and returns how that ended.
+  // Waits until a bucket that was started is reduced, and returns how that ended.
   Failure await(size_t bucket) DSC_EXCLUDES(mutex_);
-  // The same on a device too, where await() does not wait.
+  // The same, but also waits on a device, where await() does not.
   Failure await_end(size_t bucket) DSC_EXCLUDES(mutex_);
   // After all buckets were launched: drives the hook until every bucket is reduced. The order of steps is
   // the same on all ranks.
@@ -98,7 +98,7 @@ class BucketRunner {
   Comm& group_;
   const ParamList& params_;
   std::shared_ptr<BucketHook> hook_;
-  const BucketSet* hook_set_ = nullptr;  // whose buckets the hook's state belongs to; null: to none
+  const BucketSet* hook_set_ = nullptr;  // the bucket set to which the hook's state belongs; null: none
   BucketSet* set_ = nullptr;
   int divisor_ = 1;
   Mutex mutex_;

@@ -23,8 +23,7 @@ class BucketSet {
   std::byte* bucket(size_t b) const { return storage->arena() + layout.buckets[b].offset; }
   size_t bucket_bytes(size_t b) const;
 
-  // Sets by how much the sum of a bucket is divided from the next iteration on: the number of ranks that
-  // take part.
+  // Sets the divisor of the sums from the next iteration on: the number of ranks that take part.
   void set_divisor(int divisor);
 
   const BucketLayout layout;

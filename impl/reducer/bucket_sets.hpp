@@ -1,5 +1,5 @@
-// The buckets of a reducer over its life: those of this iteration, those that take their place with the next
-// one, and those that the caller may still have views of.
+// The buckets of a reducer over its life: those of this iteration, those that replace them in the next one,
+// and those of which the caller may still have views.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// One thread at a time, but for rebuilds().
+// One thread at a time, except rebuilds().
 class BucketSets {
  public:
   BucketSets(std::shared_ptr<BucketSet> first, const Rebuilder& rebuilder)
@@ -24,8 +24,8 @@ class BucketSets {
   BucketSet& next() const noexcept { return next_ ? *next_ : *current_; }
   const BucketLayout& next_layout() const noexcept { return next().layout; }
 
-  // Returns the place of a gradient for the caller to keep: buckets are not rebuilt any more, and these ones
-  // live as long as this object.
+  // Returns the address of a gradient for the caller to keep. From now on buckets are not rebuilt, and these
+  // exist as long as this object.
   void* view(size_t index) {
     pinned_ = true;
     viewed_.resize(current_->slots.size());
@@ -37,7 +37,7 @@ class BucketSets {
   bool is_replaced(size_t index) const { return !replaced_.empty() && replaced_[index]; }
   bool pinned() const noexcept { return pinned_; }
 
-  // Before an iteration: others may take the place of the current ones.
+  // Before an iteration: returns whether other buckets are to replace the current ones.
   bool has_next() const noexcept { return next_ != nullptr; }
   void advance() {
     if (!next_) return;
@@ -62,8 +62,8 @@ class BucketSets {
   Rebuilder rebuilder_;
   std::shared_ptr<BucketSet> current_;
   std::unique_ptr<BucketSet> next_;
-  bool pinned_ = false;         // the caller has views of the current ones
-  std::vector<bool> viewed_;    // of which gradients; empty: of none
+  bool pinned_ = false;         // the caller has views of the current buckets
+  std::vector<bool> viewed_;    // the gradients of which it has views; empty: none
   std::vector<bool> replaced_;  // see is_replaced()
   std::vector<std::shared_ptr<BucketSet>> retired_;
 };

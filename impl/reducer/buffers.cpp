@@ -53,18 +53,18 @@ std::vector<Tensor> Buffers::select(bool on_device, bool mean, int32_t how) cons
   return part;
 }
 
-void Buffers::sync(Comm& group, int32_t how, const Turn& turn, bool contributes) {
+void Buffers::sync(Comm& group, int32_t how, const JoinParticipants& participants, bool contributes) {
   require();
   for (const bool on_device : {false, true})
     for (const bool mean : {false, true})
-      sync_part(group, select(on_device, mean, how), mean, turn, contributes);
+      sync_part(group, select(on_device, mean, how), mean, participants, contributes);
 }
 
-void Buffers::sync_part(Comm& group, std::span<const Tensor> part, bool mean, const Turn& turn,
-                        bool contributes) const {
+void Buffers::sync_part(Comm& group, std::span<const Tensor> part, bool mean,
+                        const JoinParticipants& participants, bool contributes) const {
   if (part.empty()) return;
-  if (!mean) return broadcast_coalesced(group, part, turn.first_rank, 0);
-  mean_coalesced(group, part, turn.active, contributes);
+  if (!mean) return broadcast_coalesced(group, part, participants.first_rank, 0);
+  mean_coalesced(group, part, participants.active, contributes);
 }
 
 }  // namespace dsc

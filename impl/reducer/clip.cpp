@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kBlock = 16384;  // elements that one rank takes at a time
 
-// The gradients are equal on all ranks, so that each rank reads its share of them.
+// The gradients are equal on all ranks, so each rank reads its share of them.
 std::vector<Elements> share_of(const Comm* group, std::span<const GradientSlot> slots,
                                const ClipRequest& request) {
   const auto ranks = static_cast<size_t>(group ? group->size() : 1);

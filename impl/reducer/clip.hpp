@@ -22,8 +22,8 @@ struct ClipRequest {
 // Throws INVALID_ARG for a wrong request, and UNSUPPORTED for gradients that have no norm here.
 void check_clip_request(const ClipRequest& request, const ParamList& params);
 
-// Collective over the group, unless it is null: then this rank reads all gradients itself. They stand in the
-// slots of `set`, equal on all ranks; each is also written to its entry of `copies`, if that is not null.
+// Collective over the group. If `group` is null, this rank reads all gradients itself. The gradients are in
+// the slots of `set`, equal on all ranks. Each is also written to its entry of `copies`, unless that is null.
 // Returns the norm after the scale; if it is not finite, nothing is written.
 double clip_gradients(Comm* group, const BucketSet& set, std::span<void* const> copies,
                       const ClipRequest& request);

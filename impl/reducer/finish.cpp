@@ -26,7 +26,7 @@ void Reducer::finish(void* stream) {
   if (!gradients_.is_open()) check_alive();
   gradients_.stop(*group_);
   runner_.timeline->finishing();
-  if (gradients_.is_local()) {  // it only added to what this rank collects
+  if (gradients_.is_local()) {  // it only added to the sums that this rank collects
     intake_.take_deferred();
     storage().end(stream);
     const MutexLock lock(gradients_.mutex);
@@ -73,7 +73,7 @@ void Reducer::launch_unless_revoked() {
           });
 }
 
-// Collective, at the same place on all ranks whether gradients were finite or not. The lock is not held
+// Collective, at the same point on all ranks whether gradients were finite or not. The lock is not held
 // meanwhile, because close() in another thread must be able to end the waiting.
 void Reducer::agree_after() {
   bool was_counting = false;
@@ -100,7 +100,7 @@ void Reducer::agree_after() {
   sets_.set_next(std::move(proposed));
 }
 
-// Times are converted in the iterations that are sampled; others are when somebody asks.
+// Times are converted in iterations that are sampled; in others when they are requested.
 void Reducer::end_iteration(bool good) {
   runner_.end();
   const MutexLock lock(gradients_.mutex);

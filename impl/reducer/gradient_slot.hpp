@@ -19,7 +19,7 @@ struct GradientSlot {
 
   size_t gradient_bytes() const noexcept { return count * dtype_bytes(gradient_dtype); }
   Elements elements() const noexcept { return {view, count, dtype}; }
-  // A gradient that is brought here.
+  // Returns the copy of a gradient into this slot.
   ElementCopy copy_of(const void* gradient) const noexcept {
     return {view, dtype, gradient, gradient_dtype, count};
   }

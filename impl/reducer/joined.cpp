@@ -1,4 +1,4 @@
-// The reducer's side of a join: what it announces, and what it does for ranks that have run out of batches.
+// The reducer's side of a join: its announcements, and its steps on ranks that have run out of batches.
 #include <utility>
 
 #include "base/error.hpp"
@@ -23,29 +23,29 @@ bool Reducer::counts_marks() const {
 }
 
 // Iterations that are not reduced concern no other rank.
-std::optional<Turn> Reducer::announce(JoinStep step) {
+std::optional<JoinParticipants> Reducer::announce(JoinStep step) {
   std::shared_ptr<JoinGate> gate;
   {
     const MutexLock lock(gradients_.mutex);
     if (step == JoinStep::kIteration && !sync_) return std::nullopt;
     gate = join_.lock();
   }
-  return gate ? std::optional<Turn>(gate->announce(*this, step)) : std::nullopt;
+  return gate ? std::optional<JoinParticipants>(gate->announce(*this, step)) : std::nullopt;
 }
 
 // This rank contributes zeros to every bucket, and nothing is written to its gradients.
-void Reducer::shadow_iteration(const Turn& turn) {
+void Reducer::shadow_iteration(const JoinParticipants& participants) {
   check_alive();
   gradients_.expect_finished(group_->rank());
   {
     const MutexLock lock(gradients_.mutex);
     gradients_.forget_sums();
   }
-  begin_iteration(nullptr, turn.divisor, true);
-  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next ones
+  begin_iteration(nullptr, participants.divisor, true);
+  if (!counts_marks())  // in the order of the buckets, which this rank may propose for the next iterations
     for (const size_t i : gradients_.take_missing(set().layout.plan.indices))
       intake_.take_without_gradient(i);
-  // Gradients that are not finite fail the iteration of the others, and the reducer goes on.
+  // Gradients that are not finite fail the iteration of the others, and the reducer continues.
   capture([&] { finish(nullptr); },
           [](const Error& error) {
             if (error.code() != DSC_ERR_NONFINITE) throw Error(error);
@@ -57,14 +57,14 @@ void sync_buffers(Reducer& reducer, int32_t how) {
   reducer.buffers.require();
   const int size = reducer.group()->size();
   const bool is_mean = how == DSC_BUFFER_SYNC_MEAN;
-  const auto turn = reducer.announce(is_mean ? JoinStep::kMeanBuffers : JoinStep::kBroadcastBuffers);
-  reducer.buffers.sync(*reducer.group(), how, turn.value_or(Turn{size, size, 0}), true);
+  const auto participants = reducer.announce(is_mean ? JoinStep::kMeanBuffers : JoinStep::kBroadcastBuffers);
+  reducer.buffers.sync(*reducer.group(), how, participants.value_or(JoinParticipants{size, size, 0}), true);
 }
 
-void shadow_buffers(Reducer& reducer, const Turn& turn, JoinStep step) {
+void shadow_buffers(Reducer& reducer, const JoinParticipants& participants, JoinStep step) {
   reducer.expect_idle();
   const int32_t how = step == JoinStep::kMeanBuffers ? DSC_BUFFER_SYNC_MEAN : DSC_BUFFER_SYNC_BROADCAST;
-  reducer.buffers.sync(*reducer.group(), how, turn, false);
+  reducer.buffers.sync(*reducer.group(), how, participants, false);
 }
 
 }  // namespace dsc

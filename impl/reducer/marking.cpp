@@ -64,7 +64,7 @@ void Reducer::mark_sparse(size_t index, std::span<const int64_t> indices, const 
   const MarkScope scope = gradients_.scope();
   gradients_.run(index, [&] { sparse_.add(index, indices, values); });
   if (!is_complete) return;
-  const auto complete = [&] {  // only now, for rows that are refused take their mark back
+  const auto complete = [&] {  // only now, because a mark is undone if its rows are refused
     const MutexLock lock(gradients_.mutex);
     return gradients_.complete(index);
   }();
@@ -90,7 +90,7 @@ void Reducer::launch_ready(bool marking) {
   };
   capture([&] { runner_.launch(before_each); },
           [&](const Error& error) {
-            // If the group fails between check_alive() and start(), check_alive() throws the full cause.
+            // If the group fails between check_alive() and start(), check_alive() throws the complete cause.
             if (error.code() == DSC_ERR_REVOKED) check_alive();
             if (group_->revoked()) reported_.store(true);
             throw Error(error);

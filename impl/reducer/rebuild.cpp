@@ -16,10 +16,10 @@ constexpr int kIterationsToRebuildAgain = 3;
 
 constexpr uint64_t kVoteTag = 0x72656275;
 
-// What one rank says about a rebuild.
+// The statement of one rank about a rebuild.
 struct Vote {
-  int32_t pinned;  // it has views that must not move
-  int32_t wanted;  // by rank 0
+  int32_t pinned;  // the caller has views that must not move
+  int32_t wanted;  // wanted by rank 0
 };
 
 // Collective: replaces a plan for n parameters by rank 0's.
@@ -57,8 +57,8 @@ BucketPlan Rebuilder::plan(const ParamList& params, std::span<const size_t> orde
   return reversed(plan_buckets(tensors, from_last, limits));
 }
 
-// A later rebuild needs the same new plan in several iterations in succession, so that one odd iteration does
-// not move all gradients.
+// A later rebuild requires the same new plan in several consecutive iterations, so that one unusual iteration
+// does not move all gradients.
 bool Rebuilder::wants(const BucketPlan& plan, const BucketPlan& current) {
   if (same(plan, current)) {
     candidate_seen_ = 0;

@@ -25,9 +25,9 @@ class Rebuilder {
   Rebuilder(const Rebuilder& fresh) : Rebuilder(fresh.options_, fresh.possible_) {}
   Rebuilder& operator=(const Rebuilder&) = delete;
 
-  // Collective, at the end of a reduced iteration: returns the new buckets if all ranks can and rank 0
-  // wants to, else null. Rank 0's order counts. `pinned` says that this rank has given views of the
-  // current buckets to the caller.
+  // Collective, at the end of a reduced iteration. Returns the new buckets if all ranks can rebuild and rank
+  // 0 wants to, otherwise null. Rank 0's order counts. `pinned`: this rank has given views of the current
+  // buckets to the caller.
   std::unique_ptr<BucketSet> propose(Comm& group, const ParamList& params, const BucketSet& current,
                                      std::span<const size_t> order, bool pinned);
 
@@ -42,8 +42,8 @@ class Rebuilder {
   const bool possible_;
   bool settled_ = false;  // the only rebuild was done, or found impossible
   std::atomic<uint64_t> count_{0};
-  BucketPlan candidate_;    // a plan that recent iterations asked for
-  int candidate_seen_ = 0;  // in how many iterations in succession
+  BucketPlan candidate_;    // a plan that recent iterations suggested
+  int candidate_seen_ = 0;  // number of consecutive iterations that suggested it
 };
 
 }  // namespace dsc

@@ -131,7 +131,7 @@ std::shared_ptr<Reducer> Reducer::create(Comm& comm, std::span<const Tensor> par
   verify_params(comm, params);
   const auto problem = first_problem(comm, params, options.sync != 0);
   verify_settings(comm, settings(options, params, problem));
-  // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
+  // From now on parameters and settings are equal on all ranks, so all ranks get the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params);
   const ParamList list(params, options.grad_dtype);
@@ -167,7 +167,7 @@ Reducer::~Reducer() {
   const auto set = current_set();
   if (set->storage->wait_idle(deadline) && idle) return;
   runner_.keep_hook();
-  // The engine may still write to the buckets; a leak is the lesser evil.
+  // The engine may still write to the buckets, so their memory is leaked, which is the lesser evil.
   log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
   set->storage->keep();
@@ -179,7 +179,7 @@ void Reducer::expect_idle() const {
   require_idle();
 }
 
-// A reducer that has failed inside an iteration never leaves it, and says why.
+// A reducer that has failed inside an iteration never leaves it; the error tells why it failed.
 void Reducer::require_idle() const {
   if (!gradients_.marks().is_idle()) check_alive();
   gradients_.marks().require_idle();
@@ -209,13 +209,13 @@ void Reducer::begin(void* stream) {
   current_set()->storage->check(nullptr, stream, {});
   gradients_.expect_finished(group_->rank());
   runner_.expect_capturable(current_set()->storage->space(), stream);
-  const auto turn = announce(JoinStep::kIteration);
-  begin_iteration(stream, turn ? turn->divisor : group_->size(), false);
+  const auto participants = announce(JoinStep::kIteration);
+  begin_iteration(stream, participants ? participants->divisor : group_->size(), false);
 }
 
-// Buckets that are about to be replaced are freed, and the new ones are not ordered behind their stream, so
-// that the device has to be done with them. The lock is not held meanwhile, because close() in another thread
-// must be able to end the waiting.
+// Buckets that are about to be replaced are freed, and the new ones are not ordered after their stream. So
+// the device must no longer use the old ones. The lock is not held meanwhile, because close() in another
+// thread must be able to end the waiting.
 void Reducer::await_replaced_buckets() const {
   const auto set = current_set();
   if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(group_->timeout_ms()))) return;
@@ -230,7 +230,7 @@ void Reducer::use_current_buckets() {
   gradients_.set_buckets({set.storage->arena(), set.layout.bytes});
 }
 
-// One that shadows others is reduced whatever set_sync() said.
+// An iteration that shadows other ranks is reduced regardless of set_sync().
 void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   await_replaced_buckets();
   const MutexLock lock(gradients_.mutex);
@@ -245,8 +245,8 @@ void Reducer::begin_iteration(void* stream, int divisor, bool shadows) {
   runner_.begin(set(), divisor);
 }
 
-// The failure is checked after the wait: a communicator that fails unblocks its streams, and is known to
-// have failed before that.
+// The failure is checked after the wait: a communicator that fails unblocks its streams, and the failure is
+// known before that.
 bool Reducer::synchronize(Deadline deadline) {
   const bool over = current_set()->storage->wait_idle(deadline);
   check_alive();

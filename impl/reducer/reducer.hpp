@@ -1,5 +1,5 @@
-// Reduces gradients in buckets while they are being computed: a bucket starts as soon as its last gradient
-// is there and all buckets before it have started, so that every rank starts them in one order.
+// Reduces gradients in buckets while they are being computed. A bucket starts as soon as its last gradient is
+// ready and all buckets before it have started, so that every rank starts them in the same order.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct ReducerOptions {
   int32_t static_graph = 0;
   int32_t rebuild = DSC_REBUILD_ONCE;
   int32_t small_bucket_first = 0;
-  int32_t grad_dtype = 0;        // 0: that of each parameter
+  int32_t grad_dtype = 0;        // 0: the type of each parameter
   int32_t keep_sparse_rows = 0;  // 1: sparse results are not coalesced
 };
 
@@ -52,9 +52,10 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Between iterations: says whether the next ones are reduced, or only add to what this rank collects.
+  // Between iterations: sets whether the next iterations are reduced, or only add to the sums that this rank
+  // collects.
   void set_sync(bool sync);
-  // Between iterations. Null: the reducer's own all-reduce.
+  // Between iterations. Null: the reducer uses its own all-reduce.
   void set_hook(std::shared_ptr<BucketHook> hook);
   BucketHook& hook();  // throws STATE without one
   void expect_idle() const;
@@ -63,13 +64,13 @@ class Reducer {
   // Between iterations: scales gradients, and those of this rank's latest iteration to a norm.
   double clip(const ClipRequest& request);
 
-  // Under a join begin() and sync_buffers() are collective: they announce what comes to the ranks that have
-  // run out of batches, which then shadow it. Nothing is announced without a join, or for an iteration that
-  // is not reduced.
+  // Under a join begin() and sync_buffers() are collective: they announce the next step to the ranks that
+  // have run out of batches, which then shadow it. Nothing is announced without a join, or for an iteration
+  // that is not reduced.
   void expect_no_join() const;
   void set_join(std::weak_ptr<JoinGate> join);
-  std::optional<Turn> announce(JoinStep step);
-  void shadow_iteration(const Turn& turn);
+  std::optional<JoinParticipants> announce(JoinStep step);
+  void shadow_iteration(const JoinParticipants& participants);
   bool counts_marks() const;  // the next iteration counts the marks of a static graph
 
   Buffers buffers;  // for sync_buffers()
@@ -84,7 +85,7 @@ class Reducer {
   void mark_unused(size_t index);
   void mark_sparse(size_t index, std::span<const int64_t> indices, const void* values);
 
-  // Between iterations: the rows of the latest one, valid until the next begins.
+  // Between iterations: the rows of the latest iteration, valid until the next one begins.
   const SparseRows& sparse_rows(size_t index) const;
 
   // Any thread. Waits until all finished iterations are complete; throws the failure of one, and returns
@@ -96,7 +97,7 @@ class Reducer {
   void read_gradient(size_t index, void* gradient) const;  // host memory, between iterations
   size_t size() const noexcept { return params_.size(); }
   int32_t average() const noexcept { return options_.average; }
-  // Whether the iteration is reduced at its end; false if it only adds to what this rank collects.
+  // Whether the iteration is reduced at its end; false if it only adds to the sums that this rank collects.
   bool reduces() const noexcept { return !gradients_.is_local(); }
   void refuse_inside_hook() const { runner_.refuse_inside_hook(); }
   void load_hook(std::span<const std::byte> state);
@@ -109,12 +110,12 @@ class Reducer {
   bool is_closed() const noexcept { return closed_.load(); }
 
  private:
-  void abort() noexcept;  // the group, and what a hook waits for
+  void abort() noexcept;  // the group, and operations for which a hook waits
   void check_alive() const;
   void check_index(size_t index) const;
   // True if finish() returns before the reductions have ended, so that they may fail afterwards.
   bool is_on_device() const noexcept { return params_.tensors[0].device >= 0; }
-  // Inside an iteration, where begin() cannot replace the buckets.
+  // Inside an iteration, in which begin() cannot replace the buckets.
   BucketSet& set() const { return intake_.set(); }
   GradientStorage& storage() const { return *set().storage; }
   const GradientSlot& slot(size_t index) const { return set().slots[index]; }
@@ -136,7 +137,7 @@ class Reducer {
 
   const std::shared_ptr<Comm> group_;
   const ParamList params_;
-  const ReducerOptions options_;               // without the caller's buckets
+  const ReducerOptions options_;               // without the caller's lists of buckets
   mutable std::atomic<bool> reported_{false};  // a call has reported the group's failure
 
   BucketSets sets_;  // begin() replaces the current set under the lock
@@ -149,15 +150,15 @@ class Reducer {
   std::weak_ptr<JoinGate> join_ DSC_GUARDED_BY(gradients_.mutex);
 
   std::vector<size_t> unused_ DSC_GUARDED_BY(gradients_.mutex);
-  bool has_results_ DSC_GUARDED_BY(gradients_.mutex) = false;  // the latest iteration ended well
-  uint64_t iterations_ DSC_GUARDED_BY(gradients_.mutex) = 0;   // that were reduced
+  bool has_results_ DSC_GUARDED_BY(gradients_.mutex) = false;  // the latest iteration succeeded
+  uint64_t iterations_ DSC_GUARDED_BY(gradients_.mutex) = 0;   // number of iterations that were reduced
   PhaseSampler phases_ DSC_GUARDED_BY(gradients_.mutex);
   std::atomic<bool> closed_{false};
 };
 
 // Collective, between iterations: makes the buffers equal; how is a dsc_buffer_sync_t.
 void sync_buffers(Reducer& reducer, int32_t how);
-// The part of a rank that has run out of batches.
-void shadow_buffers(Reducer& reducer, const Turn& turn, JoinStep step);
+// Takes part in the synchronisation on a rank that has run out of batches.
+void shadow_buffers(Reducer& reducer, const JoinParticipants& participants, JoinStep step);
 
 }  // namespace dsc

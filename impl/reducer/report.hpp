@@ -1,4 +1,4 @@
-// What a reducer tells about itself, under the names of PyTorch's DDP logging data.
+// What a reducer reports about itself, under the names of PyTorch's DDP logging data.
 #pragma once
 
 #include <string>
@@ -37,8 +37,8 @@ struct ReducerReport {
 // Returns a JSON object.
 std::string to_json(const ReducerReport& report);
 
-// Returns a picture of one iteration as SVG: which gradient was ready when, which bucket was reduced when,
-// and what of it was exposed.
+// Returns a picture of one iteration as SVG: when each gradient was ready, when each bucket was reduced, and
+// which part of that no computation hid.
 std::string to_svg(const ReducerReport& report);
 
 }  // namespace dsc

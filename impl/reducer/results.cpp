@@ -1,4 +1,4 @@
-// What a reducer does between iterations: clipping, copies of gradients, and what it tells about itself.
+// Functions of a reducer between iterations: clipping, copies of gradients, and reports.
 #include <cstring>
 
 #include "base/error.hpp"
@@ -11,7 +11,7 @@ double Reducer::clip(const ClipRequest& request) {
   check_clip_request(request, params_);
   check_alive();
   std::vector<void*> copies;
-  bool alone = false;  // under a join some ranks may have run out of batches, and would not come
+  bool alone = false;  // under a join some ranks may have run out of batches and would not take part
   {
     const MutexLock lock(gradients_.mutex);
     require_idle();
@@ -72,7 +72,7 @@ ReducerReport Reducer::report(const BucketLayout& layout) const {
 
 std::string Reducer::report_json() const {
   const MutexLock lock(gradients_.mutex);
-  if (!group_->revoked()) gradients_.marks().require_idle();  // one that has failed tells why
+  if (!group_->revoked()) gradients_.marks().require_idle();  // a reducer that has failed tells why
   return to_json(report(sets_.next_layout()));
 }
 

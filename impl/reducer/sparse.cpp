@@ -13,7 +13,7 @@ namespace dsc {
 namespace {
 
 constexpr uint64_t kCountsTag = 0x73706172;
-constexpr size_t kRowsAtOnce = 64;  // that one reduction takes
+constexpr size_t kRowsAtOnce = 64;  // number of rows that one reduction takes
 
 // Collective: gathers blocks of different lengths, in elements of a type.
 void gather_blocks(Comm& group, int32_t dtype, const void* mine, std::span<const uint64_t> counts,
@@ -113,8 +113,8 @@ void SparseGradients::gather(Comm& group, Gradient& gradient, std::span<const ui
                 gradient.result.values.data());
 }
 
-// Rows of one index are added in rank order, those of 8 and 16 bits in f32 with one rounding for every 64
-// rows.
+// Rows of one index are added in rank order. Rows of 8 and 16 bits are added in f32, with one rounding for
+// every 64 rows.
 void SparseGradients::coalesce(Gradient& gradient) const {
   SparseRows& all = gradient.result;
   const size_t row_bytes = gradient.row_elements * dtype_bytes(gradient.dtype);

@@ -1,4 +1,4 @@
-// Gradients of which only some rows are not zero, such as those of embeddings: the rows of all ranks are
+// Gradients in which only some rows are nonzero, such as those of embeddings: the rows of all ranks are
 // gathered.
 #pragma once
 
@@ -27,15 +27,15 @@ class SparseGradients {
 
   bool any() const noexcept { return !gradients_.empty(); }
   bool has(size_t param) const { return gradients_.contains(param); }
-  // Throws INVALID_ARG unless the gradients of a parameter are sparse, or are not.
+  // Throws INVALID_ARG if the gradients of a parameter are not of the given kind, sparse or dense.
   void expect(size_t param, bool sparse) const;
 
-  // Throws INVALID_ARG for an index that the parameter has not.
+  // Throws INVALID_ARG for an index that the parameter does not have.
   void add(size_t param, std::span<const int64_t> indices, const void* values);
   void clear();  // forgets what was added
 
-  // Collective: gathers the rows of all ranks in rank order and makes the average over `divisor` ranks.
-  // Returns the parameters without rows on any rank.
+  // Collective: gathers the rows of all ranks in rank order and averages over `divisor` ranks. Returns the
+  // parameters without rows on any rank.
   void reduce(Comm& group, int divisor);
   // The latest result.
   const SparseRows& result(size_t param) const { return gradients_.at(param).result; }

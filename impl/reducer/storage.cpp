@@ -26,7 +26,7 @@ std::unique_ptr<Space> make_space(Comm& group, bool on_device, const StorageOpti
 
 }  // namespace
 
-// There is memory behind empty buckets at the end, too.
+// Empty buckets at the end also have memory.
 GradientStorage::GradientStorage(Comm& group, bool on_device, const StorageOptions& options)
     : group_(group),
       space_(make_space(group, on_device, options)),
@@ -89,8 +89,8 @@ void GradientStorage::gather(size_t bucket) {
     gather_->fill(bucket, {.scale = divides() ? 1.0 / divisor_ : 1, .divisor = divides() ? divisor_ : 1});
 }
 
-// The engine of a device scales its inputs, except for types that it cannot scale, which are scaled when they
-// are gathered. What it must find equal on all ranks is in the tag.
+// The engine of a device scales its inputs. If it cannot scale a type, the elements are scaled when they are
+// gathered. Values that must be equal on all ranks are in the tag.
 std::shared_ptr<Work> GradientStorage::start(size_t b, const Call& call) {
   Call launched = call;
   if (!gather_) {
@@ -151,7 +151,7 @@ void GradientStorage::end(void* stream) {
   space_->order(stream_.get(), end_stream_);
 }
 
-// A device that does not get there ends the group on all ranks, which would wait for this one.
+// If the device never gets there, the group ends on all ranks: otherwise they would wait for this one.
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,
@@ -165,7 +165,7 @@ Norm GradientStorage::norm(std::span<const Elements> parts) {
             group_.revoke(cause);
             throw Error(error);
           });
-  if (group_.revoked()) throw Error(group_.failure());  // which has freed the stream
+  if (group_.revoked()) throw Error(group_.failure());  // the failure has freed the stream
   return found;
 }
 

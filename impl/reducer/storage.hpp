@@ -1,5 +1,6 @@
 // The memory of gradients and buckets, and the copies between the two. In host memory the marking thread
-// moves a gradient at once; on a device it is noted, and moved with all others of its bucket.
+// moves a gradient at once. On a device the gradient is noted, and moved together with all others of its
+// bucket.
 #pragma once
 
 #include <memory>
@@ -41,24 +42,24 @@ class GradientStorage {
   // Both may be null. Called before anything is changed.
   void check(const void* gradient, const void* stream, const std::string& who) const;
 
-  // Begins after the iteration before, and after the work that is on the stream now.
+  // Begins an iteration, ordered after the previous one and after the work that is on the stream now.
   void begin(void* stream);
 
   // Sets the number of ranks by which PyTorch's rule divides, from the next iteration on.
   void set_divisor(int divisor) noexcept { divisor_ = divisor; }
 
-  // Any thread, several at once for different slots. `accumulated` says that the slot holds a sum already.
+  // Any thread, several at once for different slots. `accumulated`: the slot already holds a sum.
   void accumulate(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
-  // Takes a complete gradient: that in the slot if `gradient` is null, else `gradient` and what was
-  // accumulated.
+  // Takes a complete gradient. If `gradient` is null it is the slot's content; otherwise it is `gradient`
+  // plus what was accumulated.
   void take(const GradientSlot& slot, const void* gradient, bool accumulated, void* stream);
   void take_zeros(const GradientSlot& slot);
   // Notes a stream that works on the gradient of a slot that is not taken yet: its bucket, and the end of the
-  // iteration, come behind the work that is there now.
+  // iteration, are ordered after the work that is on the stream now.
   void follow(const GradientSlot& slot, void* stream);
 
-  // Brings what was taken into the bucket, for a caller that reduces it itself. Like start(), one thread at a
-  // time.
+  // Gathers the gradients that were taken into the bucket, for a caller that reduces it itself. Like start(),
+  // one thread at a time.
   void gather(size_t bucket);
   // Starts the reduction of a bucket of which all slots were taken. One thread at a time, in the order of the
   // buckets. After an error it may be called again.
@@ -66,19 +67,19 @@ class GradientStorage {
 
   // Returns how an operation of start() has ended, as far as that is known before its results are delivered.
   Failure outcome(Work& work) const;
-  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities if these are
-  // a failure that the reductions do not report themselves.
+  // Collective, after all buckets were started: returns the first bucket with NaNs or infinities, if these
+  // are a failure that the reductions do not report themselves.
   std::optional<BadBucket> find_nonfinite();
-  // Orders deliver() after the work that is on `stream` now, which may still read the memory written there.
+  // Orders deliver() after the work that is on `stream` now, which may still read the memory to be written.
   void begin_delivery(void* stream) { space_->order(stream, stream_.get()); }
   // Writes results of one bucket, after its work; null if nothing is left to wait for.
   void deliver(Work* work, std::span<const Delivery> deliveries);
-  // Ends the iteration: all its work is complete before work that is put on `stream` later.
+  // Ends the iteration: later work on `stream` is ordered after all its work.
   void end(void* stream);
 
-  // After the iteration, behind the work that is on the stream of end() now. norm() returns when it has the
-  // number; what comes on that stream after scale() sees the scaled gradients. `copies` has an entry for each
-  // slot: memory that receives the scaled gradient as well, or null.
+  // After the iteration, ordered after the work that is on the stream of end() now. norm() returns when it
+  // has the number; later work on that stream sees the gradients that scale() has scaled. `copies` has an
+  // entry for each slot: memory that also receives the scaled gradient, or null.
   Norm norm(std::span<const Elements> parts);
   void scale(std::span<const GradientSlot> slots, std::span<void* const> copies, double factor);
 
@@ -96,7 +97,7 @@ class GradientStorage {
   int divisor_;
   const std::shared_ptr<void> stream_;
   Memory arena_;
-  std::unique_ptr<BucketGather> gather_;  // null where gradients are moved at once
+  std::unique_ptr<BucketGather> gather_;  // null if gradients are moved at once
   void* end_stream_ = nullptr;            // of the latest end()
 };
 

@@ -1,4 +1,4 @@
-// When the gradients of an iteration came and when its buckets were reduced.
+// When the gradients of an iteration became ready and when its buckets were reduced.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ class Timeline final : public IterationSource {
   void finishing() noexcept { stamp(finishing_); }
   void finished() noexcept { stamp(finished_); }
 
-  // Between iterations: the times of the latest one.
+  // Between iterations: returns the times of the latest one.
   IterationTimes read() const;
   RecordedIteration read_iteration() const override;
 
@@ -55,7 +55,7 @@ class Timeline final : public IterationSource {
   Ticks finishing_{0};
   Ticks finished_{0};
   std::vector<Ticks> ready_;
-  mutable Mutex mutex_;  // lets a trace read while set_buckets() replaces what follows
+  mutable Mutex mutex_;  // lets a trace read while set_buckets() replaces the following members
   std::vector<size_t> bucket_of_;
   std::vector<size_t> bytes_;
   std::vector<Ticks> launched_;

@@ -16,19 +16,19 @@
 namespace dsc {
 namespace {
 
-bool has_several_hosts(const JoinedWorld& joined) { return joined.world->layout().host_count() > 1; }
+bool has_several_hosts(const JoinedWorld& joined) { return joined.host->layout().host_count() > 1; }
 
 std::shared_ptr<GroupEngine> open_hier(JoinedWorld joined) {
   if (joined.backend == DSC_BACKEND_HOST)
     fail(DSC_ERR_UNSUPPORTED,
          "backend is host, but the job has %d hosts: leave it at auto, or set inter_host",
-         joined.world->layout().host_count());
-  const World& world = *joined.world;
+         joined.host->layout().host_count());
+  const HostGroup& host = *joined.host;
   const int timeout_ms = joined.local->timeout_ms();
   const std::string address = joined.job->own_address(joined.deadline);
-  auto hosts = std::make_shared<HierWorld>(std::move(joined.job), world.layout(), address);
-  const int rank = world.global_rank(world.rank());
-  hosts->begin_control(joined.world, joined.stall_timeout_ms, joined.deadline);
+  auto hosts = std::make_shared<HierWorld>(std::move(joined.job), host.layout(), address);
+  const int rank = host.global_rank(host.rank());
+  hosts->begin_control(joined.host, joined.stall_timeout_ms, joined.deadline);
   std::vector<int32_t> everybody(hosts->layout().host_of_rank.size());
   std::iota(everybody.begin(), everybody.end(), 0);
   HierLayout layout(std::move(everybody), hosts->layout(), rank);
@@ -42,7 +42,7 @@ bool serves_all(const JoinedWorld&) { return true; }
 
 // Ranks of one host no longer need the store, but keep its port, which serves as the name of the world.
 std::shared_ptr<GroupEngine> open_host(JoinedWorld joined) {
-  if (joined.job) joined.world->hold_name(joined.job);
+  if (joined.job) joined.host->hold_name(joined.job);
   return std::move(joined.local);
 }
 
@@ -89,7 +89,7 @@ bool progress_all(Deadline deadline) {
   std::vector<ProgressAll> busy;
   std::ranges::remove_copy_if(all, std::back_inserter(busy), [](ProgressAll of) { return of(Deadline{0}); });
   if (busy.size() == 1) return busy[0](deadline);
-  bool idle = true;  // several engines take turns, and the caller comes again
+  bool idle = true;  // several engines alternate, and the caller calls again
   for (const ProgressAll progress : busy) idle &= progress(sooner(deadline, Deadline::after_ms(kTurnMs)));
   return idle;
 }

@@ -1,5 +1,5 @@
-// The engines of this build. A new engine is one more line in engine_table.cpp, from which features and
-// reports follow.
+// The engines of this build. A new engine is one more line in engine_table.cpp; features and reports follow
+// from it.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ namespace dsc {
 class HostEngine;
 class JobStore;
 struct Launch;
-class World;
+class HostGroup;
 
-// What start-up has made when it needs the engine of a world.
+// What start-up has prepared when it needs the engine of a world.
 struct JoinedWorld {
-  std::shared_ptr<World> world;
+  std::shared_ptr<HostGroup> host;
   std::shared_ptr<HostEngine> local;  // the ranks of this host
   std::shared_ptr<JobStore> job;      // null unless ranks have met over TCP
   int32_t backend;                    // what the program has asked for
@@ -41,10 +41,10 @@ struct GroupLibrary {
   bool (*progress)(Deadline deadline);
 };
 
-// The first that serves a world is taken; the last serves every one.
+// The first one that supports a world is used; the last one supports every world.
 std::span<const GroupLibrary> group_libraries() noexcept;
 
-// Comes before the others. Only test programs define it.
+// Tried before the others. Only test programs define it.
 [[gnu::weak]] const GroupLibrary& added_group_library() noexcept;
 
 std::shared_ptr<GroupEngine> open_group_engine(JoinedWorld joined);
@@ -62,7 +62,7 @@ struct DeviceLibrary {
   std::shared_ptr<DeviceEngine> (*bind)(const std::shared_ptr<GroupEngine>& host,
                                         const DeviceRequest& request, const Environment& environment,
                                         Deadline deadline);
-  // Returns a sentence of advice before other ranks are looked for, or an empty text. Never throws.
+  // Returns a sentence of advice before this rank contacts other ranks, or an empty text. Never throws.
   std::string (*advice)(const Launch& launch, const Environment& environment, Deadline deadline);
 };
 

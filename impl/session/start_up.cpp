@@ -89,9 +89,10 @@ TraceSettings trace_settings(const Environment& environment) {
   return trace;
 }
 
-WorldSettings world_settings(const InitOptions& options, const Launch& launch, const Environment& environment,
-                             uint32_t library_version, Deadline deadline) {
-  WorldSettings settings;
+HostGroupSettings host_group_settings(const InitOptions& options, const Launch& launch,
+                                      const Environment& environment, uint32_t library_version,
+                                      Deadline deadline) {
+  HostGroupSettings settings;
   settings.stall_timeout_ms = options.stall_timeout_ms;
   settings.tuning = parse_tuning(environment("DSC_TUNING").value_or(""));
   settings.trace = trace_settings(environment);
@@ -104,21 +105,22 @@ WorldSettings world_settings(const InitOptions& options, const Launch& launch, c
   meeting.local_rank = launch.local_rank;
   meeting.library_version = library_version;
   meeting.host = host_identity(environment);
-  if (launch.way == MeetingWay::kTcp) meeting.place = host_place(environment);
+  if (launch.way == MeetingWay::kTcp) meeting.host_name = host_name(environment);
   meeting.config = config_text(options, settings.tuning);
   meeting.deadline = deadline;
   return settings;
 }
 
-std::shared_ptr<World> join_world(const InitOptions& options, const Launch& launch,
-                                  const WorldSettings& settings, std::shared_ptr<JobStore>& job) {
-  if (launch.way != MeetingWay::kTcp) return World::join(settings);
+std::shared_ptr<HostGroup> join_host_group(const InitOptions& options, const Launch& launch,
+                                           const HostGroupSettings& settings,
+                                           std::shared_ptr<JobStore>& job) {
+  if (launch.way != MeetingWay::kTcp) return HostGroup::join(settings);
   RendezvousSettings rendezvous;
   rendezvous.launch = launch;
   rendezvous.environment = process_environment();
   rendezvous.token = options.token ? options.token->c_str() : nullptr;
   rendezvous.out_of_band = options.store;
-  return World::join(settings, [&](const MeetingSettings& meeting) {
+  return HostGroup::join(settings, [&](const MeetingSettings& meeting) {
     Rendezvous done = meet_through_tcp(rendezvous, meeting);
     job = std::move(done.job);
     return std::move(done.met);
@@ -126,11 +128,11 @@ std::shared_ptr<World> join_world(const InitOptions& options, const Launch& laun
 }
 
 std::shared_ptr<WorldInfo> describe_world(const InitOptions& options, const Launch& launch,
-                                          const World& world) {
+                                          const HostGroup& host) {
   auto info = std::make_shared<WorldInfo>();
   info->world_size = launch.world_size;
-  info->local_rank = world.members()[static_cast<size_t>(world.rank())].local_rank;
-  info->local_size = world.size();
+  info->local_rank = host.members()[static_cast<size_t>(host.rank())].local_rank;
+  info->local_size = host.size();
   info->master_addr = launch.master_addr;
   info->master_port = launch.master_port;
   info->source = launch.source;
@@ -220,23 +222,23 @@ std::shared_ptr<Comm> start_world(const InitOptions& options, uint32_t library_v
   set_log_rank(launch.rank, options.rank_per_thread != 0);
   log(DSC_LOG_LEVEL_DEBUG, "start-up: %s", launch.report.c_str());
   std::shared_ptr<JobStore> job;
-  const auto world = join_world(options, launch,
-                                world_settings(options, launch, environment, library_version, deadline), job);
-  std::vector<int32_t> everybody(static_cast<size_t>(world->size()));
+  const auto host = join_host_group(
+      options, launch, host_group_settings(options, launch, environment, library_version, deadline), job);
+  std::vector<int32_t> everybody(static_cast<size_t>(host->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  auto group = Group::create(world, kWorldId, "world", std::move(everybody));
+  auto group = Group::create(host, kWorldId, "world", std::move(everybody));
   auto local =
-      HostEngine::create_world(group, describe_world(options, launch, *world), options.timeout_ms, deadline);
+      HostEngine::create_world(group, describe_world(options, launch, *host), options.timeout_ms, deadline);
   Engines engines;
   engines.group = open_group_engine(
-      {world, std::move(local), std::move(job), options.backend, options.stall_timeout_ms, deadline});
+      {host, std::move(local), std::move(job), options.backend, options.stall_timeout_ms, deadline});
   if (may_use_device(options)) {
-    world->set_tentative(true);  // if this fails, a program may start again at once
+    host->set_tentative(true);  // if this fails, a program may start again at once
     const DeviceRequest request{options.backend == DSC_BACKEND_DEVICE, options.device,
                                 options.device_settings};
     for (const DeviceLibrary& library : device_libraries())
       if (!engines.device) engines.device = library.bind(engines.group, request, environment, deadline);
-    world->set_tentative(false);
+    host->set_tentative(false);
   }
   auto comm = std::make_shared<Comm>(std::move(engines));
   log(DSC_LOG_LEVEL_INFO, "rank %d of %d is ready (%s, %s:%d)", launch.rank, launch.world_size,

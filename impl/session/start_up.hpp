@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// What the caller asked for; -1 and 0 mean "not given", as in dsc_init_options_t.
+// The options of the caller; -1 and 0 mean "not given", as in dsc_init_options_t.
 struct InitOptions {
   std::optional<std::string> init_method;
   std::optional<std::string> job_id;
@@ -39,11 +39,11 @@ struct InitOptions {
 // support.
 void check_options(const InitOptions& options);
 
-// Returns the name of the first option that is set in `wanted`, to another value than its default, and
+// Returns the name of the first option that is set in `wanted` to a value other than its default, and that
 // differs from the world's; nullopt if there is none. Ignores require_existing.
 std::optional<std::string> first_difference(const InitOptions& world, const InitOptions& wanted);
 
-// Returns what start_world() would find out before it looks for the other ranks, in the JSON of
+// Returns what start_world() would find out before it contacts other ranks, in the JSON of
 // dsc_launch_json().
 std::string explain_start(const InitOptions& options);
 

@@ -26,7 +26,7 @@ struct WorldRegistry {
   KnownWorld world DSC_GUARDED_BY(mutex);
 };
 
-// The registry is never destroyed, because calls may come until the process ends.
+// The registry is never destroyed, because calls may arrive until the process ends.
 WorldRegistry& registry() {
   static WorldRegistry* const instance = new WorldRegistry;
   return *instance;
@@ -112,8 +112,8 @@ namespace {
 
 bool can_finalize(const Comm& comm) { return !comm.failure().revoked && !comm.finalized(); }
 
-// Returns the communicator that shrink() made last, if the world has failed: its ranks finalize together,
-// too.
+// If the world has failed, returns the communicator that shrink() made last: its ranks also finalize
+// together.
 std::shared_ptr<Comm> shrunk_from(const Comm& world) {
   std::shared_ptr<Comm> shrunk;
   for (const Comm* comm = &world; comm && comm->failure().revoked; comm = shrunk.get())
@@ -123,7 +123,7 @@ std::shared_ptr<Comm> shrunk_from(const Comm& world) {
 
 }  // namespace
 
-// A communicator that has failed may be in use by another thread, which is about to see the failure.
+// A communicator that has failed may be in use by another thread, which will see the failure soon.
 void finalize_world() {
   const uint64_t handle = current_world();
   if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");

@@ -1,4 +1,4 @@
-// Addresses in the host that last, while the memory behind them comes and goes.
+// Addresses on the host that stay reserved, while the memory behind them is provided and removed.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace dsc {
 // One thread at a time.
 class AddressRange {
  public:
-  // Parts without memory hold zeros and take writes, which get pages from the system. With `faults` any
-  // access to them ends in SIGSEGV instead, so that the use of an address that is no longer valid is found
-  // where it happens.
+  // Parts without memory hold zeros. Writes to them get pages from the system. With `faults`, any access to
+  // them ends in SIGSEGV instead: the use of an address that is no longer valid is then found where it
+  // happens.
   AddressRange(size_t bytes, bool faults);
   ~AddressRange();
   AddressRange(const AddressRange&) = delete;
@@ -21,11 +21,11 @@ class AddressRange {
   // Offsets and lengths are whole pages.
   // Makes a part a second mapping of shared memory; false if the system refuses that.
   bool alias(size_t offset, std::byte* shared, size_t bytes) const noexcept;
-  // Gives a part pages from the system, with what it holds.
+  // Gives a part pages from the system, and keeps its contents.
   void provide(size_t offset, size_t bytes) const;
-  // Takes the memory of a part away.
+  // Removes the memory of a part.
   void clear(size_t offset, size_t bytes) const;
-  // Never gives the addresses back.
+  // Never releases the addresses.
   void keep() noexcept { begin_ = nullptr; }
 
   static size_t page_bytes() noexcept;

@@ -78,7 +78,7 @@ ShardedPlan make_plan(std::span<const Tensor> params, const ShardedOptions& opti
   plan.layout = make_shard_layout(plan.tensors, rules);
   plan.grad_dtypes.resize(plan.layout.buckets.size());
   for (size_t i = 0; i < params.size(); ++i)
-    plan.grad_dtypes[plan.layout.places[i].bucket] = grad_dtype_of(params[i], i, options.grad_dtype);
+    plan.grad_dtypes[plan.layout.locations[i].bucket] = grad_dtype_of(params[i], i, options.grad_dtype);
   return plan;
 }
 
@@ -90,7 +90,7 @@ void check_live_bytes(const ShardedPlan& plan, const ShardedOptions& options, bo
   size_t most = 0;
   for (const auto& of : {dtypes, plan.grad_dtypes}) {
     if (options.stage < 3 && &of == &dtypes) continue;
-    for (const auto& unit : place_buckets(plan.layout, of, 1, UnitMemory::alignment(on_device, false)).units)
+    for (const auto& unit : bucket_offsets(plan.layout, of, 1, UnitMemory::alignment(on_device, false)).units)
       most = std::max(most, unit.bytes);
   }
   if (most > options.max_live_bytes)
@@ -114,7 +114,7 @@ std::shared_ptr<Sharded> Sharded::create(Comm& comm, std::span<const Tensor> par
   const auto problem = first_problem(comm, params, needs_data);
   const bool on_device = !params.empty() && params[0].device >= 0;
   verify_settings(comm, settings(options, on_device, problem));
-  // From here on parameters and settings are equal on all ranks, so all ranks find the same errors.
+  // From now on parameters and settings are equal on all ranks, so all ranks get the same errors.
   if (problem) fail(problem->code, "%s", problem->text.c_str());
   check_options(options, params, comm.size());
   ShardedPlan plan = make_plan(params, options, comm.size());

@@ -18,8 +18,8 @@ size_t aligned(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-FlatOffsets place_buckets(const ShardLayout& layout, std::span<const int32_t> dtypes, size_t divisor,
-                          size_t unit_alignment) {
+FlatOffsets bucket_offsets(const ShardLayout& layout, std::span<const int32_t> dtypes, size_t divisor,
+                           size_t unit_alignment) {
   FlatOffsets offsets;
   offsets.buckets.resize(layout.buckets.size());
   for (const auto& buckets : layout.units) {
@@ -37,12 +37,12 @@ FlatOffsets place_buckets(const ShardLayout& layout, std::span<const int32_t> dt
   return offsets;
 }
 
-size_t window_bytes(const FlatOffsets& places, size_t units) noexcept {
+size_t window_bytes(const FlatOffsets& offsets, size_t units) noexcept {
   size_t most = 0;
   size_t sum = 0;
-  for (size_t u = 0; u < places.units.size(); ++u) {
-    sum += places.units[u].bytes;
-    if (u >= units) sum -= places.units[u - units].bytes;
+  for (size_t u = 0; u < offsets.units.size(); ++u) {
+    sum += offsets.units[u].bytes;
+    if (u >= units) sum -= offsets.units[u - units].bytes;
     most = std::max(most, sum);
   }
   return most;

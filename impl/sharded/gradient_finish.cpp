@@ -48,8 +48,8 @@ void GradientShards::finish(void* stream) {
   if (nonfinite.code != DSC_OK) throw Error(nonfinite);
 }
 
-// Tells the other ranks, in place of the next unit, that this rank starts only `launched` units. If they have
-// started no more either, the iteration ends alike on all ranks.
+// Called instead of the next unit: tells the other ranks that this rank starts only `launched` units. If they
+// have not started more either, the iteration ends in the same way on all ranks.
 Failure GradientShards::end_incomplete(size_t launched) {
   Failure failure;
   capture(
@@ -69,7 +69,7 @@ Failure GradientShards::end_incomplete(size_t launched) {
 }
 
 // Returns the failure of this iteration if a gradient was not finite, with the name of its unit. The copies
-// of hybrid sharding reduce separately, so they exchange what they have found.
+// of hybrid sharding reduce separately, so they exchange their results.
 Failure GradientShards::nonfinite_cause() {
   Failure failure = [&] {
     const MutexLock lock(launch_mutex_);

@@ -57,12 +57,12 @@ void GradientShards::mark_ready(size_t index, const void* gradient, int32_t dtyp
   become_ready(index);
 }
 
-// A gradient that is said to stand in its view is zero if nobody has asked for the view.
+// If the caller says that a gradient is in its view, but the view was never requested, the gradient is zero.
 void GradientShards::zero_unviewed(size_t index) {
   const Param& param = params_[index];
   const MutexLock lock(launch_mutex_);
   if (!units_[param.unit].viewed && memory_.units().is_dirty(param.unit))
-    memory_.zero(place_of(param), param.bytes);
+    memory_.zero(storage_of(param), param.bytes);
 }
 
 void GradientShards::mark_unused(size_t index) {
@@ -75,7 +75,7 @@ void GradientShards::mark_unused(size_t index) {
   const Param& param = params_[index];
   intake_.run(index, [&] {
     hold(param.unit);
-    memory_.zero(place_of(param), param.bytes);
+    memory_.zero(storage_of(param), param.bytes);
   });
   become_ready(index);
 }
@@ -95,19 +95,19 @@ int32_t GradientShards::type_of(size_t index, const void* gradient, int32_t dtyp
   return dtype;
 }
 
-// Copies or adds a gradient behind what is on the caller's stream now, and before what comes there later, so
-// that its memory may be used again in the order of that stream.
+// Copies or adds a gradient, ordered after the work that is on the caller's stream now and before later work
+// there. So its memory may be reused in the order of that stream.
 void GradientShards::put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream) {
   const Param& param = params_[index];
   memory_.follow(stream);
-  memory_.put({place_of(param), dtype_of(index), gradient, dtype, param.count}, adds);
+  memory_.put({storage_of(param), dtype_of(index), gradient, dtype, param.count}, adds);
   memory_.lead(stream);
 }
 
-// Gives a unit memory for its full gradients. Where that would take more than is allowed, reductions that
-// were launched before end first. Where it would only take more than the pool, they get a little time: ranks
-// that are ahead would wait for the others in finish() anyway, but a mark must not wait for a rank that waits
-// for this one elsewhere.
+// Gives a unit memory for its full gradients. If that would exceed the limit, reductions that were launched
+// before must end first. If it would only exceed the pool, they get a little time: ranks that are ahead would
+// wait for the others in finish() anyway, but a mark must not wait for a rank that waits for this one
+// elsewhere.
 void GradientShards::hold(size_t number) {
   if (options_.keeps_full) return;
   const MutexLock lock(launch_mutex_);
@@ -115,7 +115,7 @@ void GradientShards::hold(size_t number) {
   if (memory.is_open(number)) return;
   const Unit& unit = units_[number];
   const bool may_pool = !unit.viewed;
-  const auto growth = [&] { return may_pool ? memory.growth(number) : full_places_.units[number].bytes; };
+  const auto growth = [&] { return may_pool ? memory.growth(number) : full_offsets_.units[number].bytes; };
   reductions_.advance(0);
   const Deadline deadline = Deadline::after_ms(kPoolWaitMs);
   while (may_pool && growth() > 0 && reductions_.has_pending() && !deadline.passed())

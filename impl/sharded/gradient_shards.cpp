@@ -58,15 +58,15 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
     : groups_(groups),
       options_(options),
       list_(params, options.grad_dtype),
-      full_places_(
-          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
-      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_places_,
-              shard_places_.bytes, unit_options(full_places_, options)),
+      full_offsets_(
+          bucket_offsets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
+      shard_offsets_(bucket_offsets(layout, dtypes, layout.shards, 1)),
+      memory_(options.on_device ? groups.shards() : groups.all(), options.on_device, full_offsets_,
+              shard_offsets_.bytes, unit_options(full_offsets_, options)),
       intake_(list_, false),
       params_(params.size()),
       units_(layout.units.size()),
-      reductions_(groups, layout, full_places_, shard_places_, memory_,
+      reductions_(groups, layout, full_offsets_, shard_offsets_, memory_,
                   {options.average, {dtypes.begin(), dtypes.end()}, unit_labels(layout, params)}),
       peak_full_(memory_.units().held()) {
   prepare_params(params, layout);
@@ -75,29 +75,29 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
 GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
   log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
-      groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
+      groups_.all().name().c_str(), full_offsets_.bytes, kReductionWaitMs);
   memory_.keep();
 }
 
 void GradientShards::prepare_params(std::span<const Tensor> params, const ShardLayout& layout) {
   std::vector<Parts> covered(units_.size());
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto [bucket, start] = layout.places[i];
+    const auto [bucket, start] = layout.locations[i];
     Param& param = params_[i];
     param.count = params[i].count;
     param.bytes = param.count * dtype_bytes(dtype_of(i));
-    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(dtype_of(i));
+    const size_t offset = full_offsets_.buckets[bucket] + start * dtype_bytes(dtype_of(i));
     param.unit = layout.buckets[bucket].unit;
     if (memory_.units().views()) param.view = memory_.units().views() + offset;
-    param.place = offset - full_places_.units[param.unit].offset;
+    param.offset = offset - full_offsets_.units[param.unit].offset;
     ++units_[param.unit].params;
-    covered[param.unit].emplace_back(param.place, param.bytes);
+    covered[param.unit].emplace_back(param.offset, param.bytes);
   }
   for (size_t u = 0; u < units_.size(); ++u)
-    units_[u].gaps = gaps_between(std::move(covered[u]), full_places_.units[u].bytes);
+    units_[u].gaps = gaps_between(std::move(covered[u]), full_offsets_.units[u].bytes);
 }
 
-// The caller may write to the view from now on. A unit that is in the pool already holds anything there.
+// The caller may write to the view from now on. A unit that is already in the pool may hold any values there.
 void* GradientShards::view(size_t index) {
   const Param& param = params_[index];
   if (!param.view) fail_no_view();
@@ -107,7 +107,7 @@ void* GradientShards::view(size_t index) {
     const MutexLock marks(intake_.mutex);
     for (size_t i = 0; i < params_.size(); ++i)
       if (params_[i].unit == param.unit && intake_.marks().is_untouched(i))
-        memory_.zero(place_of(params_[i]), params_[i].bytes);
+        memory_.zero(storage_of(params_[i]), params_[i].bytes);
   }
   unit.viewed = true;
   return param.view;
@@ -115,7 +115,7 @@ void* GradientShards::view(size_t index) {
 
 HeldBytes GradientShards::held() const {
   const MutexLock lock(launch_mutex_);
-  return {shard_places_.bytes, memory_.units().held(), peak_full_};
+  return {shard_offsets_.bytes, memory_.units().held(), peak_full_};
 }
 
 bool GradientShards::has_sums() const {
@@ -141,7 +141,7 @@ void GradientShards::begin(bool adds, uint64_t step_tag, void* stream) {
   if (adds && !has_sums_)
     fail(DSC_ERR_STATE, "accumulate is 1, but no finished iteration has left gradients to add to");
   if (memory_.in_stream_order()) expect_no_check(*groups_.all().nonfinite());
-  // The optimizer has read the shards on this stream, and the program writes to views behind it.
+  // The optimizer has read the shards on this stream, and the program will write to views after it.
   memory_.follow(stream);
   memory_.lead(stream);
   reductions_.begin(adds, step_tag);

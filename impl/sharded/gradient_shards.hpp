@@ -22,9 +22,9 @@ namespace dsc {
 
 struct GradientOptions {
   int32_t average = DSC_AVERAGE_PRE;
-  int32_t grad_dtype = 0;  // 0: that of each parameter
+  int32_t grad_dtype = 0;  // 0: the type of each parameter
   bool on_device = false;
-  bool keeps_full = false;    // stage 1: full gradients have memory for ever
+  bool keeps_full = false;    // stage 1: full gradients keep their memory permanently
   size_t max_live_bytes = 0;  // of full gradients; 0: no limit
 };
 
@@ -43,8 +43,8 @@ class GradientShards {
   GradientShards(const GradientShards&) = delete;
   GradientShards& operator=(const GradientShards&) = delete;
 
-  // `adds` keeps what the shards hold, to which this iteration is added. Ranks that give different step tags
-  // cannot reduce together.
+  // With `adds`, this iteration is added to the contents of the shards. Ranks with different step tags cannot
+  // reduce together.
   void begin(bool adds, uint64_t step_tag, void* stream);
   void finish(void* stream);  // collective
   bool is_open() const { return !intake_.is_idle(); }
@@ -67,8 +67,8 @@ class GradientShards {
 
  private:
   struct Param {
-    std::byte* view = nullptr;  // the address that the caller sees; null if it has none that lasts
-    size_t place = 0;           // bytes from the start of its unit
+    std::byte* view = nullptr;  // the address that the caller sees; null if there is no lasting one
+    size_t offset = 0;          // bytes from the start of its unit
     size_t count = 0;
     size_t bytes = 0;
     size_t unit = 0;
@@ -79,8 +79,8 @@ class GradientShards {
     // The caller may write gradients to their views before they are named in a call. launch_mutex_ guards
     // this.
     bool viewed = false;
-    // Between parameters: bytes from the start of the unit, and length. They are summed, too, so they must be
-    // zero.
+    // Gaps between parameters: bytes from the start of the unit, and length. They are also summed, so they
+    // must be zero.
     std::vector<std::pair<size_t, size_t>> gaps;
   };
 
@@ -88,7 +88,9 @@ class GradientShards {
 
   // gradient_marks.cpp
   void check_mark(size_t index, const void* gradient) const;
-  std::byte* place_of(const Param& param) const { return memory_.units().buffer(param.unit) + param.place; }
+  std::byte* storage_of(const Param& param) const {
+    return memory_.units().buffer(param.unit) + param.offset;
+  }
   int32_t dtype_of(size_t index) const { return list_.tensors[index].dtype; }  // of the view
   int32_t type_of(size_t index, const void* gradient, int32_t dtype) const;
   void put(size_t index, const void* gradient, int32_t dtype, bool adds, void* stream);
@@ -105,9 +107,9 @@ class GradientShards {
   ShardGroups& groups_;
   const GradientOptions options_;
   const ParamList list_;
-  FlatOffsets full_places_;
-  FlatOffsets shard_places_;
-  ShardMemory memory_;  // launch_mutex_ guards what units have
+  FlatOffsets full_offsets_;
+  FlatOffsets shard_offsets_;
+  ShardMemory memory_;  // launch_mutex_ guards the memory of units
 
   GradientIntake intake_;
   bool has_sums_ DSC_GUARDED_BY(intake_.mutex) = false;
@@ -115,7 +117,7 @@ class GradientShards {
 
   mutable Mutex launch_mutex_;
   std::vector<Unit> units_;
-  UnitReductions reductions_;  // launch_mutex_ guards what is launched and collected
+  UnitReductions reductions_;  // launch_mutex_ guards the launched and collected units
   size_t peak_full_ DSC_GUARDED_BY(launch_mutex_) = 0;
 };
 

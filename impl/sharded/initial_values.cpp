@@ -7,9 +7,10 @@
 namespace dsc {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{4} << 20;  // that travel at a time, so that no rank needs a whole unit
+constexpr size_t kPieceBytes = size_t{4}
+                               << 20;  // sent at a time, so that no rank needs memory for a whole unit
 
-// Writes elements `first` on of a bucket: those of the parameters, and zeros where there is none.
+// Writes the elements of a bucket from `first` on: those of the parameters, and zeros in the gaps.
 void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const ShardLayout& layout,
                    size_t bucket, size_t first, std::span<std::byte> piece) {
   const int32_t dtype = layout.buckets[bucket].dtype;
@@ -17,7 +18,7 @@ void collect_piece(ShardMemory& memory, std::span<const Tensor> params, const Sh
   const size_t end = first + piece.size() / element;
   memory.zero(piece.data(), piece.size());
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto [own, start] = layout.places[i];
+    const auto [own, start] = layout.locations[i];
     if (own != bucket || !params[i].data) continue;
     const size_t from = std::max(first, start);
     const size_t to = std::min(end, start + params[i].count);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kGatherWaitMs = 2000;
 
-// In use are a unit and those that are gathered ahead.
+// A unit and those that are gathered ahead are in use at the same time.
 UnitOptions unit_options(const FlatOffsets& full, const ParameterOptions& options) {
   size_t pool_bytes = window_bytes(full, static_cast<size_t>(options.prefetch) + 1);
   if (options.max_live_bytes > 0) pool_bytes = std::min(pool_bytes, options.max_live_bytes);
@@ -32,35 +32,35 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
       dtypes_(dtypes.begin(), dtypes.end()),
       options_(options),
       unit_labels_(unit_labels(layout, params)),
-      full_places_(
-          place_buckets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
-      shard_places_(place_buckets(layout, dtypes, layout.shards, 1)),
-      memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_places_,
-              options.keeps_full ? 0 : shard_places_.bytes, unit_options(full_places_, options)),
+      full_offsets_(
+          bucket_offsets(layout, dtypes, 1, UnitMemory::alignment(options.on_device, options.keeps_full))),
+      shard_offsets_(bucket_offsets(layout, dtypes, layout.shards, 1)),
+      memory_(options.on_device ? groups.params() : groups.all(), options.on_device, full_offsets_,
+              options.keeps_full ? 0 : shard_offsets_.bytes, unit_options(full_offsets_, options)),
       units_(layout.units.size()),
       peak_full_(memory_.units().held()) {
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto [bucket, start] = layout.places[i];
+    const auto [bucket, start] = layout.locations[i];
     const size_t unit = layout.buckets[bucket].unit;
-    const size_t offset = full_places_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket]);
-    params_.push_back({unit, offset - full_places_.units[unit].offset});
+    const size_t offset = full_offsets_.buckets[bucket] + start * dtype_bytes(dtypes_[bucket]);
+    params_.push_back({unit, offset - full_offsets_.units[unit].offset});
   }
   if (!options.keeps_full) return;
-  for (Unit& unit : units_) unit.state = State::kThere;
+  for (Unit& unit : units_) unit.state = State::kGathered;
 }
 
 ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
   log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
-      groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
+      groups_.all().name().c_str(), full_offsets_.bytes, kGatherWaitMs);
   memory_.keep();
 }
 
 std::byte* ParameterShards::shard(size_t bucket) {
   const size_t bytes = layout_.shard_size(bucket) * dtype_bytes(dtypes_[bucket]);
   return options_.keeps_full
-             ? memory_.units().views() + full_places_.buckets[bucket] + groups_.shard() * bytes
-             : memory_.shards() + shard_places_.buckets[bucket];
+             ? memory_.units().views() + full_offsets_.buckets[bucket] + groups_.shard() * bytes
+             : memory_.shards() + shard_offsets_.buckets[bucket];
 }
 
 void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::byte* values) {
@@ -71,7 +71,7 @@ void ParameterShards::set(size_t bucket, size_t first, size_t count, const std::
       options_.keeps_full ? first + count : std::min(first + count, (groups_.shard() + 1) * size);
   if (begin >= end) return;
   std::byte* const to = options_.keeps_full
-                            ? memory_.units().views() + full_places_.buckets[bucket] + begin * element
+                            ? memory_.units().views() + full_offsets_.buckets[bucket] + begin * element
                             : shard(bucket) + (begin - groups_.shard() * size) * element;
   memory_.put({to, dtypes_[bucket], values + (begin - first) * element, dtypes_[bucket], end - begin}, false);
 }
@@ -81,7 +81,7 @@ void ParameterShards::check_unit(size_t unit) const {
     fail(DSC_ERR_INVALID_ARG, "unit is %zu, expected 0 to %zu", unit, layout_.units.size() - 1);
 }
 
-// The tag has the step in it, so that ranks that are not in the same one find that out.
+// The tag contains the step, so that ranks which are not in the same step detect that.
 void ParameterShards::start_gather(size_t unit) {
   Unit& gathered = units_[unit];
   memory_.units().open(unit, true);
@@ -95,7 +95,8 @@ void ParameterShards::start_gather(size_t unit) {
       call.kind = OpKind::kAllGather;
       call.dtype = dtypes_[b];
       call.send = shard(b);
-      call.recv = memory_.units().buffer(unit) + (full_places_.buckets[b] - full_places_.units[unit].offset);
+      call.recv =
+          memory_.units().buffer(unit) + (full_offsets_.buckets[b] - full_offsets_.units[unit].offset);
       call.count = layout_.shard_size(b);
       call.stream = memory_.stream();
       call.tag = step * layout_.buckets.size() + b + 1;
@@ -114,12 +115,12 @@ void ParameterShards::await(size_t unit) {
       if (const Failure failure = memory_.await(*work); failure.code != DSC_OK) throw Error(failure);
   });
   gathered.works.clear();
-  gathered.state = State::kThere;
+  gathered.state = State::kGathered;
 }
 
-// Gives back the memory of a unit.
+// Releases the memory of a unit.
 void ParameterShards::drop(size_t unit) {
-  if (units_[unit].state == State::kAway) return;
+  if (units_[unit].state == State::kSharded) return;
   await(unit);
   memory_.units().close(unit);
   units_[unit] = {};
@@ -127,33 +128,33 @@ void ParameterShards::drop(size_t unit) {
 
 bool ParameterShards::fits(size_t unit) const {
   return options_.max_live_bytes == 0 ||
-         live_bytes() + full_places_.units[unit].bytes <= options_.max_live_bytes;
+         live_bytes() + full_offsets_.units[unit].bytes <= options_.max_live_bytes;
 }
 
-// Drops units that were gathered ahead and are not in use, in their order, which is the same on all ranks.
+// Drops units that were gathered ahead and are not in use, in index order, which is the same on all ranks.
 void ParameterShards::make_room(size_t unit) {
   for (size_t other = 0; other < units_.size() && !fits(unit); ++other)
-    if (!units_[other].wanted) drop(other);
+    if (!units_[other].unsharded) drop(other);
   if (fits(unit)) return;
   std::string live;
   for (size_t other = 0; other < units_.size(); ++other)
-    if (units_[other].state != State::kAway) live += (live.empty() ? "" : ", ") + unit_labels_[other];
+    if (units_[other].state != State::kSharded) live += (live.empty() ? "" : ", ") + unit_labels_[other];
   fail(DSC_ERR_STATE, "%s needs %zu bytes, but %zu of at most %zu bytes are live; reshard one of: %s",
-       unit_labels_[unit].c_str(), full_places_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
+       unit_labels_[unit].c_str(), full_offsets_.units[unit].bytes, live_bytes(), options_.max_live_bytes,
        clipped(live, 200).c_str());
 }
 
 size_t ParameterShards::live_bytes() const {
   size_t bytes = 0;
   for (size_t unit = 0; unit < units_.size(); ++unit)
-    if (units_[unit].state != State::kAway) bytes += full_places_.units[unit].bytes;
+    if (units_[unit].state != State::kSharded) bytes += full_offsets_.units[unit].bytes;
   return bytes;
 }
 
 void ParameterShards::start_prefetches() {
   for (const size_t unit : order_.next(static_cast<size_t>(options_.prefetch))) {
-    if (units_[unit].state != State::kAway) continue;
-    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool goes
+    if (units_[unit].state != State::kSharded) continue;
+    if (memory_.units().growth(unit) > 0) return;  // only as far as the pool has room
     start_gather(unit);
   }
 }
@@ -163,12 +164,12 @@ void ParameterShards::unshard(size_t unit) {
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (units_[unit].wanted) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
-  if (units_[unit].state == State::kAway) {
+  if (units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is unsharded already", unit_labels_[unit].c_str());
+  if (units_[unit].state == State::kSharded) {
     make_room(unit);
     start_gather(unit);
   }
-  units_[unit].wanted = true;
+  units_[unit].unsharded = true;
   order_.note(unit);
   start_prefetches();
 }
@@ -178,26 +179,26 @@ void ParameterShards::wait(size_t unit, void* stream) {
   groups_.check_alive();
   check_unit(unit);
   const MutexLock lock(mutex_);
-  if (!options_.keeps_full && !units_[unit].wanted)
+  if (!options_.keeps_full && !units_[unit].unsharded)
     fail(DSC_ERR_STATE, "%s is not unsharded, call unshard first", unit_labels_[unit].c_str());
   await(unit);
   memory_.lead(stream);
 }
 
-// Also after a failure, since it asks no other rank.
+// Allowed after a failure too, because it involves no other rank.
 void ParameterShards::reshard(size_t unit, void* stream) {
   memory_.check_stream(stream);
   check_unit(unit);
   if (options_.keeps_full) return;
   const MutexLock lock(mutex_);
-  if (!units_[unit].wanted) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
-  memory_.follow(stream);  // what it has put there may still read the parameters
+  if (!units_[unit].unsharded) fail(DSC_ERR_STATE, "%s is not unsharded", unit_labels_[unit].c_str());
+  memory_.follow(stream);  // work on the stream may still read the parameters
   drop(unit);
 }
 
-// Takes the place of the gathers that follow a step with changes, so that they meet it on a rank that says
-// otherwise: their difference is an error of both ranks, where the gathers alone would wait. Nobody waits for
-// this one until the next step.
+// Replaces the gathers that follow a step with changes. So it meets these gathers on a rank that passes a
+// different `changed`: then the calls differ, which is an error on both ranks. Gathers alone would wait
+// instead. Nobody waits for this one until the next step.
 void ParameterShards::start_unchanged() {
   Call call;
   call.kind = OpKind::kBarrier;
@@ -239,26 +240,26 @@ void ParameterShards::step(bool changed, void* stream) {
   start_prefetches();
 }
 
-void ParameterShards::settle(void* stream) {
+void ParameterShards::wait_for_gathers(void* stream) {
   const MutexLock lock(mutex_);
   await_all();
   memory_.lead(stream);
 }
 
 void* ParameterShards::view(size_t index) const {
-  const auto [unit, place] = params_[index];
+  const auto [unit, offset] = params_[index];
   const MutexLock lock(mutex_);
-  if (units_[unit].state == State::kThere && (options_.keeps_full || units_[unit].wanted))
-    return (memory_.units().views() ? memory_.units().views() + full_places_.units[unit].offset
+  if (units_[unit].state == State::kGathered && (options_.keeps_full || units_[unit].unsharded))
+    return (memory_.units().views() ? memory_.units().views() + full_offsets_.units[unit].offset
                                     : memory_.units().buffer(unit)) +
-           place;
+           offset;
   fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
 }
 
 HeldBytes ParameterShards::held() const {
   const MutexLock lock(mutex_);
-  return {options_.keeps_full ? 0 : shard_places_.bytes, memory_.units().held(), peak_full_};
+  return {options_.keeps_full ? 0 : shard_offsets_.bytes, memory_.units().held(), peak_full_};
 }
 
 bool ParameterShards::wait_idle(Deadline deadline) noexcept {

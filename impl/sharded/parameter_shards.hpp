@@ -1,5 +1,5 @@
-// Parameters in flat buffers, of which this rank owns one shard of each bucket: gathered unit by unit, and in
-// stage 3 given back after use.
+// Parameters in flat buffers, of which this rank owns one shard of each bucket. They are gathered unit by
+// unit, and in stage 3 released after use.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,12 @@ namespace dsc {
 
 struct ParameterOptions {
   bool on_device = false;
-  bool keeps_full = true;     // stages 1 and 2: full parameters have memory for ever
-  size_t max_live_bytes = 0;  // of full parameters otherwise; 0: no limit
+  bool keeps_full = true;     // stages 1 and 2: full parameters keep their memory permanently
+  size_t max_live_bytes = 0;  // of full parameters if they do not; 0: no limit
   int32_t prefetch = 1;       // units
 };
 
-// One thread at a time, except for what is marked "any thread".
+// One thread at a time, except functions marked "any thread".
 class ParameterShards {
  public:
   // Collective. `dtypes` are the types of the buckets.
@@ -35,23 +35,23 @@ class ParameterShards {
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  // Writes elements of a bucket at creation, from memory() or of its kind; what does not belong to this rank
-  // is dropped.
+  // Writes elements of a bucket at creation, from memory() or memory of the same kind. Elements that do not
+  // belong to this rank are dropped.
   void set(size_t bucket, size_t first, size_t count, const std::byte* values);
 
-  // Starts to gather a unit, and those that came after it in the step before.
+  // Starts to gather a unit, and the units that followed it in the previous step.
   void unshard(size_t unit);
   // Waits for a unit's parameters.
   void wait(size_t unit, void* stream);
   void reshard(size_t unit, void* stream);
-  // Ends a step. `changed`: the shards have new values, so full parameters are gathered anew.
+  // Ends a step. `changed`: the shards have new values, so full parameters are gathered again.
   void step(bool changed, void* stream);
   // Waits for all gathers, which read the shards.
-  void settle(void* stream);
+  void wait_for_gathers(void* stream);
   // Differs between ranks that have not ended the same steps in the same way.
   uint64_t step_tag() const;
 
-  // Any thread. Throws STATE if the unit's parameters are not there.
+  // Any thread. Throws STATE unless the unit's parameters are gathered.
   void* view(size_t index) const;
   std::byte* shard(size_t bucket);
   HeldBytes held() const;
@@ -59,15 +59,15 @@ class ParameterShards {
   bool wait_idle(Deadline deadline) noexcept;
 
  private:
-  enum class State : uint8_t { kAway, kGathering, kThere };
+  enum class State : uint8_t { kSharded, kGathering, kGathered };
   struct Unit {
-    State state = State::kAway;
-    bool wanted = false;  // the caller has unsharded it
+    State state = State::kSharded;
+    bool unsharded = false;  // the caller has unsharded it
     std::vector<std::shared_ptr<Work>> works;
   };
   struct Param {
     size_t unit;
-    size_t place;  // bytes from the start of the unit
+    size_t offset;  // bytes from the start of the unit
   };
 
   void check_unit(size_t unit) const;
@@ -86,17 +86,17 @@ class ParameterShards {
   const std::vector<int32_t> dtypes_;
   const ParameterOptions options_;
   const std::vector<std::string> unit_labels_;
-  const FlatOffsets full_places_;
-  const FlatOffsets shard_places_;
+  const FlatOffsets full_offsets_;
+  const FlatOffsets shard_offsets_;
   std::vector<Param> params_;
-  ShardMemory memory_;  // mutex_ guards what units have
+  ShardMemory memory_;  // mutex_ guards the memory of units
 
   mutable Mutex mutex_;
   std::vector<Unit> units_ DSC_GUARDED_BY(mutex_);
   UseOrder order_ DSC_GUARDED_BY(mutex_);
   size_t peak_full_ DSC_GUARDED_BY(mutex_) = 0;
   uint64_t steps_ DSC_GUARDED_BY(mutex_) = 0;
-  bool changed_ DSC_GUARDED_BY(mutex_) = true;  // by the latest step
+  bool changed_ DSC_GUARDED_BY(mutex_) = true;  // whether the latest step changed the shards
   std::shared_ptr<Work> unchanged_ DSC_GUARDED_BY(mutex_);
 };
 

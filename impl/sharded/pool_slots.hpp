@@ -1,4 +1,4 @@
-// This file keeps account of which parts of a pool of memory are in use.
+// Tracks which parts of a pool of memory are in use.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class PoolSlots {
 
   size_t bytes() const noexcept { return bytes_; }
 
-  // Returns where the first free part of the pool starts that is large enough; nullopt if there is none.
+  // Returns the start of the first free part of the pool that is large enough; nullopt if there is none.
   std::optional<size_t> find(size_t bytes) const {
     size_t start = 0;
     for (const auto& [used, length] : used_) {

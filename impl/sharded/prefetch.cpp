@@ -6,13 +6,13 @@
 namespace dsc {
 
 void UseOrder::note(size_t unit) {
-  const size_t place = noted_.size();
-  follows_ = follows_ && place < expected_.size() && expected_[place] == unit;
+  const size_t index = noted_.size();
+  follows_ = follows_ && index < expected_.size() && expected_[index] == unit;
   noted_.push_back(unit);
 }
 
 void UseOrder::end_step() {
-  // A step without any use, such as one that was only skipped, says nothing about the next one.
+  // A step without any use, such as one that was skipped, does not predict the next one.
   if (!noted_.empty()) expected_ = std::move(noted_);
   noted_.clear();
   follows_ = true;

@@ -1,4 +1,4 @@
-// The order in which units are used in a step, which tells the next step what to gather ahead.
+// The order in which units are used in a step. From it the next step learns what to gather ahead.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ class UseOrder {
   void note(size_t unit);
   // Ends a step: its order becomes the expected one.
   void end_step();
-  // Returns the units that followed the latest use in the step before, at most `most` of them; none if this
-  // step has taken another course.
+  // Returns the units that followed the latest use in the previous step, at most `most` of them; none if this
+  // step has taken a different order.
   std::vector<size_t> next(size_t most) const;
 
  private:

@@ -47,15 +47,15 @@ void ShardGroups::check_alive() const {
 
 Failure ShardGroups::translated(const Comm& group, Failure failure) const {
   if (has_all_ranks(group)) {
-    if (failure.sequence == 0) failure.set_group(all_->id(), all_->name());  // heard from another group
+    if (failure.sequence == 0) failure.set_group(all_->id(), all_->name());  // learned through another group
     return failure;
   }
   RankList ranks;
   for (const int32_t rank : failure.ranks)
     if (rank >= 0 && rank < group.size()) ranks.push_back(all_->group_rank(group.global_rank(rank)));
   failure.ranks = ranks;
-  failure.set_group(all_->id(), all_->name());  // whose numbers the ranks have now
-  failure.sequence = 0;                         // the operation has no number there
+  failure.set_group(all_->id(), all_->name());  // the group whose ranks the failure now names
+  failure.sequence = 0;                         // the operation has no sequence number in that group
   if (!ranks.empty() && !std::strstr(failure.text.c_str(), kOfAll))
     failure.text.add(" (rank %d%s)", failure.rank(), kOfAll);
   return failure;
@@ -63,7 +63,7 @@ Failure ShardGroups::translated(const Comm& group, Failure failure) const {
 
 bool ShardGroups::has_all_ranks(const Comm& group) const noexcept { return group.size() == all_->size(); }
 
-// Fails all groups with a cause that has ranks of everybody.
+// Fails all groups with a cause whose ranks are those of the group of all ranks.
 void ShardGroups::spread(const Failure& cause) const noexcept {
   for (Comm* group : {all_.get(), shards_.get(), params_.get(), replicas_.get()}) {
     if (!group || group->revoked()) continue;
@@ -82,7 +82,7 @@ void ShardGroups::spread(const Failure& cause) const noexcept {
 
 void ShardGroups::rethrow(Comm& group, const Error& error) const {
   if (!revoked()) throw Error(error);
-  // A rank that is lost is known to the group of everybody, whatever group the operation was in.
+  // The group of all ranks knows a rank that is lost, whichever group the operation was in.
   const bool all_know = all_->revoked() && is_group_fatal(all_->failure().code);
   const Failure cause = all_know ? all_->failure() : translated(group, error.failure());
   spread(cause);

@@ -1,4 +1,4 @@
-// The groups that sharded data parallelism works in, and what becomes of all of them when one fails.
+// The groups that sharded data parallelism uses. If one of them fails, all fail.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace dsc {
 
-// Ranks of one group of consecutive ranks hold the shards of one copy; ranks at the same place of all these
-// groups hold the same shard. Without hybrid sharding there is one copy, and the group is everybody.
+// The ranks of one group of consecutive ranks hold the shards of one copy. Ranks at the same index of all
+// these groups hold the same shard. Without hybrid sharding there is one copy, and its group has all ranks.
 class ShardGroups {
  public:
   // Collective. `shards` divides the number of ranks.
@@ -29,14 +29,14 @@ class ShardGroups {
   // Throws if a group has failed: the first time its cause, then REVOKED.
   void check_alive() const;
   bool revoked() const noexcept;
-  // Runs a step whose operations are in `group`. If it fails and takes the group with it, all groups fail
-  // with its cause, so that ranks which wait in another one learn of it.
+  // Runs a step whose operations are in `group`. If it fails and revokes the group, all groups fail with its
+  // cause, so that ranks which wait in another group learn of it.
   template <typename Step>
   void run(Comm& group, const Step& step) const {
     capture(step, [&](const Error& error) { rethrow(group, error); });
   }
   [[noreturn]] void rethrow(Comm& group, const Error& error) const;
-  // Turns the ranks of a failure in a group into those of the group of everybody, which are the program's.
+  // Converts the ranks of a failure in a group to those of the group of all ranks, which are the program's.
   Failure translated(const Comm& group, Failure failure) const;
   void abort() const noexcept;
   void leave() const noexcept;

@@ -1,8 +1,8 @@
 // The memory of full buffers and shards, with the streams on which work on them is put.
 //
-// On a device all work is put on one stream, so that memory which is given back may be used again at once:
-// what uses it next comes later on that stream. Only wait() and square_sum() wait for it. No function waits
-// without a deadline.
+// On a device all work is put on one stream, so that released memory may be used again at once: its next use
+// comes later on that stream. Only wait() and square_sum() wait for the stream. No function waits without a
+// deadline.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,11 @@ namespace dsc {
 
 class ShardMemory {
  public:
-  // Operations that come behind other operations, and before anything else needs these, have a stream of
-  // their own, where no gradient waits for them.
+  // Operations that follow other operations, and whose results are needed last, have a separate stream, so
+  // that gradients do not wait for them.
   enum class Queue : uint8_t { kMain, kBetweenOperations };
 
-  // Collective in `group`. Without bytes of their own, shards are parts of the full buffers.
+  // Collective in `group`. With 0 bytes of shards, the shards are parts of the full buffers.
   ShardMemory(Comm& group, bool on_device, const FlatOffsets& full, size_t shard_bytes,
               const UnitOptions& options);
 
@@ -43,20 +43,21 @@ class ShardMemory {
   void check_gradient(const void* gradient, const std::string& who) const {
     space_->check_gradient(gradient, who);
   }
-  // What comes here later waits for what is on the caller's stream now, or the other way round. Any thread.
+  // Order later work on this object's stream after the work that is on the caller's stream now, or the
+  // reverse. Any thread.
   void follow(void* stream) { space_->order(stream, stream_.get()); }
   void lead(void* stream) { space_->order(stream_.get(), stream); }
-  // What comes here later, in this queue, comes behind an operation. Returns how it has ended, as far as that
+  // Orders later work in this queue after an operation. Returns how the operation has ended, as far as that
   // is known.
   Failure await(Work& work, Queue queue = Queue::kMain) { return space_->await_work(work, stream(queue)); }
-  // Waits until all is done.
+  // Waits until all work has ended.
   void wait() { space_->await_stream(stream(), "the shards"); }
   bool wait_idle(Deadline deadline) noexcept {
     return space_->wait_idle(between_.get(), deadline) && space_->wait_idle(stream_.get(), deadline);
   }
 
   // --- Elements. Any thread, several at once for different elements.
-  // Copies elements, or adds them to what is there.
+  // Copies elements, or adds them to those in memory.
   void put(const ElementCopy& elements, bool adds) {
     if (adds)
       space_->add(elements, stream());
@@ -72,7 +73,7 @@ class ShardMemory {
 
  private:
   const std::unique_ptr<Space> space_;
-  const std::shared_ptr<void> stream_, between_;  // they outlive what is freed in their order
+  const std::shared_ptr<void> stream_, between_;  // they outlive the memory that is freed in their order
   UnitMemory units_;
   Memory shards_;
 };

@@ -44,7 +44,7 @@ void Sharded::begin(bool adds, void* stream) {
 void Sharded::finish(void* stream) {
   gradients_->finish(stream);
   needs_step_ = true;
-  params_->settle(stream);  // from now on the optimizer may write to the shards, which gathers read
+  params_->wait_for_gathers(stream);  // from now on the optimizer may write to the shards, which gathers read
 }
 
 void Sharded::step_done(bool changed, void* stream) {
@@ -52,7 +52,7 @@ void Sharded::step_done(bool changed, void* stream) {
   if (gradients_->is_open()) fail(DSC_ERR_STATE, "an iteration is open, call finish first");
   params_->step(changed, stream);
   gradients_->memory().follow(
-      stream);  // the optimizer has read the shards there, which may be written from now on
+      stream);  // the optimizer has read the shards on this stream; from now on they may be written
   needs_step_ = false;
 }
 
@@ -86,9 +86,9 @@ void Sharded::check_index(size_t index) const {
          plan_.tensors.size() - 1);
 }
 
-// A thread that waits for other ranks holds locks, so it is woken before they are asked for. Gathers may have
-// been started ahead on all ranks without the caller knowing, and on a device reductions may still run; a
-// rank that closes first must not fail those of the others, so they may end.
+// A thread that waits for other ranks holds locks, so it is woken before the locks are taken. All ranks may
+// have started gathers ahead without the caller knowing, and on a device reductions may still run. A rank
+// that closes first must not fail those of the others, so they are allowed to end.
 void Sharded::close() noexcept {
   if (closed_.exchange(true)) return;
   const bool is_running = in_call.load() || gradients_->is_running();

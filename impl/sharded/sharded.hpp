@@ -1,5 +1,5 @@
-// Sharded data parallelism: every rank keeps one part of the gradients and of what the optimizer needs, and
-// in stage 3 of the parameters as well (ZeRO 1 to 3, FSDP).
+// Sharded data parallelism: every rank keeps one part of the gradients and of the optimizer's state, and in
+// stage 3 also of the parameters (ZeRO 1 to 3, FSDP).
 #pragma once
 
 #include <atomic>
@@ -29,14 +29,14 @@ struct ShardedOptions {
   int32_t sync = 1;
 };
 
-// What create() has found out, equal on all ranks.
+// What create() has determined, equal on all ranks.
 struct ShardedPlan {
   std::vector<ShardTensor> tensors;
   ShardLayout layout;
   std::vector<int32_t> grad_dtypes;  // of the buckets
 };
 
-// One thread at a time calls what is not marked "any thread"; `in_call` is for that.
+// One thread at a time calls functions that are not marked "any thread"; `in_call` enforces that.
 class Sharded {
  public:
   // Collective. Errors in options or parameters are the same on all ranks and leave comm usable.
@@ -72,7 +72,7 @@ class Sharded {
   HeldBytes held_params() const { return params_->held(); }
   HeldBytes held_gradients() const { return gradients_->held(); }
   std::vector<OpStats> stats() const { return groups_.stats(); }
-  // Ends this rank's part, and keeps the memory; running operations are revoked on all ranks.
+  // Ends this rank's part, and keeps the memory. Running operations are revoked on all ranks.
   void close() noexcept;
   bool is_closed() const noexcept { return closed_.load(); }
 
@@ -87,7 +87,7 @@ class Sharded {
   ShardGroups groups_;
   std::unique_ptr<GradientShards> gradients_;
   std::unique_ptr<ParameterShards> params_;
-  bool needs_step_ = false;  // gradients were reduced, and the caller has not said what became of them
+  bool needs_step_ = false;  // gradients were reduced, and step_done() was not called yet
   std::atomic<bool> closed_{false};
 };
 

@@ -1,4 +1,4 @@
-// What messages call units.
+// The names of units in messages.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ namespace dsc {
 inline std::vector<std::string> unit_labels(const ShardLayout& layout, std::span<const Tensor> params) {
   std::vector<std::string> labels(layout.units.size());
   for (size_t i = params.size(); i-- > 0;) {
-    const size_t unit = layout.buckets[layout.places[i].bucket].unit;
+    const size_t unit = layout.buckets[layout.locations[i].bucket].unit;
     labels[unit] = "unit " + std::to_string(unit);
     if (params[i].name) labels[unit] += " (" + clipped(params[i].name, 100) + ")";
   }

@@ -62,7 +62,7 @@ void UnitMemory::open(size_t unit, bool may_pool) {
   state.open = true;
 }
 
-// What uses the memory of a device next comes later on the same stream.
+// The next use of device memory comes later on the same stream.
 void UnitMemory::close(size_t unit) {
   State& state = states_[unit];
   const auto [offset, bytes] = units_[unit];

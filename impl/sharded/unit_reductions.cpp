@@ -12,7 +12,7 @@
 namespace dsc {
 namespace {
 
-// Counts a thread that may wait for other ranks while it holds the lock, so that closing does not wait for
+// Counts a thread that may wait for other ranks while it holds the lock, so that close() does not wait for
 // it.
 class BlockedScope {
  public:
@@ -36,8 +36,8 @@ UnitReductions::UnitReductions(ShardGroups& groups, const ShardLayout& layout, c
                                const FlatOffsets& shards, ShardMemory& memory, ReductionOptions options)
     : groups_(groups),
       layout_(layout),
-      full_places_(full),
-      shard_places_(shards),
+      full_offsets_(full),
+      shard_offsets_(shards),
       memory_(memory),
       options_(std::move(options)),
       ranks_(groups.all().size()),
@@ -54,11 +54,11 @@ std::optional<size_t> UnitReductions::next() const noexcept {
 }
 
 Elements UnitReductions::shard(size_t bucket) const {
-  return {memory_.shards() + shard_places_.buckets[bucket], layout_.shard_size(bucket),
+  return {memory_.shards() + shard_offsets_.buckets[bucket], layout_.shard_size(bucket),
           options_.dtypes[bucket]};
 }
 
-// The reduction of a bucket leaves this rank's shard where it stands in the bucket.
+// The reduction of a bucket leaves this rank's shard at its position in the bucket.
 Call UnitReductions::call_of(size_t bucket) const {
   Call call;
   call.kind = OpKind::kReduceScatter;
@@ -69,7 +69,7 @@ Call UnitReductions::call_of(size_t bucket) const {
   call.count = layout_.shard_size(bucket);
   const size_t unit = layout_.buckets[bucket].unit;
   std::byte* const full =
-      memory_.units().buffer(unit) + (full_places_.buckets[bucket] - full_places_.units[unit].offset);
+      memory_.units().buffer(unit) + (full_offsets_.buckets[bucket] - full_offsets_.units[unit].offset);
   call.send = full;
   call.recv = full + groups_.shard() * call.count * dtype_bytes(call.dtype);
   if (!memory_.in_stream_order()) call.nonfinite = groups_.shards().nonfinite()->check_for(call.dtype);
@@ -93,14 +93,14 @@ void UnitReductions::launch_next() {
   ++launched_;
 }
 
-// The engine of a device cannot scale all types, nor anything in a group of one rank.
+// The engine of a device cannot scale all types, and scales nothing in a group of one rank.
 void UnitReductions::scale_if_needed(Call& call, size_t count) {
   if (!memory_.in_stream_order() || call.prescale == 1 || !groups_.shards().unsupported_reason(call)) return;
   memory_.scale({const_cast<void*>(call.send), count, call.dtype}, std::exchange(call.prescale, 1));
 }
 
-// Sums a unit's shards over the copies, in the order of the copies. What is not finite was found before, by
-// the reductions of the copies.
+// Sums a unit's shards over the copies, in the order of the copies. The reductions of the copies have already
+// found elements that are not finite.
 void UnitReductions::replicate(size_t unit) {
   works_[unit].clear();
   groups_.run(*groups_.replicas(), [&] {
@@ -118,7 +118,7 @@ void UnitReductions::replicate(size_t unit) {
   });
 }
 
-// A gradient that is not finite fails the iteration and not the groups, so the other units go on.
+// A gradient that is not finite fails the iteration but not the groups, so the other units continue.
 void UnitReductions::await(size_t unit, Comm& group, ShardMemory::Queue queue) {
   const BlockedScope scope(blocked_);
   for (const auto& work : works_[unit]) {
@@ -153,8 +153,8 @@ void UnitReductions::wait_for_oldest(Deadline deadline) {
   advance(0);
 }
 
-// In stream order nothing comes into the shards before it is wanted, because gradients that come later would
-// have to wait for the reductions.
+// In stream order nothing is written to the shards before it is needed: later gradients would have to wait
+// for the reductions.
 bool UnitReductions::is_done(size_t position) const {
   return !memory_.in_stream_order() &&
          std::ranges::all_of(works_[unit_at(position)], [](const auto& work) { return work->test(); });

@@ -27,22 +27,22 @@ class UnitReductions {
   UnitReductions(ShardGroups& groups, const ShardLayout& layout, const FlatOffsets& full,
                  const FlatOffsets& shards, ShardMemory& memory, ReductionOptions options);
 
-  // Ranks that give different step tags cannot reduce together.
+  // Ranks with different step tags cannot reduce together.
   void begin(bool adds, uint64_t step_tag) noexcept;
-  // The unit that is launched next; nullopt if all were.
+  // Returns the unit that is launched next; nullopt if all were launched.
   std::optional<size_t> next() const noexcept;
   void launch_next();
   size_t launched() const noexcept { return launched_; }
   // Whether units that were launched are not in the shards yet.
   bool has_pending() const noexcept { return collected_ < launched_; }
-  // Carries on with the units that were launched, and waits until at least `wanted` of them are in the
-  // shards.
+  // Continues the units that were launched, and waits until at least `wanted` of them are in the shards.
   void advance(size_t wanted);
   void wait_for_all() { advance(launched_); }
-  // Waits for the oldest unit that is not over, and carries on.
+  // Waits for the oldest unit that has not ended, and continues.
   void wait_for_oldest() { advance(collected_ + 1); }
   void wait_for_oldest(Deadline deadline);
-  // Why this iteration fails, because a gradient was not finite; OK if all were, as far as this copy knows.
+  // Returns why this iteration fails if a gradient was not finite; OK if all were finite, as far as this copy
+  // knows.
   Failure nonfinite() const;
   void end() noexcept;
 
@@ -62,8 +62,8 @@ class UnitReductions {
 
   ShardGroups& groups_;
   const ShardLayout& layout_;
-  const FlatOffsets& full_places_;
-  const FlatOffsets& shard_places_;
+  const FlatOffsets& full_offsets_;
+  const FlatOffsets& shard_offsets_;
   ShardMemory& memory_;
   const ReductionOptions options_;
   const int ranks_;

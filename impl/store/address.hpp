@@ -28,7 +28,7 @@ std::string host_and_port(const std::string& host, uint16_t port);
 bool is_loopback(const SocketAddress& address) noexcept;
 // What "localhost" means: 127.0.0.1, or ::1 on a host that has no other.
 std::string loopback_address();
-bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // compares the port as well
+bool same_address(const SocketAddress& a, const SocketAddress& b) noexcept;  // also compares the port
 
 // Returns the addresses of one interface or, if the name is empty, of all that are up.
 std::vector<SocketAddress> interface_addresses(const std::string& name, uint16_t port);
@@ -39,14 +39,14 @@ bool reaches_further(const SocketAddress& address) noexcept;
 std::string own_host_name();
 
 // Returns all addresses of a name or number, without duplicates, with their ports set; never empty. This
-// host's own name needs no resolver: if it cannot be resolved, it stands for the addresses of the interfaces.
+// host's own name needs no resolver: if it cannot be resolved, the addresses of the interfaces are returned.
 // Throws CONFIG (with the answer of the name servers), TIMEOUT. Errors call the name `what`.
 std::vector<SocketAddress> resolve(const std::string& name, uint16_t port, const std::string& what,
                                    Deadline deadline);
 
-// Returns where a server that is known as `host` should listen. `bind` is the value of DSC_BIND: empty (the
-// addresses of `host`), "any", the name of an interface, or another name or address. Also throws CONFIG if an
-// interface has no address.
+// Returns the addresses at which a server that is known as `host` should listen. `bind` is the value of
+// DSC_BIND: empty (the addresses of `host`), "any", the name of an interface, or another name or address.
+// Throws what resolve() throws, and CONFIG if an interface has no address.
 std::vector<SocketAddress> listening_addresses(const std::string& host, const std::string& bind,
                                                uint16_t port, Deadline deadline);
 

@@ -118,7 +118,7 @@ class TcpChannel final : public Channel {
     return *std::move(reply);
   }
 
-  // An address that does not answer is given up in favour of the next one.
+  // If an address does not answer, the next one is tried.
   bool reach(const StoreTarget& target, Deadline deadline, std::string& reason) {
     for (const SocketAddress& address : target.addresses) {
       int error = 0;
@@ -129,7 +129,7 @@ class TcpChannel final : public Channel {
     return false;
   }
 
-  // Reads the hello of the server. Errors that another try cannot cure are thrown; otherwise returns false
+  // Reads the hello of the server. Throws errors that another attempt cannot fix; otherwise returns false
   // with the reason.
   bool read_server_hello(Deadline deadline, std::string& reason) {
     const Deadline hello_deadline = Deadline::after_ms(kHelloMs);
@@ -216,8 +216,8 @@ class TcpChannel final : public Channel {
     exchange(FrameType::kRoom, op, writer.take(), deadline);
   }
 
-  // While the exchange is incomplete the channel counts as unusable, because a late reply could be taken for
-  // the next one.
+  // While the exchange is incomplete the channel counts as unusable, because a late reply could be mistaken
+  // for the next one.
   StoreReply exchange(FrameType type, StoreOp op, std::string_view payload, Deadline deadline) {
     in_step_ = false;
     const std::string frame = outgoing_->seal(type, payload);
@@ -281,7 +281,7 @@ class TcpChannel final : public Channel {
 
 std::unique_ptr<Channel> Channel::connect(const StoreTarget& target, Deadline deadline, Failure& failure) {
   mark_process();
-  failure.reached = false;  // keeps the reason of an earlier try until there is a new one
+  failure.reached = false;  // keeps the reason of an earlier attempt until there is a new one
   auto channel = std::make_unique<TcpChannel>(target);
   if (!channel->open(target, deadline, failure)) return nullptr;
   return channel;

@@ -30,18 +30,18 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // Why a try to connect failed; another try may succeed.
+  // Why an attempt to connect failed; another attempt may succeed.
   struct Failure {
     bool reached = false;  // a server accepted the connection and closed it
     std::string reason;
   };
 
   // Tries each address once. Returns null, with `failure`, if none worked. Throws PROTOCOL (a different
-  // program answers, or no hello comes for five seconds), VERSION, AUTH (one side has no token, or
-  // another one), ADDR_IN_USE (the store belongs to a job with another id).
+  // program answers, or no hello arrives within five seconds), VERSION, AUTH (one side has no token, or a
+  // different one), ADDR_IN_USE (the store belongs to a job with another id).
   static std::unique_ptr<Channel> connect(const StoreTarget& target, Deadline deadline, Failure& failure);
 
-  // Identifies the server process: another server at the same address has another incarnation.
+  // Identifies the server process: a different server at the same address has a different incarnation.
   virtual const Nonce& incarnation() const = 0;
 
   // Sends a request and waits for the reply. Throws PEER_DEAD (the connection ended), PROTOCOL, TIMEOUT, and
@@ -51,14 +51,13 @@ class Channel {
   // Returns the numeric address of this end.
   virtual std::string own_address() const = 0;
 
-  // The functions below split ask() into steps, for callers that have other work and must keep the connection
-  // in any case. A request has at most 4 KiB, and only one is open at a time.
+  // The functions below split ask() into steps, for callers that have other work and must never lose the
+  // connection. A request has at most 4 KiB, and only one is open at a time.
   virtual void send(const StoreRequest& request, Deadline deadline) = 0;
   // Returns the reply, even if it is an error; nullopt if it has not arrived by the deadline. Throws
   // PEER_DEAD, PROTOCOL.
   virtual std::optional<StoreReply> receive(Deadline deadline) = 0;
-  // Asks for an immediate reply to the open request, which is TIMEOUT if the request would have to wait
-  // longer.
+  // Requests an immediate reply to the open request; it is TIMEOUT if the request would have to wait longer.
   virtual void cancel(Deadline deadline) = 0;
 
   // Ends the connection, from any thread; a thread that waits in a call gets PEER_DEAD.

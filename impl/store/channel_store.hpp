@@ -1,5 +1,5 @@
-// A store that uses one connection and never replaces it. A caller that has seen no error therefore knows
-// that the connection has existed all the time, and with it the will that it left with the server.
+// A store that uses one connection and never replaces it. So a caller that has seen no error knows that the
+// connection, and the will that it left with the server, have existed all the time.
 #pragma once
 
 #include "base/error.hpp"
@@ -14,7 +14,7 @@ class ChannelStore final : public Store {
  public:
   explicit ChannelStore(Channel& channel) : channel_(channel) {}
 
-  // Throws what Channel throws, and PEER_DEAD if the connection has ended before.
+  // Throws what Channel throws, and PEER_DEAD if the connection had already ended.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override {
     check_request(request, {});
     if (!channel_.usable()) fail(DSC_ERR_PEER_DEAD, "the connection to the store was lost");

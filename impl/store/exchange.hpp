@@ -14,8 +14,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Publishes `value` under `key` to the other ranks. A key is put by one rank only, once; after a
-  // TIMEOUT it may put the same again.
+  // Publishes `value` under `key` to the other ranks. Only one rank puts a key, and only once; after a
+  // TIMEOUT it may put the same value again.
   virtual void put(std::string_view key, std::string_view value, Deadline deadline) = 0;
 
   // Blocks until rank `owner` has put `key`. Throws TIMEOUT with the name of the key.

@@ -11,7 +11,7 @@ namespace dsc {
 // Offsets of the bytes that are locked, far beyond all data.
 enum class LockByte : off_t {
   kWriter = off_t{1} << 62,      // held while the file is read or written
-  kUsers = (off_t{1} << 62) + 1  // a shared lock of everybody who has the file open
+  kUsers = (off_t{1} << 62) + 1  // a shared lock of every process that has the file open
 };
 
 // Sets or releases a lock without waiting; `type` is F_RDLCK, F_WRLCK or F_UNLCK. Returns false if another

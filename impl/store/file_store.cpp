@@ -131,7 +131,7 @@ FileStore::FileStore(std::string path, std::string job_id, Deadline deadline)
 
 FileStore::~FileStore() {
   const MutexLock lock(mutex_);
-  // If the removal fails, the next user of the file starts it anew anyway.
+  // If the removal fails, the next user of the file starts it again from empty anyway.
   call_out([fd = file_.get(), this] { remove_if_last(fd, path_); });
 }
 

@@ -1,7 +1,7 @@
 // A store in a file, which may lie on a file system that several hosts share. The file is a log of changes,
-// written under a lock. Data of a job that died is never used: whoever opens the file while nobody else has
-// it open starts it anew, and the last one to close it removes it. A process of an earlier attempt that still
-// runs can only be recognised by its job id.
+// written under a lock. Data of a job that died is never used: a process that opens the file while no other
+// process has it open starts it again from empty, and the last one to close it removes it. A process of an
+// earlier attempt that still runs can only be recognised by its job id.
 #pragma once
 
 #include <cstdint>

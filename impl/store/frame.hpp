@@ -1,7 +1,7 @@
 // The frames of an authenticated connection: length, counter, type, payload, and a code that only the two
 // ends can compute. A frame that was modified, repeated, dropped or reordered is detected. No side effects.
 //
-//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 over all before
+//   u32 payload bytes | u64 counter | u8 type | payload | 16 bytes of HMAC-SHA256 over everything before
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ class FrameCounter {
   // Returns the next frame, complete.
   std::string seal(FrameType type, std::string_view payload);
 
-  // Returns the number of payload bytes that follow a head; nullopt if there are too many or it is not the
-  // head of the next frame.
+  // Returns the number of payload bytes after a head; nullopt if there are too many, or if it is not the head
+  // of the next frame.
   std::optional<size_t> payload_bytes(std::string_view head) const noexcept;
 
   // Returns the type of a complete frame whose head was checked before; nullopt if its code is wrong. The

@@ -49,8 +49,8 @@ inline constexpr size_t kResultBytes = 4;
 
 std::string encode(const ServerHello& server_hello);
 std::string encode(const ClientHello& client_hello);
-// Return nullopt if the bytes do not start with the magic number. Of another version only magic and version
-// are decoded.
+// Return nullopt if the bytes do not start with the magic number. If they are of another version, only magic
+// and version are decoded.
 std::optional<ServerHello> decode_server_hello(std::string_view bytes);
 std::optional<ClientHello> decode_client_hello(std::string_view bytes);
 

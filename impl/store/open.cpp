@@ -52,33 +52,33 @@ namespace {
 
 // The client in the serving process connects to the addresses on which the server listens, whatever HOST
 // resolves to.
-std::unique_ptr<StoreServer> serve(const HostAndPort& place, const StoreOptions& options, StoreTarget& client,
-                                   const Environment& environment, Deadline deadline) {
+std::unique_ptr<StoreServer> serve(const HostAndPort& address, const StoreOptions& options,
+                                   StoreTarget& client, const Environment& environment, Deadline deadline) {
   const std::string bind = options.bind ? options.bind : environment("DSC_BIND").value_or("");
   StoreServer::Options server;
-  server.addresses = listening_addresses(place.host, bind, place.port, deadline);
+  server.addresses = listening_addresses(address.host, bind, address.port, deadline);
   server.token = client.token;
   server.job_id = client.job_id;
   server.world_size = options.world_size;
   server.allow_unauthenticated = allows_unauthenticated(options, environment);
   auto started = std::make_unique<StoreServer>(std::move(server));
   client.port = started->port();
-  client.addresses = listening_addresses(place.host, bind, client.port, deadline);
+  client.addresses = listening_addresses(address.host, bind, client.port, deadline);
   return started;
 }
 
-OpenStore open_tcp(const HostAndPort& place, const StoreOptions& options, const std::string& job_id,
+OpenStore open_tcp(const HostAndPort& address, const StoreOptions& options, const std::string& job_id,
                    const Environment& environment, Deadline deadline) {
   OpenStore open;
   StoreTarget target;
-  target.host = place.host;
-  target.port = place.port;
+  target.host = address.host;
+  target.port = address.port;
   target.token = find_token(options.token, environment);
   target.job_id = job_id;
   if (options.serve) {
-    open.server = serve(place, options, target, environment, deadline);
+    open.server = serve(address, options, target, environment, deadline);
   } else {
-    target.addresses = resolve(place.host, target.port, "the store's host", deadline);
+    target.addresses = resolve(address.host, target.port, "the store's host", deadline);
   }
   open.target = target;
   open.store = open.tcp = std::make_shared<TcpStore>(std::move(target), deadline);

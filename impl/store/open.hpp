@@ -36,7 +36,7 @@ struct OpenStore {
 // 0 nor 1.
 bool allows_unauthenticated(const StoreOptions& options, const Environment& environment);
 
-// Throws INVALID_ARG for another form of URI, listing the valid forms, and what the constructor of the store
+// Throws INVALID_ARG for any other URI, listing the valid forms, and what the constructor of the store
 // throws.
 OpenStore open_store(const std::string& uri, const StoreOptions& options, const Environment& environment,
                      Deadline deadline);

@@ -33,7 +33,7 @@ Resolved resolve(const std::string& name, int flags) {
   return {error, errno, Addresses(error == 0 ? found : nullptr, ::freeaddrinfo)};
 }
 
-// getaddrinfo() has no timeout. It runs on a thread of its own, which is abandoned if it takes too long.
+// getaddrinfo() has no timeout. It runs on a separate thread, which is abandoned if it takes too long.
 Resolved resolve_until(const std::string& name, const std::string& what, Deadline deadline) {
   constexpr int64_t kLongestMs = 3'600'000;
   std::packaged_task<Resolved()> task([name] { return resolve(name, 0); });

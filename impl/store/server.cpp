@@ -27,10 +27,10 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kWatchPeriod = std::chrono::milliseconds(250);
 constexpr auto kRetryPeriod = std::chrono::milliseconds(50);
 constexpr auto kLogPeriod = std::chrono::minutes(1);
-constexpr size_t kFewStrangers = 64;
+constexpr size_t kFewPending = 64;
 constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 
-void warn_of_strangers(const StoreServer::Options& options) {
+void warn_if_unauthenticated(const StoreServer::Options& options) {
   for (const SocketAddress& address : options.addresses)
     if (!options.token && !is_loopback(address))
       return log(DSC_LOG_LEVEL_WARN,
@@ -53,7 +53,7 @@ void require_token(const std::vector<SocketAddress>& addresses, const Token& tok
 
 StoreServer::StoreServer(Options options) {
   if (!options.allow_unauthenticated) require_token(options.addresses, options.token, "listen");
-  warn_of_strangers(options);
+  warn_if_unauthenticated(options);
   mark_process();
   core_ = std::make_unique<ServerCore>(std::move(options));
   port_ = core_->listen();
@@ -78,7 +78,7 @@ ServerCore::~ServerCore() {
   for (Listener& listener : listeners_) keep_in_child(listener.acceptor.native_handle());
   ready_.clear();
   in_line_.clear();
-  for (const auto& stranger : ServerConnection::Strangers(strangers_)) stranger->close();
+  for (const auto& connection : ServerConnection::Pending(pending_)) connection->close();
   for (const auto& member : decltype(members_)(members_)) member->close();
 }
 
@@ -149,10 +149,10 @@ void ServerCore::start() {
 }
 
 StoreServer::Counts ServerCore::counts() const noexcept {
-  return {authenticated_, refused_, strangers_count_, members_count_, waiting_count_, incoming_bytes_};
+  return {authenticated_, refused_, pending_count_, members_count_, waiting_count_, incoming_bytes_};
 }
 
-// A socket that is shut down lets another one listen at its port, and may be shut down by any thread.
+// A socket that is shut down lets another server listen at its port. Any thread may shut it down.
 void ServerCore::retire() noexcept {
   retired_.store(true);
   for (Listener& listener : listeners_) ::shutdown(listener.acceptor.native_handle(), SHUT_RD);
@@ -169,16 +169,16 @@ void ServerCore::accept(Listener& listener) {
 }
 
 void ServerCore::admit(tcp::socket socket) {
-  shed_strangers(kFewStrangers + 2 * static_cast<size_t>(options_.world_size) - 1);
-  strangers_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
-  strangers_count_ = strangers_.size();
-  strangers_.back()->greet(std::prev(strangers_.end()));
-  watch_strangers();
+  shed_pending(kFewPending + 2 * static_cast<size_t>(options_.world_size) - 1);
+  pending_.push_back(std::make_shared<ServerConnection>(*this, std::move(socket)));
+  pending_count_ = pending_.size();
+  pending_.back()->greet(std::prev(pending_.end()));
+  watch_pending();
 }
 
 // The process has no free descriptors: closing an unauthenticated connection may help.
 void ServerCore::accept_later(Listener& listener) {
-  if (!strangers_.empty()) shed_strangers(strangers_.size() - 1);
+  if (!pending_.empty()) shed_pending(pending_.size() - 1);
   listener.retry.expires_after(kRetryPeriod);
   listener.retry.async_wait([this, &listener](const asio::error_code& error) {
     if (!error) accept(listener);
@@ -186,27 +186,27 @@ void ServerCore::accept_later(Listener& listener) {
 }
 
 // The oldest connections are closed first, because an honest client needs only a round trip.
-void ServerCore::shed_strangers(size_t most) {
-  while (strangers_.size() > most) {
+void ServerCore::shed_pending(size_t most) {
+  while (pending_.size() > most) {
     refuse("too many at a time");
-    strangers_.front()->reset_connection();
+    pending_.front()->reset_connection();
   }
 }
 
 // Closes connections that do not complete the handshake in time.
-void ServerCore::watch_strangers() {
-  if (watching_ || strangers_.empty()) return;
+void ServerCore::watch_pending() {
+  if (watching_ || pending_.empty()) return;
   watching_ = true;
   watch_.expires_after(kWatchPeriod);
   watch_.async_wait([this](const asio::error_code& error) {
     if (error) return;
     watching_ = false;
     const auto oldest = Clock::now() - std::chrono::milliseconds(options_.authentication_ms);
-    while (!strangers_.empty() && strangers_.front()->since() <= oldest) {
+    while (!pending_.empty() && pending_.front()->since() <= oldest) {
       refuse("too slow");
-      strangers_.front()->reset_connection();
+      pending_.front()->reset_connection();
     }
-    watch_strangers();
+    watch_pending();
   });
 }
 

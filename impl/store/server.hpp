@@ -1,5 +1,5 @@
 // The server that ranks reach over TCP: one thread, one table, and connections. A connection that has not
-// proved that it has the token can consume only a few bytes.
+// proved that it has the token can use only a few bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace dsc {
 
 class ServerCore;
 
-// Throws AUTH, with advice, if there is no token and an address is not loopback. `role` says what this
-// process does at the address: "listen" or "connect".
+// Throws AUTH, with advice, if there is no token and an address is not loopback. `role` is what this process
+// does at the address: "listen" or "connect".
 void require_token(const std::vector<SocketAddress>& addresses, const Token& token, const char* role);
 
-// Any thread may use it; the work is done on a thread of its own.
+// Any thread may use it; a separate thread does the work.
 class StoreServer {
  public:
   // Settings of a server.
@@ -40,7 +40,7 @@ class StoreServer {
     uint64_t authenticated;    // connections, in total
     uint64_t refused;          // connections, in total: garbage, wrong tokens, too slow, too many
     uint64_t unauthenticated;  // connections that have not completed the handshake
-    uint64_t members;          // connections that have
+    uint64_t members;          // connections that have completed it
     uint64_t waiting;          // members that wait in a get or wait
     uint64_t incoming;         // bytes of large requests that were admitted and not yet answered
   };
@@ -48,7 +48,7 @@ class StoreServer {
   // Listens and serves from now on. Throws ADDR_IN_USE (the port is taken), CONFIG (no address belongs to
   // this host), AUTH (no token, and an address that is not loopback), SYSTEM.
   explicit StoreServer(Options options);
-  // Clients that wait see their connection end.
+  // Clients that wait get the end of their connection.
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;

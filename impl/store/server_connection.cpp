@@ -35,14 +35,14 @@ ServerConnection::ServerConnection(ServerCore& core, tcp::socket socket)
   close_in_child(socket_.native_handle());
 }
 
-// The connection is in no list of the core any more.
+// The core has already removed the connection from its lists.
 ServerConnection::~ServerConnection() {
   if (socket_.is_open()) keep_in_child(socket_.native_handle());
 }
 
 // Sends the hello of the server and starts to read, without waiting for the write to finish.
-void ServerConnection::greet(Strangers::iterator place) {
-  stranger_ = place;
+void ServerConnection::greet(Pending::iterator entry) {
+  pending_entry_ = entry;
   take_step([this] {
     ServerHello server_hello;
     server_hello.flags = core_.options_.token ? kNeedsToken : 0;
@@ -105,8 +105,8 @@ void ServerConnection::refuse_token() {
 // closed.
 void ServerConnection::become_member(bool welcome) {
   core_.members_.insert(shared_from_this());
-  core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
-  core_.strangers_count_ = core_.strangers_.size();
+  core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
+  core_.pending_count_ = core_.pending_.size();
   core_.members_count_ = core_.members_.size();
   ++core_.authenticated_;
   ByteWriter writer;
@@ -211,7 +211,7 @@ void ServerConnection::serve() noexcept {
   });
 }
 
-// Returns an empty reply while the request has to wait.
+// Returns an empty reply if the request has to wait.
 StoreReply ServerConnection::carry_out() {
   StoreReply reply;
   capture(
@@ -245,7 +245,7 @@ void ServerConnection::make_will() {
   will_ = std::move(will);
 }
 
-// Errors are ignored, as nobody is left to receive them.
+// Errors are ignored, because nobody is left to receive them.
 void ServerConnection::carry_out_will() noexcept {
   const auto will = std::exchange(will_, std::nullopt);
   if (!will || core_.io_.stopped() || core_.retired_) return;
@@ -253,7 +253,7 @@ void ServerConnection::carry_out_will() noexcept {
   core_.pump();
 }
 
-// A waiting request does not count against admission, otherwise the requests that it waits for might not be
+// A waiting request does not count against admission: otherwise the requests for which it waits might not be
 // admitted. The memory of requests with many keys has its own limit.
 void ServerConnection::wait_for(size_t key) {
   if (waiting_bytes_ == 0 && request_->keys.size() > 1) {
@@ -322,9 +322,9 @@ void ServerConnection::close() noexcept {
   socket_.close(ignored);
   // The set may hold the last reference.
   const std::shared_ptr<ServerConnection> keep = shared_from_this();
-  if (stranger_) core_.strangers_.erase(*std::exchange(stranger_, std::nullopt));
+  if (pending_entry_) core_.pending_.erase(*std::exchange(pending_entry_, std::nullopt));
   core_.members_.erase(keep);
-  core_.strangers_count_ = core_.strangers_.size();
+  core_.pending_count_ = core_.pending_.size();
   core_.members_count_ = core_.members_.size();
   leave_room();
   carry_out_will();

@@ -30,14 +30,14 @@ class ServerCore;
 class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
  public:
   using Waiting = std::multimap<std::string, ServerConnection*>;
-  using Strangers = std::list<std::shared_ptr<ServerConnection>>;
+  using Pending = std::list<std::shared_ptr<ServerConnection>>;
 
   ServerConnection(ServerCore& core, asio::ip::tcp::socket socket);
   ~ServerConnection();
   ServerConnection(const ServerConnection&) = delete;
   ServerConnection& operator=(const ServerConnection&) = delete;
 
-  void greet(Strangers::iterator place);
+  void greet(Pending::iterator entry);
   // Answers its request, or lets it wait for a key.
   void serve() noexcept;
   // Called when the key that it waits for was set.
@@ -50,8 +50,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   size_t room_wanted() const noexcept { return room_wanted_; }
   void give_room() noexcept;
-  // Returns whether the connection was admitted before that time and has not sent its request, and the delay
-  // is not the server's.
+  // Returns whether the connection was admitted before that time and has not sent its request, although the
+  // server has not delayed it.
   bool keeps_room_since(std::chrono::steady_clock::time_point time) const noexcept;
 
  private:
@@ -87,7 +87,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   ServerCore& core_;
   asio::ip::tcp::socket socket_;
   const std::chrono::steady_clock::time_point since_;
-  std::optional<Strangers::iterator> stranger_;
+  std::optional<Pending::iterator> pending_entry_;
   std::string server_hello_;
   std::array<char, kClientHelloBytes + kProofBytes> client_hello_;
   std::optional<SessionKeys> keys_;
@@ -97,11 +97,11 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   size_t frame_bytes_ = 0;
   size_t room_wanted_ = 0;  // nonzero while it waits for admission
   size_t room_ = 0;         // bytes that were admitted, until the request is answered or waits
-  bool owes_room_ = false;  // the client is yet to be told that it is admitted, or that it is not
+  bool owes_room_ = false;  // the client must still be told whether it is admitted
   std::chrono::steady_clock::time_point let_in_at_{};
   std::string out_;
   std::optional<StoreRequest> request_;  // set until its answer is being sent
-  size_t looked_to_ = 0;                 // index in its keys
+  size_t looked_to_ = 0;                 // index of the next of its keys to check
   bool cancelled_ = false;
   std::optional<Waiting::iterator> waits_at_;
   size_t waiting_bytes_ = 0;  // size of its keys, if there are several
@@ -140,8 +140,8 @@ class ServerCore {
   Opened open(const SocketAddress& address, uint16_t port);
   void accept(Listener& listener);
   void accept_later(Listener& listener);
-  void shed_strangers(size_t most);
-  void watch_strangers();
+  void shed_pending(size_t most);
+  void watch_pending();
   void refuse(const char* reason) noexcept;
   // Executes a request that need not wait.
   StoreReply apply(const StoreRequest& request);
@@ -164,7 +164,7 @@ class ServerCore {
   bool watching_ = false;
   KeyTable table_;
   ServerConnection::Waiting waiting_;
-  ServerConnection::Strangers strangers_;
+  ServerConnection::Pending pending_;
   std::unordered_set<std::shared_ptr<ServerConnection>> members_;
   std::deque<std::shared_ptr<ServerConnection>> ready_;
   size_t bytes_on_their_way_ = 0;
@@ -180,7 +180,7 @@ class ServerCore {
   std::atomic<bool> retired_{false};
   std::atomic<uint64_t> authenticated_{0};
   std::atomic<uint64_t> refused_{0};
-  std::atomic<uint64_t> strangers_count_{0};
+  std::atomic<uint64_t> pending_count_{0};
   std::atomic<uint64_t> members_count_{0};
   std::atomic<uint64_t> waiting_count_{0};
   std::atomic<uint64_t> incoming_bytes_{0};

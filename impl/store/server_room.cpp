@@ -1,5 +1,5 @@
-// Admission of large requests. Each one is admitted with its full size, so that none holds a part and waits
-// for the rest, and in order of arrival. Small requests need no admission.
+// Admission of large requests, in order of arrival. Each one is admitted with its full size, so that none
+// holds a part and waits for the rest. Small requests need no admission.
 #include <algorithm>
 #include <utility>
 #include <vector>

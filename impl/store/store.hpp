@@ -19,7 +19,7 @@ namespace dsc {
 // server or a file's owner has stopped: TIMEOUT lists the missing keys.
 class Store : public Exchange {
  public:
-  // Executes one request. Throws what KeyTable::apply() throws, and errors of the transport to the table.
+  // Executes one request. Throws what KeyTable::apply() throws, and errors of the way to the table.
   virtual StoreReply perform(const StoreRequest& request, Deadline deadline) = 0;
 
   void set(std::string_view key, std::string_view value, Deadline deadline);
@@ -32,7 +32,7 @@ class Store : public Exchange {
   void wait(std::span<const std::string> keys, Deadline deadline);
   bool remove(std::string_view key, Deadline deadline);
   size_t count(Deadline deadline);
-  // Returns what was appended to the key after its first `from` bytes; blocks until there is something.
+  // Returns what was appended to the key after its first `from` bytes; blocks until something was.
   std::string follow(std::string_view key, size_t from, Deadline deadline);
 
   // Implements Exchange, without regard to who owns a key.

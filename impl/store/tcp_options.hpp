@@ -13,7 +13,7 @@ inline void set_tcp_option(int fd, int level, int name, int value) noexcept {
 }
 
 // Sets the options of a data connection, which a peer may leave unread for long. TCP_USER_TIMEOUT is not set,
-// as it would treat such a peer as dead.
+// because it would treat such a peer as dead.
 inline void set_data_options(int fd) noexcept {
   set_tcp_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_tcp_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);

@@ -17,7 +17,8 @@ namespace {
 constexpr double kFirstPauseMs = 5;
 constexpr double kLongestPauseMs = 1000;
 constexpr double kGrowth = 1.5;
-constexpr int kReconnectMs = 1000;  // minimum, so that a call with little time left still finds a live server
+constexpr int kReconnectMs =
+    1000;  // minimum, so that a call with little time left still finds a server that runs
 
 // Sleeps for 0.5 to 1.5 times the given time, so that many ranks do not retry at the same moment.
 void pause_about(double ms, Deadline deadline) {
@@ -55,8 +56,8 @@ std::unique_ptr<Channel> TcpStore::connect_again(Deadline deadline) const {
   Channel::Failure failure;
   while (true) {
     if (auto channel = Channel::connect(target_, reconnect_deadline, failure)) {
-      // Another server's table is empty: a client that went on with it would count from 0 and wait for keys
-      // that were set long ago.
+      // The table of a different server is empty: a client that continued with it would count from 0 and wait
+      // for keys that were set long ago.
       if (channel->incarnation() == incarnation_) return channel;
       fail(DSC_ERR_PEER_DEAD, "the store at %s is gone: another one has its place", target_.text().c_str());
     }

@@ -13,12 +13,12 @@ namespace dsc {
 class TcpStore final : public Store {
  public:
   // Tries to connect until a server answers. Throws TIMEOUT (with the addresses and the last reason), and
-  // what Channel::connect() throws. After that, a server that has gone or was replaced by another one is
+  // what Channel::connect() throws. Later, if the server is gone or was replaced by another one, calls throw
   // PEER_DEAD.
   TcpStore(StoreTarget target, Deadline deadline);
 
-  // Each thread uses a connection of its own during a call, so that waiting threads do not delay others.
-  // Throws what KeyTable::apply() and Channel throw.
+  // Each thread uses a separate connection during a call, so that waiting threads do not delay others. Throws
+  // what KeyTable::apply() and Channel throw.
   StoreReply perform(const StoreRequest& request, Deadline deadline) override;
 
   // Lends one connection to the caller exclusively, a new one if none is idle. Throws what perform() throws.

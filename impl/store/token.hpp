@@ -16,9 +16,9 @@ using Token = std::optional<Digest>;  // nullopt: the job has no token
 // but never shows the text.
 Digest parse_token(std::string_view text, const std::string& source);
 
-// Returns the token from `given` or else from DSC_TOKEN_FD (an open file), DSC_TOKEN_FILE (a file of this
-// user that nobody else may read) or DSC_TOKEN, in this order. Throws CONFIG, AUTH (others may read the
-// file), SYSTEM.
+// Returns the token from `given` or otherwise from DSC_TOKEN_FD (an open file), DSC_TOKEN_FILE (a file that
+// only this user may read) or DSC_TOKEN, in this order. Throws CONFIG, AUTH (others may read the file),
+// SYSTEM.
 Token find_token(const char* given, const Environment& environment);
 
 // Makes a new token, as text.

@@ -47,7 +47,7 @@ void check_root_tensor(const Tensor& tensor, int32_t dtype) {
          tensor.shape.size(), ShapeRow::kMostDims);
 }
 
-// What dsc_broadcast_coalesced() would refuse on the root alone is refused here, where all ranks learn of it.
+// Refuses here, where all ranks learn of it, what dsc_broadcast_coalesced() would refuse on the root alone.
 void check_root_tensors(const Comm& comm, std::span<const Tensor> tensors, int32_t dtype) {
   for (const Tensor& tensor : tensors) check_root_tensor(tensor, dtype);
   check_tensors(tensors);
@@ -74,7 +74,7 @@ void broadcast_bytes(Comm& comm, int root, void* data, size_t bytes) {
   comm.run(call);
 }
 
-// The failure is large and rare, so it travels by itself and only if there is one.
+// The failure is large and rare, so it is sent separately and only if there is one.
 [[noreturn]] void fail_alike(Comm& comm, int root, Failure failure) {
   broadcast_bytes(comm, root, &failure, sizeof failure);
   failure.bound();
@@ -112,7 +112,7 @@ void broadcast_shape(Comm& comm, ArrayShape& shape, int root) {
 std::vector<ShapeRow> broadcast_shapes(Comm& comm, std::span<const Tensor> tensors, int32_t dtype, int root) {
   verify_keys(comm, tensors, dtype, root);
   Failure failure;
-  std::vector<ShapeRow> rows(tensors.size() + 1);  // row 0 says in ndim how the root's check went
+  std::vector<ShapeRow> rows(tensors.size() + 1);  // row 0 holds in `ndim` the outcome of the root's check
   if (comm.rank() == root) {
     capture([&] { check_root_tensors(comm, tensors, dtype); },
             [&](const Error& error) { failure = error.failure(); });

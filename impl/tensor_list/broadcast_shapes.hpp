@@ -12,7 +12,7 @@
 
 namespace dsc {
 
-// Sizes of one tensor in the form in which they travel.
+// Sizes of one tensor in the form in which they are sent.
 struct ShapeRow {
   static constexpr size_t kMostDims = 16;
 
@@ -22,7 +22,7 @@ struct ShapeRow {
   size_t count() const noexcept;
 };
 
-// Type and sizes of an array, of which the other ranks know neither.
+// Type and sizes of an array; the other ranks know neither.
 struct ArrayShape {
   static constexpr size_t kMostDims = 32;
 

@@ -24,8 +24,8 @@ constexpr size_t kDefaultBufferBytes = 250 * size_t{1024} * 1024;
 constexpr size_t kMostInFlight = 2;
 constexpr int kFlightWaitMs = 2000;
 
-// One running operation on some tensors, which are packed into a buffer. A single tensor needs none, nor do
-// tensors that lie one behind another where parts of a buffer do so, too.
+// One running operation on some tensors, which are packed into a buffer. A single tensor needs no buffer. Nor
+// do tensors that lie one after another in memory, if the parts of a buffer would too.
 class Flight {
  public:
   Flight(Space& space, void* stream, const ListOperation& operation, std::span<const Tensor> tensors,
@@ -36,7 +36,8 @@ class Flight {
   }
   Flight(Flight&&) = default;
   ~Flight() {
-    // The engine must be done with the memory before it is freed; if it is not, a leak is the lesser evil.
+    // The engine must no longer use the memory when it is freed. If it may still use it, the memory is
+    // leaked, which is the lesser evil.
     if (!space_.in_stream_order() && work_ &&
         !wait_ignoring_failure(*work_, Deadline::after_ms(kFlightWaitMs)))
       keep(std::move(buffer_));
@@ -45,7 +46,7 @@ class Flight {
   void depart() {
     void* const memory = buffer_ ? buffer_.get() : first().data;
     const bool is_zero = !operation_.sends && operation_.call.kind == OpKind::kAllReduce;
-    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // which are reduced, too
+    const bool has_gaps = buffer_ && operation_.is_callers && part_alignment() > 1;  // gaps are also reduced
     if (is_zero || has_gaps) space_.zero(memory, bytes(), stream_);
     if (buffer_ && operation_.sends) space_.gather(parts(), stream_);
     Call call = operation_.on_buffer(space_.group(), tensors_, indices_, memory, count_);
@@ -53,8 +54,8 @@ class Flight {
     work_ = space_.group().start(call);
   }
 
-  // Brings the results into the tensors. Inputs that are not finite are a failure that leaves a result
-  // nevertheless, and is returned.
+  // Copies the results into the tensors. Inputs that are not finite are a failure that nevertheless leaves a
+  // result; this failure is returned.
   std::optional<Error> land() {
     std::optional<Error> found;
     const Failure failure = space_.await_work(*work_, stream_);
@@ -82,8 +83,8 @@ class Flight {
     }
   }
 
-  // Whether the tensors lie in memory as a single one does. Ranks may differ in this only where a buffer has
-  // no gaps.
+  // Whether the tensors lie in memory like a single one. Ranks may differ in this only if a buffer has no
+  // gaps.
   bool is_one_block() const {
     if (indices_.size() == 1) return true;
     if (part_alignment() > 1) return false;
@@ -153,8 +154,8 @@ class FirstError {
   std::optional<Error> first_;
 };
 
-// Runs after the work on the device's default stream, on a stream that the host waits for at the end, also
-// after an error: for all operations, each of which has its own deadline, and then for the copies behind
+// Runs after the work on the device's default stream, on another stream. At the end, also after an error, the
+// host waits: first for all operations, each of which has its own deadline, and then for the copies after
 // them.
 void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const BucketPlan& plan,
                          const ListOperation& operation) {
@@ -198,7 +199,7 @@ void run_list(Comm& comm, std::span<const Tensor> tensors, size_t buffer_bytes, 
     run_at_once(*space, tensors, plan, operation);
 }
 
-// A part of memory that is in the list twice would be reduced once or twice, as the buffers happen to be cut.
+// Memory that is in the list twice would be reduced once or twice, depending on how buffers are cut.
 void expect_apart(std::span<const Tensor> tensors) {
   std::vector<size_t> order;
   for (size_t i = 0; i < tensors.size(); ++i)

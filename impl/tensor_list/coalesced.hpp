@@ -14,7 +14,7 @@ void broadcast_coalesced(Comm& comm, std::span<const Tensor> tensors, int root, 
 // Collective, by the rules of dsc_all_reduce_coalesced().
 void all_reduce_coalesced(Comm& comm, std::span<const Tensor> tensors, int32_t op, size_t buffer_bytes);
 
-// Collective: replaces tensors of floats by their mean over `active` ranks, of which this one is one if it
+// Collective: replaces tensors of floats by their mean over `active` ranks, to which this rank belongs if it
 // `contributes`. All tensors are in host memory, or all on the group's device.
 void mean_coalesced(Comm& comm, std::span<const Tensor> tensors, int active, bool contributes);
 

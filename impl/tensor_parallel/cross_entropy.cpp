@@ -33,8 +33,9 @@ uint64_t hash_of_options(const CrossEntropy& problem) {
   return hash_value(problem.z_loss, hash);
 }
 
-// Returns an all-reduce in place. Ranks whose targets or options differ get MISMATCH instead of a loss that
-// means nothing; the text shows some digits of both hashes, which is enough to see which of them it was.
+// Returns an all-reduce in place. If ranks have different targets or options, they get MISMATCH instead of a
+// meaningless loss. The text shows some digits of both hashes, which is enough to see which of the two
+// differs.
 Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& values) {
   constexpr uint64_t kShown = 0xfff;
   const uint64_t targets = hash_of_targets(problem), options = hash_of_options(problem);
@@ -44,14 +45,14 @@ Call reduction(const CrossEntropy& problem, int32_t op, std::vector<double>& val
   call.op = op;
   call.send = call.recv = values.data();
   call.count = values.size();
-  call.tag = hash_value(problem.vocab, hash_value(options, targets)) | 1;  // 0 would stand for no tag
+  call.tag = hash_value(problem.vocab, hash_value(options, targets)) | 1;  // 0 would mean no tag
   std::snprintf(call.note, sizeof call.note, "vocab %zu, targets %03" PRIx64 ", options %03" PRIx64,
                 problem.vocab, targets & kShown, options & kShown);
   return call;
 }
 
-// The targets get 1 - weight + weight / vocab of the probability, and all others weight / vocab, so that the
-// targets have 1 - label_smoothing.
+// The target gets 1 - weight + weight / vocab of the probability, and each other word weight / vocab. So the
+// target has 1 - label_smoothing.
 double smoothing_weight(const CrossEntropy& problem) {
   const auto vocab = static_cast<double>(problem.vocab);
   return problem.label_smoothing == 0 ? 0 : problem.label_smoothing * vocab / (vocab - 1);
@@ -69,14 +70,14 @@ bool is_ignored(const CrossEntropy& problem, size_t token) {
   return problem.ignore_index != INT64_MIN && problem.targets[token] == problem.ignore_index;
 }
 
-// Returns whether this rank holds the logit of a token's target, which is then number `index` of its row.
+// Returns whether this rank holds the logit of a token's target; it is then element `index` of its row.
 bool holds_target(const CrossEntropy& problem, size_t token, size_t& index) {
   index = static_cast<size_t>(problem.targets[token]) - problem.own.begin;
   return index < problem.own.count;
 }
 
-// The sums of a token over the whole vocabulary. Each kind of sum is an array of its own, because one
-// all-reduce adds up all of them.
+// The sums of a token over the whole vocabulary. Each kind of sum is a separate array, because one all-reduce
+// adds up all of them.
 struct Sums {
   Sums(size_t tokens, bool with_sum) : tokens(tokens), values((with_sum ? 3 : 2) * tokens) {}
 
@@ -88,8 +89,8 @@ struct Sums {
   std::vector<double> values;
 };
 
-// Sets this rank's part of the sums, whose logits are related to the largest of all ranks. A rank whose own
-// are all -infinity adds 0, whatever the largest is.
+// Sets this rank's part of the sums, relative to the largest logit of all ranks. A rank whose logits are all
+// -infinity adds 0, whatever the largest is.
 void set_part(const CrossEntropy& problem, const void* logits, size_t token, const RowSums& own, double max,
               Sums& sums) {
   sums.exp_sum(token) = own.exp_sum == 0 ? 0 : own.exp_sum * std::exp(own.max - max);
@@ -120,7 +121,7 @@ double number_at(int32_t dtype, const void* numbers, size_t index) {
                                 : static_cast<double>(static_cast<const float*>(numbers)[index]);
 }
 
-// d loss / d logit = softmax * (1 + 2 z_loss * log_sum_exp) - weight / vocab, and at the target besides
+// d loss / d logit = softmax * (1 + 2 z_loss * log_sum_exp) - weight / vocab, and for the target additionally
 // -(1 - weight). The target's element is computed in f64, because its terms nearly cancel each other.
 void write_gradient(const CrossEntropy& problem, const void* row, size_t token, const TokenState& state,
                     double factor, void* out) {
@@ -162,7 +163,7 @@ void check_cross_entropy(const CrossEntropy& problem) {
 
 void cross_entropy_forward(Comm& comm, const CrossEntropy& problem, const void* logits, void* loss,
                            std::span<TokenState> states) {
-  const FpMode mode;  // the caller's must not change the bits of a loss
+  const FpMode mode;  // the caller's mode must not change the bits of a loss
   const size_t tokens = problem.targets.size();
   const bool with_sum = problem.label_smoothing != 0;
   std::vector<RowSums> own(tokens);

@@ -72,8 +72,8 @@ HWY_INLINE V exp_polynomial(V r) {
   }
 }
 
-// Returns x - n * ln 2. In f32 one constant is near enough: the result is off by n * 1.9e-9. In f64 there
-// are two, of which the first one times n is exact.
+// Returns x - n * ln 2. In f32 one constant is accurate enough: the result is off by n * 1.9e-9. In f64 there
+// are two constants, and the first one times n is exact.
 template <typename T, class V>
 HWY_INLINE V reduced(V x, V n) {
   const hn::ScalableTag<T> d;

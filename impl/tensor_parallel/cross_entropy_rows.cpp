@@ -10,7 +10,7 @@
 #include "dtype/reduce.hpp"
 #include "hwy/cache_control.h"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "tensor_parallel/cross_entropy_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -44,8 +44,8 @@ HWY_INLINE double max_of_block(const typename L::Element* in, size_t count) {
   return static_cast<double>(hn::GetLane(hn::MaxOfLanes(D(), max)));
 }
 
-// Adds up a value of each element. Those that share lane i belong to running sum i % kSums, and a last part
-// of fewer elements is filled up with `padding`, whose value is 0.
+// Adds up a value of each element. Elements in lane i belong to running sum i % kSums. The last elements are
+// padded with `padding`, whose value is 0.
 template <class L, class Value>
 HWY_INLINE double sum_block(const typename L::Element* in, size_t count, typename L::Element padding,
                             const Value& value) {
@@ -59,7 +59,7 @@ HWY_INLINE double sum_block(const typename L::Element* in, size_t count, typenam
   };
   size_t at = 0;
   for (; count - at >= kStep; at += kStep) {
-    hwy::Prefetch(in + at + kBlock);  // of the block that comes next; beyond the array it does nothing
+    hwy::Prefetch(in + at + kBlock);  // of the next block; beyond the array it has no effect
     add(in + at);
   }
   if (at < count) {
@@ -84,7 +84,7 @@ struct Itself {
   }
 };
 
-// Adds a block to the sums of a row, which are related to the largest element so far.
+// Adds a block to the sums of a row, which are relative to the largest element so far.
 template <class L>
 HWY_INLINE void add_block(const typename L::Element* in, size_t count, bool with_sum, RowSums& row) {
   using Number = typename L::Number;

@@ -1,4 +1,4 @@
-// What cross entropy does with one row of logits: f16, bf16 and f32 in f32, f64 in f64.
+// The arithmetic of cross entropy on one row of logits: f16, bf16 and f32 in f32, f64 in f64.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace dsc {
 struct RowSums {
   double max = 0;      // -infinity for no elements
   double exp_sum = 0;  // of exp(logit - max); NaN if a logit is NaN or +infinity; 0 if all are -infinity
-  double sum = 0;      // of the logits, if asked for
+  double sum = 0;      // of the logits, if requested
 };
 
 // Returns the sums of a row. It is read from memory once: a part of it stays in the first-level cache while
-// its largest element and then its exponentials are found. Exponentials below 2^-126 (f64: 2^-1022) count
-// as 0.
+// first its largest element and then its exponentials are computed. Exponentials below 2^-126 (f64: 2^-1022)
+// count as 0.
 RowSums sum_row(int32_t dtype, const void* row, size_t count, bool with_sum);
 
 // The gradient of a row is exp(logit - max) * scale - shift.

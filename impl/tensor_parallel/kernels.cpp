@@ -1,5 +1,5 @@
-// The kernels as one piece, so that a compiler reads Highway once per instruction set and not once per file
-// too.
+// All kernels in one translation unit: the compiler reads Highway once per instruction set, and not once per
+// file as well.
 #define HWY_TARGET_INCLUDE "tensor_parallel/kernels.cpp"
 #include "hwy/foreach_target.h"
 // Must come after foreach_target.h.

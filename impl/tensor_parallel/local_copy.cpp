@@ -18,7 +18,7 @@ struct RowCopy {
     if (rows == 0 || row_bytes == 0) return;  // then `in` may be null
     if (map.step == MapStep::kSlice) from += map.dim.start(map.rank) * map.inner * element_bytes;
     if (row_bytes != from_row) return;
-    row_bytes *= rows;  // the slice is everything
+    row_bytes *= rows;  // the slice is the whole tensor
     rows = 1;
   }
 

@@ -6,9 +6,9 @@
 
 namespace dsc {
 
-// Writes the result of a local step from the buffers of `call` to where it belongs, unless it is there
-// already. On a device the copy is put on the call's stream; nothing is done and the result is false there if
-// the caller `waits` for it by a work.
+// Writes the result of a local step from the send to the recv buffer of `call`, unless both are the same
+// memory. On a device the copy is put on the call's stream. If the caller `waits` for it with a work, nothing
+// is done on a device, and the result is false.
 bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits);
 
 }  // namespace dsc

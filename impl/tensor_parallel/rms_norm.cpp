@@ -16,18 +16,18 @@ namespace dsc {
 namespace {
 
 // The sums of a block are in the second- or third-level cache when they are normalized. Ranks wait for each
-// other at every block, so that smaller ones cost more than they save where processors are shared.
+// other at every block, so smaller blocks cost more than they save if processors are shared.
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
-// What all ranks must have given alike, besides the type, which every call compares.
+// Hashes the arguments that must be equal on all ranks, except the type, which every call compares.
 uint64_t hash_of(const RmsNorm& norm, const RmsNormRows& rows) {
   const uint64_t shape = mix_id(rows.tokens, norm.hidden);
   const uint64_t given = (norm.weight ? 1u : 0u) + (rows.residual ? 2u : 0u);
-  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) | 1;  // 0 would stand for no tag
+  return mix_id(mix_id(shape, std::bit_cast<uint64_t>(norm.epsilon)), given) | 1;  // 0 would mean no tag
 }
 
 void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
-  char epsilon[24];  // as many digits as tell it from all others
+  char epsilon[24];  // enough digits to distinguish it from all other values
   const auto [end, error] = std::to_chars(epsilon, epsilon + sizeof epsilon, norm.epsilon);
   NoteWriter note(call);
   note.add("eps ");
@@ -40,7 +40,7 @@ void describe(const RmsNorm& norm, const RmsNormRows& rows, Call& call) {
   if (norm.weight) note.add(" weight");
 }
 
-// The all-reduce of all rows, whose buffers are still those of the first one.
+// The all-reduce of all rows; its buffers are those of the first row.
 Call sum_of_rows(const Comm& comm, const RmsNorm& norm, const RmsNormRows& rows) {
   Call call;
   call.kind = OpKind::kAllReduce;
@@ -53,11 +53,12 @@ Call sum_of_rows(const Comm& comm, const RmsNorm& norm, const RmsNormRows& rows)
 }
 
 size_t rows_of_block(const RmsNorm& norm, const RmsNormRows& rows, const Call& call) {
-  if (call.nonfinite != NonFiniteCheck::kOff) return rows.tokens;  // elements are told by their number in all
+  if (call.nonfinite != NonFiniteCheck::kOff)
+    return rows.tokens;  // elements are reported by their index among all
   return std::max<size_t>(1, kBlockBytes / (norm.hidden * dtype_bytes(norm.dtype)));
 }
 
-// Inputs that are not finite may be a failure, but leave a result all the same.
+// Inputs that are not finite may be a failure, but nevertheless leave a result.
 std::optional<Error> sum_block(Comm& comm, const Call& call) {
   std::optional<Error> found;
   capture([&] { comm.run(call); },
@@ -87,7 +88,7 @@ void all_reduce_rms_norm(Comm& comm, const RmsNorm& norm, const RmsNormRows& row
   Call call = sum_of_rows(comm, norm, rows);
   const size_t bytes = norm.hidden * dtype_bytes(norm.dtype), most = rows_of_block(norm, rows, call);
   size_t begin = 0;
-  do {  // also without rows, which ranks compare as well
+  do {  // also without rows, because ranks compare that too
     const size_t end = begin + std::min(most, rows.tokens - begin);
     call.send = rows.tokens == 0 ? rows.input : static_cast<const std::byte*>(rows.input) + begin * bytes;
     call.recv = rows.tokens == 0 ? rows.output : static_cast<std::byte*>(rows.output) + begin * bytes;

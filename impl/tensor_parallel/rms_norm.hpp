@@ -11,9 +11,9 @@ namespace dsc {
 // Arrays of `tokens` rows.
 struct RmsNormRows {
   size_t tokens = 0;
-  const void* input = nullptr;     // what this rank adds to the sum
+  const void* input = nullptr;     // this rank's contribution to the sum
   const void* residual = nullptr;  // null: nothing is added
-  void* residual_out = nullptr;    // rows before they are normalized; null: not wanted
+  void* residual_out = nullptr;    // rows before they are normalized; null: not needed
   void* output = nullptr;
 };
 

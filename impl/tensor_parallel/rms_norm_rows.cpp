@@ -6,7 +6,7 @@
 #include "dsc/types.h"
 #include "dtype/fp_mode.hpp"
 
-#ifndef HWY_TARGET_INCLUDE  // else it is part of kernels.cpp
+#ifndef HWY_TARGET_INCLUDE  // otherwise it is part of kernels.cpp
 #define HWY_TARGET_INCLUDE "tensor_parallel/rms_norm_rows.cpp"
 #endif
 #include "hwy/foreach_target.h"
@@ -18,15 +18,15 @@ HWY_BEFORE_NAMESPACE();
 namespace dsc {
 namespace HWY_NAMESPACE {
 
-// Elements that are worked on at once: two Quads with AVX2. A row has as many running sums, and element i
+// Elements that are processed at once: two Quads with AVX2. A row has as many running sums, and element i
 // belongs to sum i % kPart, so that every processor adds the same numbers in the same order.
 constexpr size_t kPart = 64;
 
 // Loops over a part are unrolled, so that the sums stay in registers. One element at a time has too many sums
-// for that, and the compiler would take most of a minute.
+// for that, and compiling it would take most of a minute.
 constexpr int kUnrolled = HWY_TARGET == HWY_SCALAR ? 1 : 16;
 
-// Says how vectors of the type of a computation are stored in the order in which L has their elements.
+// Defines how vectors of the type of a computation are stored in the order in which L has their elements.
 template <class L>
 struct Order {
   using Number = typename L::Element;
@@ -91,7 +91,7 @@ class Squares {
   Quad<typename L::V> sums_[kQuads];
 };
 
-// Copies of the last elements of a row, filled up with zeros, so that nothing beyond it is touched.
+// Copies of the last elements of a row, padded with zeros, so that nothing beyond the row is touched.
 template <class L>
 struct Padded {
   using Element = typename L::Element;
@@ -212,7 +212,7 @@ HWY_EXPORT(normalize_row_f16);
 HWY_EXPORT(normalize_row_bf16);
 
 void normalize_row(const RmsNorm& norm, const void* sum, const void* residual, void* kept, void* out) {
-  const FpMode mode;  // the caller's must not change the bits of a row
+  const FpMode mode;  // the caller's mode must not change the bits of a row
   switch (norm.dtype) {
     case DSC_DTYPE_F64:
       return HWY_DYNAMIC_DISPATCH(normalize_row_f64)(norm, sum, residual, kept, out);

@@ -1,4 +1,4 @@
-// What RMSNorm does with one row: f16, bf16 and f32 in f32, f64 in f64.
+// The arithmetic of RMSNorm on one row: f16, bf16 and f32 in f32, f64 in f64.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace dsc {
 
-// What all rows have in common.
+// The parameters that all rows share.
 struct RmsNorm {
   int32_t dtype = 0;
   size_t hidden = 0;             // elements of a row

@@ -64,8 +64,7 @@ void TensorMap::take_chunk(size_t number, size_t of, size_t element_bytes, MapBu
   chunk = {number, of, outer.total()};
   const MapBuffers moved =
       outer.total() == 1 ? take_elements(element_bytes, buffers) : take_rows(element_bytes, buffers);
-  // An empty chunk keeps the addresses, because what lies behind the end of a buffer may be memory of another
-  // kind.
+  // An empty chunk keeps the addresses, because memory after the end of a buffer may be of another kind.
   const bool is_empty = chunk.elements ? chunk.elements->count * inner == 0 : in_count() + out_count() == 0;
   if (!is_empty) buffers = moved;
 }
@@ -79,7 +78,8 @@ MapBuffers TensorMap::take_rows(size_t element_bytes, const MapBuffers& whole) {
   return {whole.send + sent * element_bytes, whole.recv + received * element_bytes};
 }
 
-// Elements of every rank's part, or of the whole if the step does not divide it or there is one rank.
+// Elements of every rank's part. If the step does not divide the tensor or there is one rank, elements of the
+// whole tensor.
 MapBuffers TensorMap::take_elements(size_t element_bytes, const MapBuffers& whole) {
   const bool divides = !keeps_size() && size > 1, gathers = step == MapStep::kAllGather;
   const Range range = split_range(divides ? dim.part(rank) : dim.total(), chunk.of, chunk.number);
@@ -131,7 +131,7 @@ void TensorMap::set_reduce_scatter(Call& call) const {
   call.send_blocks = list_of(size, [&](int r) { return outer.total() * dim.part(r) * inner; });
 }
 
-// This rank's part starts at the buffer that holds it; the other buffer is that of the whole.
+// This rank's part starts at the buffer that holds it; the other buffer holds the whole tensor.
 void TensorMap::set_elements(Call& call, const Range& elements) const {
   const bool gathers = step == MapStep::kAllGather;
   call.kind = gathers ? OpKind::kAllGatherV : OpKind::kReduceScatterV;
@@ -146,8 +146,8 @@ void TensorMap::set_elements(Call& call, const Range& elements) const {
   call.count = blocks->total();
 }
 
-// Where `outer` and `dim` change places as the divided dimension, the side on which `outer` is divided has
-// the blocks in columns.
+// If `outer` and `dim` are exchanged as the divided dimension, the buffer in which `outer` is divided has its
+// blocks in columns.
 void TensorMap::set_all_to_all(Call& call) const {
   const auto to_hidden = [&](int r) { return outer.part(rank) * dim.part(r) * inner; };
   const auto to_sequence = [&](int r) { return outer.part(r) * dim.part(rank) * inner; };
@@ -178,7 +178,8 @@ void TensorMap::set_all_to_all(Call& call) const {
   call.recv_blocks = spreads ? list_of(size, to_sequence) : list_of(size, to_hidden);
 }
 
-// In an all-to-all of unequal parts these differ between ranks, and the engine compares them pair by pair.
+// In an all-to-all of unequal parts the shapes differ between ranks, and the engine compares them pair by
+// pair.
 void TensorMap::set_shape(Call& call) const noexcept {
   NoteWriter note(call);
   note.add("[");

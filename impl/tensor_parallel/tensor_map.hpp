@@ -28,7 +28,7 @@ enum class MapStep : uint8_t {
 // `mapping` is a valid dsc_tensor_mapping_t.
 MapStep map_step(int32_t mapping, bool forward) noexcept;
 
-// Returns whether `outer` and `dim` change places as the divided dimension.
+// Returns whether `outer` and `dim` are exchanged as the divided dimension.
 constexpr bool exchanges_dimensions(MapStep step) noexcept {
   return step == MapStep::kSequenceToHidden || step == MapStep::kHiddenToSequence;
 }
@@ -43,15 +43,15 @@ struct MapBuffers {
 };
 
 // A mapping of the tensor [outer, dim, inner] on one rank. In an all-to-all of unequal parts, `outer` is not
-// divided, `dim` says what this rank sends to each rank, and `received` what it receives from each.
+// divided, `dim` tells what this rank sends to each rank, and `received` what it receives from each.
 struct TensorMap {
   MapStep step;
   int rank, size;
   Division outer, dim;
   size_t inner;
   std::optional<Division> received = std::nullopt;
-  // The chunk that the call is about; `of` is 0 if it is about the whole. `outer` is the tensor's. `elements`
-  // are those of every rank's part, where the chunk is not a mapping of whole parts.
+  // The chunk that the call processes; `of` is 0 if it processes the whole tensor. `outer` is that of the
+  // tensor. `elements` are those of every rank's part, if the chunk is not a mapping of whole parts.
   struct Chunk {
     size_t number = 0, of = 0, outer = 0;
     std::optional<Range> elements = std::nullopt;
@@ -63,13 +63,13 @@ struct TensorMap {
   size_t out_count() const noexcept;
   bool is_local() const noexcept { return step == MapStep::kIdentity || step == MapStep::kSlice; }
   bool keeps_size() const noexcept { return step == MapStep::kIdentity || step == MapStep::kAllReduce; }
-  // Returns whether the mapping can be taken in chunks: it does not exchange parts pairwise.
+  // Returns whether the mapping can be done in chunks: it does not exchange parts pairwise.
   bool has_chunks() const noexcept { return step != MapStep::kAllToAll && !exchanges_dimensions(step); }
   // Narrows a mapping with equal parts, and its buffers, to a chunk: some of the rows of `outer` or, if there
   // is one row, some elements of each part.
   void take_chunk(size_t number, size_t of, size_t element_bytes, MapBuffers& buffers);
-  // Fills in kind, count, blocks and columns, and what ranks compare besides: the tensor's shape. Must not be
-  // called if the step is local.
+  // Fills in kind, count, blocks, columns, and the note with the tensor's shape, which ranks also compare.
+  // Must not be called if the step is local.
   void set_call(Call& call) const;
 
  private:

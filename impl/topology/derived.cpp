@@ -93,7 +93,7 @@ int32_t size_of(const RankMesh& mesh, std::string_view name) {
   return axis ? axis->size : 1;
 }
 
-// Throws INVALID_ARG if experts cannot be placed beside this mesh.
+// Throws INVALID_ARG if a mesh of experts cannot be made for this mesh.
 void check_dense(const RankMesh& dense, int32_t ep) {
   if (!dense.has_order())
     fail(DSC_ERR_INVALID_ARG, "the dense mesh has no order, expected one such as \"tp-cp-ep-dp-pp\"");

@@ -1,4 +1,5 @@
-// Derived from the groups of a mesh: levels, selected members, the mesh of the experts, names and factors.
+// What is derived from the groups of a mesh: levels, selected members, the mesh of the experts, names and
+// factors.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,8 @@ RankLists picked_lists(RankLists lists, std::span<const int32_t> positions);
 // must be 1 or even.
 std::vector<int32_t> hybrid_sizes(int32_t length);
 
-// Returns the mesh of the experts beside a dense one: it has the same ranks and order, tp of its own (0: that
-// of the dense mesh), ep, and dp from what is left. Throws INVALID_ARG unless the pp groups are equal in
-// both.
+// Returns the mesh of the experts for a dense mesh. It has the same ranks and order, its own tp (0: that of
+// the dense mesh), ep, and as dp the rest. Throws INVALID_ARG unless the pp groups are equal in both.
 RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp);
 
 // Options of rank_name().

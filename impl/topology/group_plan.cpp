@@ -45,7 +45,7 @@ class Planner {
   template <typename Body>
   void for_each(const MeshGroups& groups, Body&& body) const {
     const RankLists lists = lists_of(groups);
-    if (rank_ >= 0) return body(lists, static_cast<size_t>(groups.place(rank_).group));
+    if (rank_ >= 0) return body(lists, static_cast<size_t>(groups.position(rank_).group));
     for (size_t index = 0; index < lists.count; ++index) body(lists, index);
   }
 

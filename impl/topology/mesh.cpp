@@ -79,7 +79,7 @@ int32_t MeshGroups::rank(int32_t group, int32_t member) const noexcept {
   return first_rank_ + offset(outside_, group) + offset(inside_, member);
 }
 
-MeshPlace MeshGroups::place(int32_t rank) const noexcept {
+MeshPosition MeshGroups::position(int32_t rank) const noexcept {
   const int32_t own = rank - first_rank_;
   return {number(outside_, own), number(inside_, own)};
 }

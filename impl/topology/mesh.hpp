@@ -30,7 +30,7 @@ struct MeshSettings {
 };
 
 // Position of a rank: the index of its group, and its index in that group.
-struct MeshPlace {
+struct MeshPosition {
   int32_t group;
   int32_t member;
 };
@@ -42,7 +42,7 @@ class MeshGroups {
   int32_t count() const noexcept { return count_; }
   int32_t size() const noexcept { return size_; }
   int32_t rank(int32_t group, int32_t member) const noexcept;
-  MeshPlace place(int32_t rank) const noexcept;  // for a rank of the mesh
+  MeshPosition position(int32_t rank) const noexcept;  // for a rank of the mesh
 
  private:
   friend class RankMesh;
@@ -85,11 +85,11 @@ class RankMesh {
   int32_t coordinate(int32_t rank, size_t axis) const noexcept;
   int32_t rank(std::span<const int32_t> coordinates) const;
   int32_t replaced(int32_t rank, size_t axis, int32_t coordinate) const noexcept;
-  // Returns the rank so many steps along an axis, which is a ring.
+  // Returns the rank at a distance of `steps` along an axis, which is treated as a ring.
   int32_t neighbor(int32_t rank, size_t axis, int32_t steps) const noexcept;
   // Takes a text such as "tp-dp".
   MeshGroups groups(std::string_view names) const { return groups(axis_set(names)); }
-  // Without axes every rank is a group of its own.
+  // Without axes every rank is a separate group.
   MeshGroups groups(const std::vector<size_t>& axes) const;
   // Returns a single group of the ranks with these coordinates, in ascending order; -1 matches any
   // coordinate.

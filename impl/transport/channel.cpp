@@ -30,7 +30,7 @@ TransportChannel::TransportChannel(std::shared_ptr<Transport> transport, Poller&
       poller_(poller),
       ring_(std::make_unique_for_overwrite<std::byte[]>(kSlots * kSlotBytes)) {
   const dsc_transport_listener listener{[](void* self, int32_t event, int32_t detail) {
-                                          static_cast<TransportChannel*>(self)->happened(event, detail);
+                                          static_cast<TransportChannel*>(self)->on_event(event, detail);
                                         },
                                         this};
   char address[DSC_TRANSPORT_ADDRESS_BYTES], why[256] = "";
@@ -56,7 +56,7 @@ void TransportChannel::connect(const std::string& peer_address) {
 
 // The module's thread and the waiting thread often share a processor, where each notification may cost two
 // context switches. So only events that the waiting thread needs are reported.
-bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
+bool TransportChannel::needs_notification(int32_t event, int32_t detail) noexcept {
   if (event == DSC_TRANSPORT_SENT) return ++sent_ >= needed_;
   if (event != DSC_TRANSPORT_ARRIVED || detail != kOffered || puts_before_notify_ == 0) return true;
   --puts_before_notify_;
@@ -64,7 +64,7 @@ bool TransportChannel::matters(int32_t event, int32_t detail) noexcept {
 }
 
 // Runs inside the module, with the pair locked: it only records the event and wakes the poller.
-void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
+void TransportChannel::on_event(int32_t event, int32_t fd) noexcept {
   if (event == DSC_TRANSPORT_OPENED) {
     set_data_options(fd);
     close_in_child(fd);
@@ -78,7 +78,7 @@ void TransportChannel::happened(int32_t event, int32_t fd) noexcept {
     fd_ = -1;
     state_ = State::kEnded;
   }
-  if (matters(event, fd)) poller_.notify();
+  if (needs_notification(event, fd)) poller_.notify();
 }
 
 std::string TransportChannel::why_ended() const {
@@ -97,7 +97,7 @@ const Failure* TransportChannel::abort_cause() {
   return transport_->table().take_arrived(in_abort_) > 0 ? &peers_ : nullptr;
 }
 
-void TransportChannel::move_here(int32_t index) {
+void TransportChannel::take_over_polling(int32_t index) {
   {
     MutexLock lock(mutex_);
     if (fd_ >= 0 && !polled_) poller_.add(fd_, index);
@@ -106,12 +106,12 @@ void TransportChannel::move_here(int32_t index) {
   transport_->table().poll_pair(pair_, 0);
 }
 
-void TransportChannel::move_elsewhere() noexcept { transport_->table().poll_pair(pair_, 1); }
+void TransportChannel::hand_back_polling() noexcept { transport_->table().poll_pair(pair_, 1); }
 
 bool TransportChannel::move() { return transport_->table().move_pair(pair_) != 0; }
 
-// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; either counts
-// here. TCP_USER_TIMEOUT would not do, as it also counts the time in which the peer answers that its window
+// The kernel retransmits what was not acknowledged, and probes a peer whose window is closed; both count
+// here. TCP_USER_TIMEOUT is not suitable: it also counts the time in which the peer answers that its window
 // is closed.
 bool TransportChannel::is_cut_off() noexcept {
   MutexLock lock(mutex_);
@@ -147,7 +147,8 @@ dsc_transport_region* TransportChannel::open_region(Slot slot, void* memory, siz
   return region;
 }
 
-// Errors are ignored: whoever waits for something from the connection notices that it has ended.
+// Errors are ignored: a thread that waits for something from the connection notices that the connection has
+// ended.
 void TransportChannel::send(Slot slot, const void* memory, size_t bytes, size_t offset) {
   char why[256];
   MutexLock lock(send_mutex_);

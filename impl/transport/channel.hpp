@@ -49,14 +49,15 @@ class TransportChannel {
   // Returns the peer's abort message, or null if it has sent none.
   const Failure* abort_cause();
 
-  // From now on the polling thread moves this connection's bytes; the poller reports events under this index.
-  void move_here(int32_t index);
-  // Hands moving of bytes to the module's thread until the next move_here(). Any thread.
-  void move_elsewhere() noexcept;
+  // From now on the polling thread moves the bytes of this connection. The poller reports events under this
+  // index.
+  void take_over_polling(int32_t index);
+  // From now on the module's thread moves the bytes, until the next take_over_polling(). Any thread.
+  void hand_back_polling() noexcept;
   // Moves bytes when the poller reports an event. True if there is more to move at once.
   bool move();
 
-  // Makes the connection end soon, at both sides. Any thread.
+  // Makes the connection end soon, on both sides. Any thread.
   void shut_down() noexcept;
   // Ends the connection now. Afterwards nothing accesses memory that was posted, put or offered.
   void close();
@@ -66,8 +67,8 @@ class TransportChannel {
   bool may_post();
   void post(const void* memory, size_t bytes);
   bool all_sent() const noexcept { return sent_ >= needed_; }
-  // Returns whether the peer's kernel has acknowledged all of it, so that ending the connection loses
-  // nothing. Any thread.
+  // Returns whether the peer's kernel has acknowledged all data, so that ending the connection loses nothing.
+  // Any thread.
   bool all_delivered() noexcept;
 
   // Returns the number of messages that the peer posted and release() has not freed.
@@ -91,8 +92,8 @@ class TransportChannel {
   enum class State { kConnecting, kOpen, kEnded };
   enum Slot : int32_t { kRing = 1, kCredit = 2, kOffer = 3, kOffered = 4, kAbort = 5 };
 
-  void happened(int32_t event, int32_t detail) noexcept;
-  bool matters(int32_t event, int32_t detail) noexcept;
+  void on_event(int32_t event, int32_t detail) noexcept;
+  bool needs_notification(int32_t event, int32_t detail) noexcept;
   dsc_transport_region* open_region(Slot slot, void* memory, size_t bytes);
   void send(Slot slot, const void* memory, size_t bytes, size_t offset);
 
@@ -117,7 +118,7 @@ class TransportChannel {
   uint64_t sending_ DSC_GUARDED_BY(send_mutex_) = 0;
   std::atomic<uint64_t> needed_{0};
   std::atomic<uint64_t> sent_{0};
-  std::atomic<uint64_t> puts_before_notify_{0};  // puts to come before the poller is notified
+  std::atomic<uint64_t> puts_before_notify_{0};  // puts that must arrive before the poller is notified
   std::atomic<bool> abort_was_sent_{false};
   std::atomic<State> state_{State::kConnecting};
   Mutex mutex_;

@@ -20,7 +20,7 @@ constexpr size_t kNonceBytes = sizeof(Nonce);
 constexpr size_t kOtherDescriptors = 16;
 constexpr int64_t kRefusalMs = 1000;
 constexpr int64_t kCheckMs = 50;
-constexpr int64_t kAskMs = 200;      // interval of retries; each request costs the exchange something
+constexpr int64_t kAskMs = 200;      // interval of retries, because each request loads the exchange
 constexpr int64_t kAbortMs = 500;    // limit for sending abort messages
 constexpr int64_t kBrieflyMs = 100;  // limit for an orderly end, which is not essential
 
@@ -84,7 +84,7 @@ Connections::Connections(const std::shared_ptr<Transport>& transport, int32_t ra
 // discards what was sent last.
 Connections::~Connections() {
   const NoSigpipe no_sigpipe;
-  move_elsewhere();
+  hand_back_polling();
   end_all();
 }
 
@@ -93,7 +93,7 @@ void Connections::connect(Exchange& exchange, std::string_view prefix, Deadline 
     exchange_hellos(exchange, prefix, deadline);
     connect_all(deadline);
     check_peers(deadline);
-    move_here();
+    take_over_polling();
   });
 }
 
@@ -233,20 +233,20 @@ void Connections::perform(const char* name, const std::function<void()>& operati
 // Runs the overlap hook once; false if there is none or it has run.
 bool Connections::run_overlap() {
   if (!overlap_) return false;
-  move_elsewhere();
+  hand_back_polling();
   std::exchange(overlap_, nullptr)();
-  move_here();
+  take_over_polling();
   return true;
 }
 
-void Connections::move_here() {
+void Connections::take_over_polling() {
   for (int32_t peer = 0; peer < size(); ++peer)
-    if (peer != rank_) channel(peer).move_here(peer);
+    if (peer != rank_) channel(peer).take_over_polling(peer);
 }
 
-void Connections::move_elsewhere() noexcept {
+void Connections::hand_back_polling() noexcept {
   for (const auto& channel : channels_)
-    if (channel) channel->move_elsewhere();
+    if (channel) channel->hand_back_polling();
 }
 
 // Moves bytes until an event is counted or the deadline has passed.
@@ -260,7 +260,7 @@ void Connections::move(uint64_t seen, Deadline deadline) {
 
 // Sends the cause to all peers that can still receive it.
 void Connections::send_abort(const Failure& why) noexcept {
-  move_elsewhere();
+  hand_back_polling();
   for (const auto& channel : channels_)
     if (channel) channel->send_abort(why);
 }

@@ -16,12 +16,12 @@
 
 namespace dsc {
 
-// A Step is the result of looking at one peer in Connections::run().
+// The result of checking one peer in Connections::run().
 enum class Step {
-  kMoved,    // there was progress; look again
+  kMoved,    // there was progress; check again
   kWait,     // the peer has to act before this host can send the rest of its data
   kReceive,  // all data of this host is on its way, but the peer's has not arrived
-  kOwe,      // this host has to send more to the peer once others have sent their part
+  kOwe,      // this host has to send more to the peer after other hosts have sent their part
   kIdle,     // nothing is left between the two, but the operation is not complete here
   kDone,
 };
@@ -61,18 +61,18 @@ class Connections {
   // Returns how long an abort that begins now may wait.
   static Deadline abort_deadline() noexcept;
 
-  // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for. It
+  // The check is called at least every 50 ms while an operation waits, with the hosts for which it waits. It
   // may throw.
   using Check = std::function<void(const std::vector<bool>& awaited)>;
   void set_check(Check check) { check_ = std::move(check); }
 
   // Runs one operation, and `overlap` once, while data is on its way if possible. If it throws, all
-  // connections are ended before the error propagates, so that nothing accesses the operation's memory any
-  // more; later operations are refused.
+  // connections are ended before the error propagates, so that nothing accesses the operation's memory
+  // afterwards. Later operations are refused.
   void perform(const char* name, const std::function<void()>& operation, OverlapHook overlap = {});
 
   // Calls look() for every peer repeatedly until one round returns kDone for all. Throws TIMEOUT or PEER_DEAD
-  // for peers that did not respond; the error's place holds their indices.
+  // for peers that did not respond; `ranks` of the error holds their indices.
   void run(Deadline deadline, const std::function<Step(int32_t peer)>& look);
 
  private:
@@ -84,8 +84,8 @@ class Connections {
   void connect_all(Deadline deadline);
   void check_peers(Deadline deadline);
   bool run_overlap();
-  void move_here();
-  void move_elsewhere() noexcept;
+  void take_over_polling();
+  void hand_back_polling() noexcept;
   void move(uint64_t seen, Deadline deadline);
   void send_abort(const Failure& why) noexcept;
   void await_abort_sent(Deadline deadline) noexcept;
@@ -104,7 +104,8 @@ class Connections {
   Poller poller_;
   std::vector<std::unique_ptr<TransportChannel>> channels_;  // null for this host itself
   std::vector<std::string> peer_addresses_;
-  std::vector<std::string> nonces_;  // by which each connection proves that it comes from the right host
+  std::vector<std::string>
+      nonces_;  // each connection proves by one of these that it comes from the right host
   const char* doing_ = "";
   Check check_;
   OverlapHook overlap_;

@@ -9,9 +9,9 @@
 
 namespace dsc {
 
-// It sleeps on a futex instead of a condition variable, whose lock the waiting thread and the module's thread
-// would fight for (an all_reduce of 25 MiB on two ranks took 2,000 context switches with one, and 250
-// without).
+// It sleeps on a futex instead of a condition variable, because the waiting thread and the module's thread
+// would contend for the lock of the condition variable: an all_reduce of 25 MiB on two ranks took 2,000
+// context switches with one, and 250 without.
 class EventCount {
  public:
   // Any thread may call it. It is cheap while nobody waits, and never blocks.

@@ -1,5 +1,5 @@
-// The first thing that hosts exchange, before there are connections: the library that moves their bytes, a
-// nonce that identifies a host's connections, and an own address for each other host; or the reason why a
+// The first data that hosts exchange, before there are connections: the library that moves their bytes, a
+// nonce that identifies a host's connections, and a separate address for each other host; or the reason why a
 // host does not take part. These functions have no side effects.
 #pragma once
 
@@ -15,12 +15,12 @@ namespace dsc {
 struct TransportHello {
   std::string library;  // dsc_transport_table.library
   std::string nonce;    // 16 bytes
-  std::string address;  // where it listens for the reader of this hello
+  std::string address;  // the address at which it listens for the reader of this hello
 };
 
-// `addresses` is indexed by host; all have the same length, except for the own one, which is empty. Addresses
-// differ in a few bytes (the port), and only these are encoded, because the store holds an address for every
-// pair of hosts.
+// `addresses` is indexed by host. All have the same length, except that of this host, which is empty.
+// Addresses differ in a few bytes (the port), and only these are encoded, because the store holds an address
+// for every pair of hosts.
 std::string encode_hello(std::string_view library, std::string_view nonce,
                          const std::vector<std::string>& addresses);
 std::string encode_refusal(const Error& why);

@@ -15,7 +15,7 @@
 namespace dsc {
 namespace {
 
-// A module, and the environment variable that may say where it is.
+// A module, and the environment variable that may hold its path.
 struct Module {
   std::string_view name;
   const char* file;

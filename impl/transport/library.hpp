@@ -13,9 +13,10 @@ struct TransportLibrary {
   const dsc_transport_table* table = nullptr;
 };
 
-// Loads the module that DSC_TRANSPORT names, or the default one: from the path in a variable of its own, such
-// as DSC_GLOO_LIBRARY, or beside this library, or from the system's search path. It stays loaded. Throws
-// CONFIG for an unknown name, and NO_BACKEND with the places that were tried and what was wrong there.
+// Loads the module that DSC_TRANSPORT names, or the default one: from the path in the module's variable, such
+// as DSC_GLOO_LIBRARY, from the folder of this library, or from the system's search path. It stays loaded.
+// Throws CONFIG for an unknown name, and NO_BACKEND with the paths that were tried and what was wrong with
+// each.
 TransportLibrary load_transport(const Environment& environment);
 
 }  // namespace dsc

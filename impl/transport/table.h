@@ -73,7 +73,7 @@ typedef struct dsc_transport_table {
   /* Frees the region. If a message has arrived only in part, this ends the connection. */
   void (*close_region)(dsc_transport_region* region);
 
-  /* Never blocks: data that the socket does not accept now is sent later by whoever polls the pair. The
+  /* Never blocks: data that the socket does not accept now is sent later, when the pair is polled. The
    * memory is read until SENT. May raise SIGPIPE in the calling thread. */
   int (*send)(dsc_transport_pair* pair, int32_t slot, const void* memory, size_t bytes, size_t offset,
               char* error, size_t error_bytes);

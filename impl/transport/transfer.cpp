@@ -10,7 +10,7 @@ namespace {
 
 bool is_posted(const TransportBlock& block) { return block.bytes <= kPostBytes; }
 
-// The transfers that are left to do with one peer.
+// The remaining transfers with one peer.
 struct Pending {
   bool send = false;
   bool receive = false;

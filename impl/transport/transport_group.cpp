@@ -20,7 +20,8 @@ bool travels_whole(const Connections& connections, size_t bytes) {
   return bytes * static_cast<size_t>(connections.size() - 1) <= kWholeBytes;
 }
 
-// Returns the shares of a reduction. With two hosts a root gets everything, since sharing would save nothing.
+// Returns the shares of a reduction. With two hosts a root gets everything, because sharing would save
+// nothing.
 Shares shares_for(const Connections& connections, size_t count, size_t element_bytes, int32_t root) {
   if (connections.size() > 2 || root == kEverybody) return Shares(connections.size(), count, element_bytes);
   std::vector<size_t> counts(static_cast<size_t>(connections.size()));

@@ -1,13 +1,13 @@
 // Collectives among one rank of each host of a group.
 //
-// All hosts call the same operations in the same order with matching lengths; callers that cannot be sure of
-// that compare their calls with exchange_headers() first. Calls block until the operation is complete here or
+// All hosts call the same operations in the same order with matching lengths. Callers that cannot be sure of
+// that first compare their calls with exchange_headers(). Calls block until the operation is complete here or
 // the deadline passes. One thread at a time makes them; any thread may call abort(). An overlap hook runs
-// once, when everything that this host sends is on its way; an exception of it ends the operation.
+// once, when all data that this host sends is on its way; an exception of the hook ends the operation.
 //
-// Errors: PEER_DEAD if a connection ended, TIMEOUT if the deadline passed, REVOKED after abort(); the error's
-// place holds the indices of the hosts. After an error of any operation all connections are ended, nothing
-// accesses the operation's memory any more, and every later operation throws REVOKED.
+// Errors: PEER_DEAD if a connection ended, TIMEOUT if the deadline passed, REVOKED after abort(); `ranks` of
+// the error holds the indices of the hosts. After an error of any operation all connections are ended,
+// nothing accesses the operation's memory, and every later operation throws REVOKED.
 #pragma once
 
 #include <cstddef>
@@ -56,24 +56,24 @@ class TransportGroup {
 
   // Makes the running operation and all later ones fail with REVOKED at once. Any thread.
   void abort() noexcept { connections_.abort(aborted_there()); }
-  // Aborts the group likewise, and the other hosts receive the cause, whose ranks are hosts unless
+  // Does the same, and the other hosts receive the cause. The ranks of the cause are hosts unless
   // why.has_user_ranks is set.
   void abort(const Failure& why) noexcept { connections_.abort(why); }
-  // Aborts several groups likewise. The cause is sent on all their connections before it waits for any, so
-  // that it takes no longer than aborting one group.
+  // Does the same for several groups. The cause is sent on all their connections before this waits for any,
+  // so that it takes no longer than aborting one group.
   static void abort_all(std::span<TransportGroup* const> groups,
                         const Failure& why = aborted_there()) noexcept;
 
-  // The check is called at least every 50 ms while an operation waits, with the hosts that it waits for; an
-  // exception of it ends the operation.
+  // The check is called at least every 50 ms while an operation waits, with the hosts for which it waits; an
+  // exception of the check ends the operation.
   void set_check(Connections::Check check) { connections_.set_check(std::move(check)); }
 
   // The header exchange: sends at most kHeaderBytes to all other hosts and receives theirs; all[rank()] is
   // `mine`. Lengths may differ.
   void exchange_headers(std::string_view mine, std::vector<std::string>& all, Deadline deadline);
   // The same with inline data: inline_data[i], at most kInlineBytes, goes to host i with the text; an empty
-  // span sends none. `take` receives what came from each host, in memory that is reused when it returns. An
-  // exception of it does not end the connections.
+  // span sends none. `take` receives the data of each host, in memory that is reused when it returns. An
+  // exception of `take` does not end the connections.
   struct Header {
     std::string_view text;
     std::span<const std::byte> inline_data;

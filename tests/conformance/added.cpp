@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "comm/gather.hpp"
-#include "control/world.hpp"
+#include "control/host_group.hpp"
 #include "engine.hpp"
 #include "engine_host/host_engine.hpp"
 #include "session/engine_table.hpp"
@@ -21,7 +21,7 @@ using conformance::SharedGroup;
 void needs_no_library(LibraryReport&) {}
 
 bool serves_threads(const JoinedWorld& joined) {
-  return std::ranges::all_of(joined.world->members(),
+  return std::ranges::all_of(joined.host->members(),
                              [](const auto& member) { return member.pid == ::getpid(); });
 }
 
@@ -39,7 +39,7 @@ std::shared_ptr<SharedGroup> share(GroupEngine& host) {
 }
 
 std::shared_ptr<GroupEngine> open_conformance(JoinedWorld joined) {
-  if (joined.job) joined.world->hold_name(joined.job);
+  if (joined.job) joined.host->hold_name(joined.job);
   const std::shared_ptr<GroupEngine> host = std::move(joined.local);
   CommIdentity identity{host->id(), host->name(), host->rank(), host->state.global_ranks()};
   return std::make_shared<Engine>(std::move(identity), share(*host),

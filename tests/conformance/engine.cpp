@@ -51,8 +51,8 @@ Engine::Engine(dsc::CommIdentity identity, std::shared_ptr<SharedGroup> group, s
 
 // ---- operations
 
-uint64_t Engine::next_number(const dsc::Call& call) {
-  if (dsc::comes_before_numbers(call.kind)) return 0;
+uint64_t Engine::next_sequence(const dsc::Call& call) {
+  if (dsc::has_no_sequence(call.kind)) return 0;
   if (dsc::is_message(call.kind)) return ++messages_[{call.root, call.kind == dsc::OpKind::kSend}];
   return collectives_.fetch_add(1) + 1;
 }

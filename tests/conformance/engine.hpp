@@ -32,7 +32,7 @@ class Engine final : public dsc::GroupEngine {
   bool has_running() noexcept override { return group_->has_running(rank()); }
   void finalize() override;
   bool progress(dsc::Deadline deadline) override;
-  void restart_numbers() noexcept override { collectives_ = 0; }
+  void restart_sequence() noexcept override { collectives_ = 0; }
 
   void revoke(const dsc::Failure& cause) noexcept override;
   bool revoked() const noexcept override { return failure().code != DSC_OK; }
@@ -46,7 +46,7 @@ class Engine final : public dsc::GroupEngine {
 
   // --- For the group, with the lock of the world held.
   // Returns the number of a call, from 1; 0 for what comes before numbers.
-  uint64_t next_number(const dsc::Call& call);
+  uint64_t next_sequence(const dsc::Call& call);
   RankLoad& load() noexcept { return *load_; }
 
  private:

@@ -27,7 +27,7 @@ struct Result {
 
 std::optional<dsc::Failure> differing_messages(uint64_t group, const std::vector<RankCall>& calls) {
   std::vector<dsc::CallSignature> shown;
-  for (const RankCall& of : calls) shown.push_back(dsc::signature_of_message(*of.call, group, of.number));
+  for (const RankCall& of : calls) shown.push_back(dsc::signature_of_message(*of.call, group, of.sequence));
   if (shown[0].fingerprint == shown[1].fingerprint) return std::nullopt;
   return dsc::failure_of(
       dsc::difference_of_ends({calls[0].rank, shown[0].fields}, {calls[1].rank, shown[1].fields}));
@@ -38,7 +38,7 @@ std::optional<dsc::Failure> differing_calls(uint64_t group, const std::vector<Ra
   std::vector<dsc::CallSignature> shown;
   std::vector<std::vector<int32_t>> ranks;
   for (const RankCall& of : calls) {
-    shown.push_back(dsc::signature_of(*of.call, group, of.number));
+    shown.push_back(dsc::signature_of(*of.call, group, of.sequence));
     ranks.push_back({of.rank});
   }
   const dsc::CallDifference found = difference(shown, ranks);

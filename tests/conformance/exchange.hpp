@@ -13,7 +13,7 @@ namespace conformance {
 struct RankCall {
   int rank;
   const dsc::Call* call;
-  uint64_t number;
+  uint64_t sequence;
 };
 
 struct Outcome {

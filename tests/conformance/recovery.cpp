@@ -103,7 +103,7 @@ void RecoveryRound::fail_if_all_missing_are_elsewhere() {
     if (!stuck) return;
     elsewhere.push_back(rank);
     text += "; " + dsc::list_ranks({&rank, 1}) + ": " +
-            dsc::numbered(op_kind_name(stuck->work->call().kind), stuck->number).c_str();
+            dsc::numbered(op_kind_name(stuck->work->call().kind), stuck->sequence).c_str();
   }
   fail(DSC_ERR_MISMATCH, elsewhere, text);
 }

@@ -66,7 +66,7 @@ Lane& SharedGroup::lane_of(int rank, const dsc::Call& call) {
 
 std::optional<dsc::Failure> SharedGroup::refusal(Engine& engine) const {
   const bool has_failed = failure_.code != DSC_OK;
-  if (engine.state.takes_no_part() || (has_failed && engine.state.reported()))
+  if (engine.state.has_left_or_finalizes() || (has_failed && engine.state.reported()))
     return engine.state.refusal(failure_);
   if (!has_failed) return std::nullopt;
   engine.state.note_reported();
@@ -75,9 +75,9 @@ std::optional<dsc::Failure> SharedGroup::refusal(Engine& engine) const {
 
 std::shared_ptr<MeetingWork> SharedGroup::arrive(Engine& engine, const dsc::Call& call, bool blocks) {
   std::unique_lock lock(world->mutex);
-  auto work = std::make_shared<MeetingWork>(call, id, engine.next_number(call), world);
+  auto work = std::make_shared<MeetingWork>(call, id, engine.next_sequence(call), world);
   if (auto refused = refusal(engine)) {
-    engine.state.name_operation(*refused, op_kind_name(call.kind), work->number());
+    engine.state.name_operation(*refused, op_kind_name(call.kind), work->sequence());
     work->finish(refused);
     return work;
   }
@@ -92,9 +92,9 @@ std::shared_ptr<MeetingWork> SharedGroup::arrive(Engine& engine, const dsc::Call
 void SharedGroup::enter(Lane& lane, Engine& engine, std::shared_ptr<MeetingWork> work, bool blocks) {
   const size_t place = lane.called[engine.rank()]++ - lane.done;
   if (place == lane.meetings.size()) lane.meetings.emplace_back();
-  const uint64_t number = work->number();
+  const uint64_t sequence = work->sequence();
   lane.meetings[place].emplace(engine.rank(),
-                               Participant{&engine, std::move(work), number, blocks, dsc::tick_now()});
+                               Participant{&engine, std::move(work), sequence, blocks, dsc::tick_now()});
   world->begin(engine.load());
   if (place == 0) begin_first(lane);
 }
@@ -113,7 +113,7 @@ void SharedGroup::drive(Lane& lane, std::unique_lock<std::mutex>& lock) {
   while (!lane.moves && !lane.meetings.empty() && missing_from(lane).empty()) {
     std::vector<RankCall> calls;
     for (const auto& [rank, participant] : lane.meetings.front())
-      calls.push_back({rank, &participant.work->call(), participant.number});
+      calls.push_back({rank, &participant.work->call(), participant.sequence});
     const int64_t met_ticks = dsc::tick_now();
     lane.moves = true;
     lock.unlock();
@@ -137,10 +137,10 @@ void SharedGroup::end_first(Lane& lane, const Outcome& outcome, int64_t met_tick
     if (failure) {
       failure->revoked = fails_group;
       failure->operation = op_kind_name(call.kind);
-      failure->sequence = participant.number;
+      failure->sequence = participant.sequence;
     }
     if (outcome.found.count > 0)
-      participant.engine->state.nonfinite->add(call.kind, participant.number, outcome.found);
+      participant.engine->state.nonfinite->add(call.kind, participant.sequence, outcome.found);
     if (!failure)
       participant.engine->stats.add(call.kind, bytes_of(call, rank, size),
                                     dsc::ticks_to_ns(met_ticks - participant.came_ticks),
@@ -158,8 +158,8 @@ void SharedGroup::end(int rank, Participant& participant, std::optional<dsc::Fai
     failure->elapsed_ns = dsc::ticks_to_ns(dsc::tick_now() - participant.came_ticks);
     if (failure->code != DSC_ERR_NONFINITE) engine.state.note_reported();
     const auto kind = participant.work->call().kind;
-    engine.state.name_operation(*failure, op_kind_name(kind), participant.number);
-    dsc::say_if_late(*failure, rank, kind, participant.number);
+    engine.state.name_operation(*failure, op_kind_name(kind), participant.sequence);
+    dsc::say_if_late(*failure, rank, kind, participant.sequence);
   }
   world->end(engine.load());
   participant.work->finish(failure);
@@ -268,7 +268,7 @@ dsc::Deadline SharedGroup::expire() {
       dsc::Failure failure =
           failure_of_ranks(DSC_ERR_TIMEOUT, missing, describe_ranks(missing) + how.c_str());
       failure.operation = op_kind_name(participant.work->call().kind);
-      failure.sequence = participant.number;
+      failure.sequence = participant.sequence;
       fail(failure);
       return dsc::Deadline::never();
     }

@@ -21,16 +21,16 @@ class Engine;
 
 class MeetingWork final : public dsc::OperationWork {
  public:
-  MeetingWork(const dsc::Call& call, uint64_t group, uint64_t number, std::shared_ptr<SharedWorld> world)
-      : OperationWork(call, group), number_(number), world_(std::move(world)) {}
-  uint64_t number() const noexcept override { return number_; }
+  MeetingWork(const dsc::Call& call, uint64_t group, uint64_t sequence, std::shared_ptr<SharedWorld> world)
+      : OperationWork(call, group), sequence_(sequence), world_(std::move(world)) {}
+  uint64_t sequence() const noexcept override { return sequence_; }
   bool test() override;
   void finish(const std::optional<dsc::Failure>& failure) noexcept { end(failure); }
 
  private:
   void await_end(dsc::Deadline deadline) override;
 
-  const uint64_t number_;
+  const uint64_t sequence_;
   const std::shared_ptr<SharedWorld> world_;
 };
 
@@ -38,7 +38,7 @@ class MeetingWork final : public dsc::OperationWork {
 struct Participant {
   Engine* engine;
   std::shared_ptr<MeetingWork> work;
-  uint64_t number;
+  uint64_t sequence;
   bool blocks;  // the rank waits inside the call
   int64_t came_ticks;
   dsc::Deadline limit = dsc::Deadline::never();  // counts from when the meeting is the first of its lane

@@ -51,8 +51,8 @@ struct Library {
 // What the traps of this process mean.
 struct {
   Library library;
-  const std::vector<Place>* places = nullptr;  // marked; else the process is killed
-  std::vector<Code> code;                      // what stood there
+  const std::vector<GridIndex>* places = nullptr;  // marked; else the process is killed
+  std::vector<Code> code;                          // what stood there
   uint8_t* visited = nullptr;
 } traps;
 
@@ -96,7 +96,7 @@ void on_trap(int, siginfo_t*, void* opaque) {
   const auto address = static_cast<uintptr_t>(counter_of(context)) - kBehind;
   const auto place =
       std::lower_bound(traps.places->begin(), traps.places->end(), address,
-                       [](const Place& known, uintptr_t wanted) { return known.address < wanted; });
+                       [](const GridIndex& known, uintptr_t wanted) { return known.address < wanted; });
   const auto index = static_cast<size_t>(place - traps.places->begin());
   traps.visited[index] = 1;
   write_code(address, traps.code[index]);
@@ -123,8 +123,8 @@ void for_each_line(const std::string& command, const std::function<void(const ch
 
 // The line table also tells of copies of inline functions that the linker has dropped, as if they stood where
 // the kept one stands: drops what is not at the beginning of an instruction.
-void drop_strangers(std::vector<Place>& places) {
-  std::vector<Place> kept;
+void drop_strangers(std::vector<GridIndex>& places) {
+  std::vector<GridIndex> kept;
   auto next = places.begin();
   for_each_line("objdump -d --no-show-raw-insn", [&](const char* line) {
     char* end = nullptr;
@@ -138,8 +138,8 @@ void drop_strangers(std::vector<Place>& places) {
 
 }  // namespace
 
-std::vector<Place> places_in(const std::vector<std::string>& folders) {
-  std::vector<Place> places;
+std::vector<GridIndex> places_in(const std::vector<std::string>& folders) {
+  std::vector<GridIndex> places;
   std::set<std::string> sources;  // of these folders, without the folder
   for_each_line("objdump --dwarf=decodedline", [&](const char* line) {
     for (const std::string& folder : folders)
@@ -154,27 +154,27 @@ std::vector<Place> places_in(const std::vector<std::string>& folders) {
       places.push_back({library().base + address, format("%s:%u", source, number)});
   });
   std::sort(places.begin(), places.end(),
-            [](const Place& a, const Place& b) { return a.address < b.address; });
-  const auto same = [](const Place& a, const Place& b) { return a.address == b.address; };
+            [](const GridIndex& a, const GridIndex& b) { return a.address < b.address; });
+  const auto same = [](const GridIndex& a, const GridIndex& b) { return a.address == b.address; };
   places.erase(std::unique(places.begin(), places.end(), same), places.end());
-  std::erase_if(places, [&](const Place& place) {
+  std::erase_if(places, [&](const GridIndex& place) {
     return !sources.contains(place.name.substr(0, place.name.rfind(':')));
   });
   drop_strangers(places);
   return places;
 }
 
-void die_at(const Place& place) {
+void die_at(const GridIndex& place) {
   catch_traps();
   write_code(place.address, kTrap);
 }
 
-void mark_visits(const std::vector<Place>& places, uint8_t* visited) {
+void mark_visits(const std::vector<GridIndex>& places, uint8_t* visited) {
   catch_traps();
   traps.places = &places;
   traps.visited = visited;
-  for (const Place& place : places) traps.code.push_back(read_code(place.address));
-  for (const Place& place : places) write_code(place.address, kTrap);
+  for (const GridIndex& place : places) traps.code.push_back(read_code(place.address));
+  for (const GridIndex& place : places) write_code(place.address, kTrap);
 }
 
 }  // namespace fault

@@ -90,8 +90,8 @@ void check_groups(const RankMesh& mesh, std::string_view names) {
     for (int32_t member = 0; member < groups->size(); ++member) {
       const int32_t rank = groups->rank(group, member);
       FUZZ_REQUIRE(seen.insert(rank).second);
-      const MeshPlace place = groups->place(rank);
-      FUZZ_REQUIRE(place.group == group && place.member == member);
+      const MeshPosition position = groups->position(rank);
+      FUZZ_REQUIRE(position.group == group && position.member == member);
       FUZZ_REQUIRE(member == 0 || groups->rank(group, member - 1) < rank);
       for (size_t axis = 0; axis < mesh.axes().size(); ++axis)
         FUZZ_REQUIRE(tokens->contains(mesh.axes()[axis].name) ||

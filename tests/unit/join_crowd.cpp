@@ -60,11 +60,11 @@ class Rank {
     settings_.master_port = crowd.port;
     settings_.rank = rank;
     settings_.world_size = crowd.world;
-    settings_.place = host_place(environment);
+    settings_.host_name = dsc::host_name(environment);
     settings_.host = host_identity(environment);
     if (crowd.ranks_per_host > 0) {
-      settings_.place = "node" + std::to_string(rank / crowd.ranks_per_host);
-      settings_.host += settings_.place;
+      settings_.host_name = "node" + std::to_string(rank / crowd.ranks_per_host);
+      settings_.host += settings_.host_name;
       settings_.host.resize(std::min<size_t>(settings_.host.size(), 60));
     }
     settings_.endpoint = hex(random_nonce());

@@ -437,7 +437,7 @@ void test_the_address_says_how_ranks_meet(void**) {
   assert_way(launch({}), MeetingWay::kNobody, {});
 }
 
-void test_what_carries_the_place_of_the_store(void**) {
+void test_what_carries_the_address_of_the_store(void**) {
   Variables variables = kTorchrun;
   variables["LOCAL_WORLD_SIZE"] = "3";
   assert_string_equal(launch(variables).told_through.c_str(), "");
@@ -517,7 +517,7 @@ void test_init_method(void**) {
     assert_refused(refused_method(bad), DSC_ERR_INVALID_ARG, {bad, "env://", "tcp://HOST:PORT"});
 }
 
-AddressLocation place_of(const char* address) { return locate_address(address, Deadline::after_ms(1000)); }
+AddressLocation location_of(const char* address) { return locate_address(address, Deadline::after_ms(1000)); }
 
 Outcome refused_address(const char* address, int64_t timeout_ms) {
   try {
@@ -532,11 +532,11 @@ void test_local_addresses(void**) {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   for (const char* own : {"localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1"})
-    assert_true(place_of(own) == AddressLocation::kLoopback);
-  assert_true(place_of(name) == AddressLocation::kThisHost);
-  assert_true(place_of("192.0.2.1") == AddressLocation::kElsewhere);  // set aside for documentation
+    assert_true(location_of(own) == AddressLocation::kLoopback);
+  assert_true(location_of(name) == AddressLocation::kThisHost);
+  assert_true(location_of("192.0.2.1") == AddressLocation::kElsewhere);  // set aside for documentation
   const std::string mine = own_address("", Deadline::after_ms(1000));
-  assert_true(mine == "127.0.0.1" || place_of(mine.c_str()) == AddressLocation::kThisHost);
+  assert_true(mine == "127.0.0.1" || location_of(mine.c_str()) == AddressLocation::kThisHost);
   assert_string_equal(own_address("lo", Deadline::after_ms(1000)).c_str(), "127.0.0.1");
   assert_string_equal(own_address("127.8.9.10", Deadline::after_ms(1000)).c_str(), "127.8.9.10");
 }
@@ -587,7 +587,7 @@ int main() {
       cmocka_unit_test(test_rank_outside_a_larger_world_is_left_to_the_meeting),
       cmocka_unit_test(test_several_hosts),
       cmocka_unit_test(test_the_address_says_how_ranks_meet),
-      cmocka_unit_test(test_what_carries_the_place_of_the_store),
+      cmocka_unit_test(test_what_carries_the_address_of_the_store),
       cmocka_unit_test(test_job_id_and_port_options),
       cmocka_unit_test(test_options_are_checked),
       cmocka_unit_test(test_init_method),

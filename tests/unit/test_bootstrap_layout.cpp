@@ -18,17 +18,18 @@ namespace {
 using namespace dsc;
 
 // Ranks one after another on hosts with these names.
-JobLayout layout_with(const std::vector<std::string>& places) {
+JobLayout layout_with(const std::vector<std::string>& host_names) {
   std::vector<Member> members;
-  for (const std::string& place : places)
-    members.push_back({static_cast<int32_t>(members.size()), 0, 1, place + "'s identity", "endpoint", place});
+  for (const std::string& host_name : host_names)
+    members.push_back(
+        {static_cast<int32_t>(members.size()), 0, 1, host_name + "'s identity", "endpoint", host_name});
   return layout_of(members);
 }
 
 void expect_same(const JobLayout& layout) {
   const auto again = decode_layout(encode(layout));
   assert_true(again.has_value());
-  assert_true(again->places == layout.places);
+  assert_true(again->host_names == layout.host_names);
   assert_true(again->host_of_rank == layout.host_of_rank);
 }
 
@@ -41,16 +42,16 @@ void test_what_is_written_is_read(void**) {
   expect_same(layout_with({std::string(255, 'x'), std::string(254, 'x') + "y"}));
 }
 
-void test_a_place_that_is_too_long_is_cut(void**) {
+void test_a_host_name_that_is_too_long_is_cut(void**) {
   const auto again = decode_layout(encode(layout_with({std::string(300, 'x'), std::string(300, 'x') + "y"})));
-  assert_true(again && again->places[0] == std::string(255, 'x'));
+  assert_true(again && again->host_names[0] == std::string(255, 'x'));
 }
 
 void test_a_large_job_fits_into_few_bytes(void**) {
-  std::vector<std::string> places;
+  std::vector<std::string> host_names;
   for (int host = 0; host < 1250; ++host)
-    places.insert(places.end(), 8, "node" + std::to_string(1000 + host));
-  const JobLayout layout = layout_with(places);
+    host_names.insert(host_names.end(), 8, "node" + std::to_string(1000 + host));
+  const JobLayout layout = layout_with(host_names);
   expect_same(layout);
   assert_in_range(encode(layout).size(), 1, 1250 * 4);
 }
@@ -82,7 +83,7 @@ void test_what_cannot_be_is_refused(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_what_is_written_is_read),
-      cmocka_unit_test(test_a_place_that_is_too_long_is_cut),
+      cmocka_unit_test(test_a_host_name_that_is_too_long_is_cut),
       cmocka_unit_test(test_a_large_job_fits_into_few_bytes),
       cmocka_unit_test(test_what_cannot_be_is_refused),
   };

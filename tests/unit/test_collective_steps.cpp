@@ -35,14 +35,14 @@ struct Pair {
     static int pairs = 0;
     const std::string job = "steps-" + std::to_string(getpid()) + "-" + std::to_string(++pairs);
     on_both([&](int rank) {
-      dsc::WorldSettings settings;
+      dsc::HostGroupSettings settings;
       settings.meeting.master_addr = "127.0.0.1";
       settings.meeting.job_id = job;
       settings.meeting.rank = rank;
       settings.meeting.world_size = 2;
       settings.meeting.host = "here";
       settings.meeting.deadline = dsc::Deadline::after_ms(20'000);
-      groups[rank] = Group::create(dsc::World::join(settings), 1, "pair", {0, 1});
+      groups[rank] = Group::create(dsc::HostGroup::join(settings), 1, "pair", {0, 1});
       groups[rank]->map_members(settings.meeting.deadline, [] {});
     });
   }

@@ -35,7 +35,7 @@ void what_is_written_is_read(void**) {
   assert_true(encode(question).size() <= kMostQuestion);
   const auto asked = decode_question(encode(question));
   assert_true(asked && asked->kind == question.kind && asked->rank == question.rank &&
-              asked->peer == question.peer && asked->number == question.number);
+              asked->peer == question.peer && asked->sequence == question.sequence);
   const CallThere sent = example();
   const auto came = decode_call(encode(sent));
   assert_true(came && came->fingerprint == sent.fingerprint && came->rank == sent.rank &&

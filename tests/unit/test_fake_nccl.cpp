@@ -124,11 +124,11 @@ void ranks_scale_their_inputs(void**) {
     const Array<float> in(10, 8.0F), out(10), scalar(1, 0.25F);
     NcclOp own{}, on_device{};
     float half = self.rank == 2 ? 0.5F : 1.0F;  // each rank has its own
-    CHECK_NCCL(ncclRedOpCreatePreMulSum(&own, &half, NcclType::float32, dsc::NcclScalarPlace::host_immediate,
-                                        self.comm));
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&own, &half, NcclType::float32,
+                                        dsc::NcclScalarResidence::host_immediate, self.comm));
     half = 0;
     CHECK_NCCL(ncclRedOpCreatePreMulSum(&on_device, scalar.data(), NcclType::float32,
-                                        dsc::NcclScalarPlace::device, self.comm));
+                                        dsc::NcclScalarResidence::device, self.comm));
     finished(self, ncclAllReduce(in.data(), out.data(), 10, NcclType::float32, own, self.comm, self.stream));
     CHECK(out.holds(20.0F));
     finished(self,

@@ -41,7 +41,7 @@ struct Translated<R (*)(A...)> {
 TRANSLATED(ncclResult_t, dsc::NcclResult);
 TRANSLATED(ncclDataType_t, dsc::NcclType);
 TRANSLATED(ncclRedOp_t, dsc::NcclOp);
-TRANSLATED(ncclScalarResidence_t, dsc::NcclScalarPlace);
+TRANSLATED(ncclScalarResidence_t, dsc::NcclScalarResidence);
 TRANSLATED(ncclUniqueId, dsc::NcclUniqueId);
 TRANSLATED(ncclConfig_t, dsc::NcclConfig);
 TRANSLATED(ncclComm_t, dsc::NcclComm*);
@@ -187,8 +187,8 @@ static_assert(equal(ncclFloat64, NcclType::float64) && equal(ncclBfloat16, NcclT
 static_assert(equal(ncclFloat8e4m3, NcclType::float8_e4m3) && equal(ncclFloat8e5m2, NcclType::float8_e5m2));
 static_assert(equal(ncclSum, NcclOp::sum) && equal(ncclProd, NcclOp::prod) && equal(ncclMax, NcclOp::max));
 static_assert(equal(ncclMin, NcclOp::min) && equal(ncclAvg, NcclOp::avg));
-static_assert(equal(ncclScalarDevice, dsc::NcclScalarPlace::device));
-static_assert(equal(ncclScalarHostImmediate, dsc::NcclScalarPlace::host_immediate));
+static_assert(equal(ncclScalarDevice, dsc::NcclScalarResidence::device));
+static_assert(equal(ncclScalarHostImmediate, dsc::NcclScalarResidence::host_immediate));
 static_assert(NCCL_CONFIG_UNDEF_INT == dsc::kNcclUnset && NCCL_SPLIT_NOCOLOR == dsc::kNcclNoColor);
 static_assert(NCCL_WIN_DEFAULT == dsc::kNcclWindowDefault);
 static_assert(NCCL_WIN_COLL_SYMMETRIC == dsc::kNcclWindowSymmetric);

@@ -276,7 +276,7 @@ class Reference {
   }
 
  private:
-  using Place = std::pair<int32_t, int64_t>;
+  using GridIndex = std::pair<int32_t, int64_t>;
 
   double cost(const std::vector<double>& list, int32_t part) const {
     return list.size() == 1 ? list[0] : list[static_cast<size_t>(part)];
@@ -321,8 +321,8 @@ class Reference {
 
   const PipelinePlan& plan_;
   const PipelineCosts& costs_;
-  std::map<std::tuple<int, int32_t, int32_t>, Place> where_;
-  std::map<Place, double> ends_;
+  std::map<std::tuple<int, int32_t, int32_t>, GridIndex> where_;
+  std::map<GridIndex, double> ends_;
 };
 
 void another_way(void**) {

@@ -35,39 +35,38 @@ NetworkJson lines_json(const std::vector<NetworkLine>& lines) {
   return all;
 }
 
-[[noreturn]] void refuse_json(const std::string& place, const std::string& expected, const NetworkJson& got) {
-  throw std::invalid_argument(place + " is " + got.dump().substr(0, 60) + ", expected " + expected);
+[[noreturn]] void refuse_json(const std::string& path, const std::string& expected, const NetworkJson& got) {
+  throw std::invalid_argument(path + " is " + got.dump().substr(0, 60) + ", expected " + expected);
 }
 
-const NetworkJson& member(const NetworkJson& json, const char* name, const std::string& place) {
-  if (!json.is_object()) refuse_json(place, "an object", json);
+const NetworkJson& member(const NetworkJson& json, const char* name, const std::string& path) {
+  if (!json.is_object()) refuse_json(path, "an object", json);
   const auto found = json.find(name);
-  if (found == json.end()) throw std::invalid_argument(place + " has no \"" + name + "\"");
+  if (found == json.end()) throw std::invalid_argument(path + " has no \"" + name + "\"");
   return *found;
 }
 
-double value_in(const NetworkJson& json, const char* name, const std::string& place) {
-  const NetworkJson& value = member(json, name, place);
+double value_in(const NetworkJson& json, const char* name, const std::string& path) {
+  const NetworkJson& value = member(json, name, path);
   const bool is_fine = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0;
-  if (!is_fine) refuse_json(place + ", " + name + ",", "a number of 0 or more", value);
+  if (!is_fine) refuse_json(path + ", " + name + ",", "a number of 0 or more", value);
   return value.get<double>();
 }
 
-NetworkLine line_in(const NetworkJson& json, const std::string& place) {
+NetworkLine line_in(const NetworkJson& json, const std::string& path) {
   NetworkLine line;
-  const NetworkJson& ranks = member(json, "ranks", place);
+  const NetworkJson& ranks = member(json, "ranks", path);
   if (!ranks.is_number_integer() || ranks.get<int64_t>() < 1 || ranks.get<int64_t>() > INT32_MAX)
-    refuse_json(place + ", ranks,", "a whole number of 1 or more", ranks);
+    refuse_json(path + ", ranks,", "a whole number of 1 or more", ranks);
   line.ranks = ranks.get<int>();
-  line.latency_us = value_in(json, "latency_us", place);
-  if (!member(json, "bytes_per_s", place).is_null()) {
-    line.bytes_per_us = value_in(json, "bytes_per_s", place) / kUsPerSecond;
+  line.latency_us = value_in(json, "latency_us", path);
+  if (!member(json, "bytes_per_s", path).is_null()) {
+    line.bytes_per_us = value_in(json, "bytes_per_s", path) / kUsPerSecond;
     if (line.bytes_per_us <= 0)
-      refuse_json(place + ", bytes_per_s,", "more than 0, or null where it is unlimited",
-                  json["bytes_per_s"]);
+      refuse_json(path + ", bytes_per_s,", "more than 0, or null where it is unlimited", json["bytes_per_s"]);
   }
   if (json.contains("largest_relative_error"))
-    line.largest_error = value_in(json, "largest_relative_error", place);
+    line.largest_error = value_in(json, "largest_relative_error", path);
   return line;
 }
 

@@ -37,7 +37,7 @@ int run_as_node(Options options) {
   options.keep_going = true;
   return run_front(options, [&job](int) {
     Work work;
-    work.places.push_back({job, std::nullopt});
+    work.host_jobs.push_back({job, std::nullopt});
     return work;
   });
 }

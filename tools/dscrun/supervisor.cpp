@@ -54,7 +54,7 @@ std::string describe(const Rank& rank) {
 }
 
 bool is_raw(const Options& options, const Work& work) {
-  return !options.prefix && work.places.size() == 1 && work.places.front().job.ranks == 1;
+  return !options.prefix && work.host_jobs.size() == 1 && work.host_jobs.front().job.ranks == 1;
 }
 
 }  // namespace
@@ -80,11 +80,11 @@ Supervisor::~Supervisor() {
 
 void Supervisor::start(const Work& work, pid_t front_group) try {
   if (!work.launcher.empty()) return start_launcher(work, front_group);
-  for (const Place& place : work.places) {
-    if (place.remote) {
-      start_there(place);
+  for (const HostJob& host_job : work.host_jobs) {
+    if (host_job.remote) {
+      start_there(host_job);
     } else {
-      start_here(place.job, front_group);
+      start_here(host_job.job, front_group);
     }
   }
 } catch (const StartError& error) {
@@ -104,13 +104,13 @@ void Supervisor::start_here(const NodeJob& job, pid_t front_group) {
   }
 }
 
-void Supervisor::start_there(const Place& place) {
-  auto remote = std::make_unique<Remote>(options_, *place.remote, place.job);
+void Supervisor::start_there(const HostJob& host_job) {
+  auto remote = std::make_unique<Remote>(options_, *host_job.remote, host_job.job);
   watch(remote->process(), kRemotes + remotes_.size());
   remote->take_output(output_, [this](std::string_view event) { on_event(event); });
-  for (int i = 0; i < place.job.ranks; ++i) {
+  for (int i = 0; i < host_job.job.ranks; ++i) {
     Rank rank;
-    rank.number = place.job.first_rank + i;
+    rank.number = host_job.job.first_rank + i;
     rank.name = "rank " + std::to_string(rank.number);
     rank.remote = remote.get();
     ranks_.push_back(std::move(rank));

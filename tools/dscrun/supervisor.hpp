@@ -49,7 +49,7 @@ class Supervisor {
 
   void start(const Work& work, pid_t front_group);
   void start_here(const NodeJob& job, pid_t front_group);
-  void start_there(const Place& place);
+  void start_there(const HostJob& host_job);
   void start_launcher(const Work& work, pid_t front_group);
   void watch(const Process& process, size_t number);
 

@@ -27,9 +27,9 @@ Work make_work(const Options& options, const Plan& plan, int restart_count, cons
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     const Node& node = plan.nodes[i];
     if (plan.way == Way::kByHand && static_cast<int>(i) != plan.own_node) continue;
-    Place place{make_job(options, plan, i, restart_count, token), std::nullopt};
-    if (plan.way == Way::kSsh && !node.is_here) place.remote = node;
-    work.places.push_back(std::move(place));
+    HostJob host_job{make_job(options, plan, i, restart_count, token), std::nullopt};
+    if (plan.way == Way::kSsh && !node.is_here) host_job.remote = node;
+    work.host_jobs.push_back(std::move(host_job));
   }
   return work;
 }

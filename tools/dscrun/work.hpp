@@ -10,14 +10,14 @@
 
 namespace dscrun {
 
-struct Place {
+struct HostJob {
   NodeJob job;
   std::optional<Node> remote;  // nothing: this host
 };
 
 struct Work {
-  std::vector<Place> places;
-  std::vector<std::string> launcher;     // mpirun or srun with its arguments, instead of places
+  std::vector<HostJob> host_jobs;
+  std::vector<std::string> launcher;     // mpirun or srun with its arguments, instead of host_jobs
   std::vector<std::string> environment;  // for it, NAME=VALUE
 };
 

@@ -1,5 +1,5 @@
-// Entry points of the kernels: thin wrappers that give the portable bodies in these headers their thread and
-// block indices.
+// Entry points of the kernels: thin wrappers that pass thread and block indices to the portable bodies in
+// these headers.
 #include "device/kernels/list.hpp"
 #include "device/kernels/move.hpp"
 #include "device/kernels/norm.hpp"
@@ -11,8 +11,8 @@ using namespace dsc::kernels;
 
 namespace {
 
-__device__ Place this_block() { return {blockIdx.x, gridDim.x}; }
-__device__ Place this_thread() { return {threadIdx.x, blockDim.x}; }
+__device__ GridIndex this_block() { return {blockIdx.x, gridDim.x}; }
+__device__ GridIndex this_thread() { return {threadIdx.x, blockDim.x}; }
 
 __device__ void fold(Norm* sums) {
   for (unsigned step = blockDim.x / 2; step > 0; step /= 2) {

@@ -22,7 +22,7 @@ DSC_HD constexpr unsigned pack_elements(size_t element_bytes) {
 }
 
 // Index and count, of a thread in its block or a block in its grid.
-struct Place {
+struct GridIndex {
   unsigned index, count;
 };
 
@@ -76,11 +76,11 @@ DSC_HD void store_bytes(char* to, Unit unit) {
   std::memcpy(to, &unit, sizeof unit);
 }
 
-// Stores change(unit) for each of the n units, of which this thread handles every thread.count-th. Loads
-// beyond the end are redirected to the last unit, so that the loads need no branch. With `stores` false the
-// units are only passed to change().
+// Stores change(unit) for each of the n units. This thread handles every thread.count-th one. Loads beyond
+// the end are redirected to the last unit, so that they need no branch. With `stores` false the units are
+// only passed to change().
 template <class In, class Out, class Change>
-DSC_HD void move_units(const char* from, char* to, unsigned n, Place thread, Change& change,
+DSC_HD void move_units(const char* from, char* to, unsigned n, GridIndex thread, Change& change,
                        bool stores = true) {
   DSC_NOT_UNROLLED
   for (unsigned first = thread.index; first < n; first += kInFlight * thread.count) {

@@ -8,8 +8,8 @@
 
 namespace dsc::kernels {
 
-// More segments need several launches. Kernel arguments are passed by value and take 28 bytes per segment,
-// which exceeds 4 KiB: drivers accept that from CUDA 12.1 on.
+// More segments need several launches. Kernel arguments are passed by value. At 28 bytes per segment they
+// exceed 4 KiB, which drivers accept from CUDA 12.1 on.
 inline constexpr unsigned kMaxSegments = 256;
 
 // One piece of contiguous memory to be moved.
@@ -51,8 +51,8 @@ struct Piece {
   unsigned count;
 };
 
-// Returns how many elements the address lies past the start of a pack. Chunks begin at pack boundaries,
-// except for the first one of a segment, which is shorter by this number. `bytes` is the size of an element.
+// Returns by how many elements the address lies past the start of a pack. Chunks begin at pack boundaries.
+// Only the first chunk of a segment may not; it is shorter by this number. `bytes` is the size of an element.
 DSC_HD inline unsigned into_pack(const char* from, size_t bytes, unsigned pack) {
   return static_cast<unsigned>(number(from) / bytes % pack);
 }
@@ -74,7 +74,7 @@ DSC_HD Piece piece_of(const Segment& segment, uint32_t chunk) {
 
 // Calls act(piece) for each chunk that this block processes.
 template <size_t kFromBytes, size_t kToBytes, unsigned kPack, class Act>
-DSC_HD void each_chunk(const MoveArgs& args, Place block, Act& act) {
+DSC_HD void each_chunk(const MoveArgs& args, GridIndex block, Act& act) {
   unsigned at = 0;
   DSC_NOT_UNROLLED
   for (uint32_t chunk = block.index; chunk < args.chunks; chunk += block.count) {
@@ -112,7 +112,7 @@ struct Mover {
   using Out = typename To::Stored;
   static constexpr unsigned kPack = pack_elements(sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
 
-  Place thread;
+  GridIndex thread;
   Convert<From, To, Watch> convert;
 
   // Moves whole packs between unaligned edges if both sides reach alignment at the same element; otherwise
@@ -149,7 +149,7 @@ struct Mover {
 // Moves everything that one thread of a launch is responsible for; returns its watch, which has seen all
 // values.
 template <class From, class To, class Watch>
-DSC_HD Watch move(const MoveArgs& args, Place block, Place thread) {
+DSC_HD Watch move(const MoveArgs& args, GridIndex block, GridIndex thread) {
   using Wide = typename From::Wide;
   Mover<From, To, Watch> mover{thread, {static_cast<Wide>(args.scale), {}}};
   each_chunk<sizeof(typename From::Stored), sizeof(typename To::Stored), mover.kPack>(args, block, mover);
@@ -166,7 +166,7 @@ struct Keep {
 
 // Copies bytes, in the largest unit to which both sides can be aligned after the same number of bytes.
 struct Copier {
-  Place thread;
+  GridIndex thread;
 
   DSC_HD void operator()(const Piece& piece) {
     const uint64_t apart = number(piece.from) ^ number(piece.to);
@@ -194,7 +194,7 @@ struct Copier {
 };
 
 // Copies without conversion. Counts in `args` are in bytes, and its scale is ignored.
-DSC_HD inline void copy(const MoveArgs& args, Place block, Place thread) {
+DSC_HD inline void copy(const MoveArgs& args, GridIndex block, GridIndex thread) {
   Copier copier{thread};
   each_chunk<1, 1, kVectorBytes>(args, block, copier);
 }

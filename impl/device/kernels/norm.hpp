@@ -1,6 +1,6 @@
 // The squared norm, the largest magnitude and the number of non-finite elements of the input of a launch. The
-// order of summation depends only on the shape of the launch, so that results are reproducible: within a
-// thread, then a block, and the last block to finish adds up all blocks.
+// sum is formed within a thread, then within a block; the last block to finish adds up all blocks. This order
+// depends only on the shape of the launch, so that results are reproducible.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -9,15 +9,15 @@ namespace dsc::kernels {
 
 inline constexpr unsigned kMaxBlocks = 1024;
 
-// The result: the sum of squares, the largest magnitude of those that are no NaN, and the number of elements
-// that are NaN or infinite.
+// The result: the sum of squares, the largest magnitude of the elements that are not NaN, and the number of
+// elements that are NaN or infinite.
 struct Norm {
   double squared;
   double most;
   uint64_t nonfinite;
 };
 
-// State in device memory, zeroed by whoever allocates it. `total` grows with every launch.
+// State in device memory, which its owner zeroes after allocating it. `total` grows with every launch.
 struct NormState {
   Norm total;
   uint32_t blocks_done;
@@ -55,7 +55,7 @@ DSC_HD inline void halve(Norm* sums, unsigned step, unsigned thread) {
 }
 
 // Returns this thread's part of the sum over all blocks.
-DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, Place thread) {
+DSC_HD inline Norm sum_blocks(const NormState& state, unsigned blocks, GridIndex thread) {
   Norm sum = {0, 0, 0};
   DSC_NOT_UNROLLED
   for (unsigned block = thread.index; block < blocks; block += thread.count) {

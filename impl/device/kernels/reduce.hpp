@@ -48,7 +48,7 @@ struct PartsReducer {
   static constexpr unsigned kPack = pack_elements(sizeof(Stored));
 
   const ReduceArgs& args;
-  Place thread;
+  GridIndex thread;
 
   DSC_HD void operator()(const Piece& piece) const {
     const uint64_t apart = (number(piece.from) ^ number(piece.to)) | args.part_bytes;
@@ -102,7 +102,7 @@ struct PartsReducer {
 
 // Reduces everything that one thread of a launch is responsible for.
 template <class T>
-DSC_HD void reduce(const ReduceArgs& args, Place block, Place thread) {
+DSC_HD void reduce(const ReduceArgs& args, GridIndex block, GridIndex thread) {
   constexpr size_t kBytes = sizeof(typename T::Stored);
   const PartsReducer<T> reducer{args, thread};
   const Segment whole{args.from, args.to, args.count};

@@ -1,5 +1,5 @@
-// Copies, sums and multiplies rows that lists name, in one launch each. A list has an int64 for each row that
-// is wanted; a negative one stands for no row.
+// Copies, sums and multiplies rows that lists name, in one launch each. A list has an int64 for each row to
+// use; a negative one stands for no row.
 #pragma once
 
 #include "device/kernels/reduce.hpp"
@@ -8,25 +8,25 @@
 namespace dsc::kernels {
 
 // Position of a unit: one load or store of a row.
-struct RowPlace {
+struct RowPosition {
   uint64_t row, unit;
 };
 
-// Calls act(place) for each unit of this thread, with chunks of kChunkUnits units for each block.
+// Calls act(position) for each unit of this thread, with chunks of kChunkUnits units for each block.
 template <class Act>
-DSC_HD void each_row_unit(uint64_t rows, uint64_t row_units, uint64_t chunks, Place block, Place thread,
-                          const Act& act) {
+DSC_HD void each_row_unit(uint64_t rows, uint64_t row_units, uint64_t chunks, GridIndex block,
+                          GridIndex thread, const Act& act) {
   DSC_NOT_UNROLLED
   for (uint64_t chunk = block.index; chunk < chunks; chunk += block.count) {
     const uint64_t begin = chunk * kChunkUnits, left = rows * row_units - begin;
     const unsigned n = left < kChunkUnits ? static_cast<unsigned>(left) : kChunkUnits;
-    const RowPlace start{begin / row_units, begin % row_units};
+    const RowPosition start{begin / row_units, begin % row_units};
     DSC_NOT_UNROLLED
     for (unsigned at = thread.index; at < n; at += thread.count) {
-      RowPlace place = start;
-      place.unit += at;
-      carry(place.unit, place.row, row_units);
-      act(place);
+      RowPosition position = start;
+      position.unit += at;
+      carry(position.unit, position.row, row_units);
+      act(position);
     }
   }
 }
@@ -45,18 +45,19 @@ struct RowGatherArgs {
 };
 
 template <class Unit>
-DSC_HD void gather_units(const RowGatherArgs& args, Place block, Place thread) {
-  each_row_unit(args.rows, args.row_units, args.chunks, block, thread, [&](const RowPlace& place) {
-    const int64_t row = args.index[place.row];
+DSC_HD void gather_units(const RowGatherArgs& args, GridIndex block, GridIndex thread) {
+  each_row_unit(args.rows, args.row_units, args.chunks, block, thread, [&](const RowPosition& position) {
+    const int64_t row = args.index[position.row];
     Unit unit = {};
     if (row >= 0)
-      unit = load<Unit>(args.from + (static_cast<uint64_t>(row) * args.row_units + place.unit) * sizeof unit);
-    store<Unit>(args.to + (place.row * args.row_units + place.unit) * sizeof unit, unit);
+      unit =
+          load<Unit>(args.from + (static_cast<uint64_t>(row) * args.row_units + position.unit) * sizeof unit);
+    store<Unit>(args.to + (position.row * args.row_units + position.unit) * sizeof unit, unit);
   });
 }
 
 // Copies everything that one thread of a launch is responsible for.
-DSC_HD inline void gather_rows(const RowGatherArgs& args, Place block, Place thread) {
+DSC_HD inline void gather_rows(const RowGatherArgs& args, GridIndex block, GridIndex thread) {
   switch (args.unit_bytes) {
     case 16:
       return gather_units<Pack<uint32_t, 4>>(args, block, thread);
@@ -73,8 +74,9 @@ DSC_HD inline void gather_rows(const RowGatherArgs& args, Place block, Place thr
 
 // ---- sums
 
-// Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Term j is named by entry i *
-// terms + j of `index`; its weight has that number too, or the one that `weight_index` has there.
+// Arguments of a sum: row i of `to` becomes the sum of `terms` rows of `from`. Entry i * terms + j of `index`
+// names term j. The weight of the term has the same number as this entry, or the number in this entry of
+// `weight_index`.
 struct RowSumArgs {
   const char* from;
   char* to;
@@ -96,7 +98,7 @@ DSC_HD Wide weight_of(const RowSumArgs& args, uint64_t term) {
 
 // Loads of kInFlight terms are issued before they are added, to hide memory latency.
 template <class T, unsigned kElements>
-DSC_HD void sum_unit(const RowSumArgs& args, const RowPlace& place) {
+DSC_HD void sum_unit(const RowSumArgs& args, const RowPosition& position) {
   using Unit = Pack<typename T::Stored, kElements>;
   using Wide = typename T::Wide;
   Sum<T, kElements> sum = {};
@@ -107,12 +109,12 @@ DSC_HD void sum_unit(const RowSumArgs& args, const RowPlace& place) {
     Wide weight[kInFlight] = {};
     bool is_there[kInFlight];
     for (unsigned i = 0; i < kInFlight; ++i) {
-      const uint64_t term = place.row * args.terms + begin + i;
+      const uint64_t term = position.row * args.terms + begin + i;
       const int64_t row = begin + i < args.terms ? args.index[term] : -1;
       is_there[i] = row >= 0;
       if (!is_there[i]) continue;
-      in[i] =
-          load<Unit>(args.from + (static_cast<uint64_t>(row) * args.row_units + place.unit) * sizeof(Unit));
+      in[i] = load<Unit>(args.from +
+                         (static_cast<uint64_t>(row) * args.row_units + position.unit) * sizeof(Unit));
       weight[i] = weight_of<Wide>(args, term);
     }
     for (unsigned i = 0; i < kInFlight; ++i) {
@@ -121,18 +123,18 @@ DSC_HD void sum_unit(const RowSumArgs& args, const RowPlace& place) {
       is_first = false;
     }
   }
-  store(args.to + (place.row * args.row_units + place.unit) * sizeof(Unit), sum.rounded(1));
+  store(args.to + (position.row * args.row_units + position.unit) * sizeof(Unit), sum.rounded(1));
 }
 
 // Sums everything that one thread of a launch is responsible for.
 template <class T>
-DSC_HD void sum_rows(const RowSumArgs& args, Place block, Place thread) {
+DSC_HD void sum_rows(const RowSumArgs& args, GridIndex block, GridIndex thread) {
   constexpr unsigned kPack = pack_elements(sizeof(typename T::Stored));
-  each_row_unit(args.rows, args.row_units, args.chunks, block, thread, [&](const RowPlace& place) {
+  each_row_unit(args.rows, args.row_units, args.chunks, block, thread, [&](const RowPosition& position) {
     if (args.is_packed)
-      sum_unit<T, kPack>(args, place);
+      sum_unit<T, kPack>(args, position);
     else
-      sum_unit<T, 1>(args, place);
+      sum_unit<T, 1>(args, position);
   });
 }
 
@@ -141,8 +143,8 @@ DSC_HD void sum_rows(const RowSumArgs& args, Place block, Place thread) {
 inline constexpr unsigned kPartialSums = 8;  // of each product
 
 // Arguments of products: number i is the sum of the products of the elements of row i / divisor of `from` and
-// row i of `other`, or 0 if index[i] is negative. It is taken in f64, in kPartialSums sums of every
-// kPartialSums-th element, which a second launch adds in their order and rounds once.
+// row i of `other`, or 0 if index[i] is negative. It is computed in f64, as kPartialSums sums of every
+// kPartialSums-th element. A second launch adds these in order and rounds once.
 struct RowProductArgs {
   const char *from, *other;
   const int64_t* index;
@@ -155,29 +157,29 @@ struct RowProductArgs {
 };
 
 template <class T>
-DSC_HD void multiply_rows(const RowProductArgs& args, Place block, Place thread) {
+DSC_HD void multiply_rows(const RowProductArgs& args, GridIndex block, GridIndex thread) {
   using Stored = typename T::Stored;
-  each_row_unit(args.count, kPartialSums, args.chunks, block, thread, [&](const RowPlace& place) {
-    if (args.index[place.row] < 0) return;
-    const char* const from = args.from + place.row / args.divisor * args.elements * sizeof(Stored);
-    const char* const other = args.other + place.row * args.elements * sizeof(Stored);
+  each_row_unit(args.count, kPartialSums, args.chunks, block, thread, [&](const RowPosition& position) {
+    if (args.index[position.row] < 0) return;
+    const char* const from = args.from + position.row / args.divisor * args.elements * sizeof(Stored);
+    const char* const other = args.other + position.row * args.elements * sizeof(Stored);
     double sum = 0;
-    for (uint64_t i = place.unit; i < args.elements; i += kPartialSums) {
+    for (uint64_t i = position.unit; i < args.elements; i += kPartialSums) {
       const double one = T::widen(load<Stored>(from + i * sizeof(Stored)));
       sum += one * static_cast<double>(T::widen(load<Stored>(other + i * sizeof(Stored))));
     }
-    args.partial[place.row * kPartialSums + place.unit] = sum;
+    args.partial[position.row * kPartialSums + position.unit] = sum;
   });
 }
 
 template <class T>
-DSC_HD void add_products(const RowProductArgs& args, Place block, Place thread) {
+DSC_HD void add_products(const RowProductArgs& args, GridIndex block, GridIndex thread) {
   using Wide = typename T::Wide;
-  each_row_unit(args.count, 1, args.chunks, block, thread, [&](const RowPlace& place) {
+  each_row_unit(args.count, 1, args.chunks, block, thread, [&](const RowPosition& position) {
     double total = 0;
-    if (args.index[place.row] >= 0)
-      for (unsigned i = 0; i < kPartialSums; ++i) total += args.partial[place.row * kPartialSums + i];
-    store(args.to + place.row * sizeof(Wide), static_cast<Wide>(total));
+    if (args.index[position.row] >= 0)
+      for (unsigned i = 0; i < kPartialSums; ++i) total += args.partial[position.row * kPartialSums + i];
+    store(args.to + position.row * sizeof(Wide), static_cast<Wide>(total));
   });
 }
 

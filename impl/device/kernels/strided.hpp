@@ -21,7 +21,7 @@ struct StridedArgs {
 };
 
 // Position of a unit in the copy.
-struct StridedPlace {
+struct StridedPosition {
   uint64_t part, row, unit;
 };
 
@@ -39,29 +39,30 @@ DSC_HD inline void carry(uint64_t& low, uint64_t& high, uint64_t size) {
   low = short_low % short_size;
 }
 
-DSC_HD inline StridedPlace strided_place(const StridedArgs& args, uint64_t unit) {
+DSC_HD inline StridedPosition strided_position(const StridedArgs& args, uint64_t unit) {
   const uint64_t row = unit / args.row_units;
   return {row / args.rows, row % args.rows, unit % args.row_units};
 }
 
 template <class Unit>
-DSC_HD void copy_chunk(const StridedArgs& args, uint64_t chunk, Place thread) {
+DSC_HD void copy_chunk(const StridedArgs& args, uint64_t chunk, GridIndex thread) {
   const uint64_t begin = chunk * kChunkUnits, left = args.parts * args.rows * args.row_units - begin;
   const unsigned n = left < kChunkUnits ? static_cast<unsigned>(left) : kChunkUnits;
-  const StridedPlace start = strided_place(args, begin);
+  const StridedPosition start = strided_position(args, begin);
   DSC_NOT_UNROLLED
   for (unsigned first = thread.index; first < n; first += kInFlight * thread.count) {
     Unit unit[kInFlight];
     char* to[kInFlight];
     for (unsigned i = 0; i < kInFlight; ++i) {
       const unsigned at = first + i * thread.count;
-      StridedPlace place = start;
-      place.unit += at < n ? at : n - 1;
-      carry(place.unit, place.row, args.row_units);
-      carry(place.row, place.part, args.rows);
-      const uint64_t inside = place.unit * sizeof(Unit);
-      to[i] = args.to + place.part * args.to_part + place.row * args.to_row + inside;
-      unit[i] = load<Unit>(args.from + place.part * args.from_part + place.row * args.from_row + inside);
+      StridedPosition position = start;
+      position.unit += at < n ? at : n - 1;
+      carry(position.unit, position.row, args.row_units);
+      carry(position.row, position.part, args.rows);
+      const uint64_t inside = position.unit * sizeof(Unit);
+      to[i] = args.to + position.part * args.to_part + position.row * args.to_row + inside;
+      unit[i] =
+          load<Unit>(args.from + position.part * args.from_part + position.row * args.from_row + inside);
     }
     for (unsigned i = 0; i < kInFlight; ++i)
       if (first + i * thread.count < n) store<Unit>(to[i], unit[i]);
@@ -69,14 +70,14 @@ DSC_HD void copy_chunk(const StridedArgs& args, uint64_t chunk, Place thread) {
 }
 
 template <class Unit>
-DSC_HD void copy_chunks(const StridedArgs& args, Place block, Place thread) {
+DSC_HD void copy_chunks(const StridedArgs& args, GridIndex block, GridIndex thread) {
   DSC_NOT_UNROLLED
   for (uint64_t chunk = block.index; chunk < args.chunks; chunk += block.count)
     copy_chunk<Unit>(args, chunk, thread);
 }
 
 // Copies everything that one thread of a launch is responsible for.
-DSC_HD inline void copy_strided(const StridedArgs& args, Place block, Place thread) {
+DSC_HD inline void copy_strided(const StridedArgs& args, GridIndex block, GridIndex thread) {
   switch (args.unit_bytes) {
     case 16:
       return copy_chunks<Pack<uint32_t, 4>>(args, block, thread);

@@ -19,10 +19,10 @@ int card(int device) {
 bool holds(int device, const void* memory, size_t bytes) {
   const std::lock_guard lock(driver().lock);
   const auto begin = reinterpret_cast<uintptr_t>(memory);
-  const Place place = place_of(driver(), begin);
-  return place.block && place.block->kind == dsc::CudaMemoryType::device &&
-         (place.block->device == device || place.block->managed) &&
-         begin + bytes <= place.base + place.block->bytes;
+  const MemoryLocation location = location_of(driver(), begin);
+  return location.block && location.block->kind == dsc::CudaMemoryType::device &&
+         (location.block->device == device || location.block->managed) &&
+         begin + bytes <= location.base + location.block->bytes;
 }
 
 bool is_stream(int device, CudaStream* handle) {

@@ -39,8 +39,8 @@ CudaResult find_uses(const Call& call, const Arguments& arguments, std::vector<R
     for (size_t at = 0; at + sizeof(uintptr_t) <= param.size(); at += sizeof(uintptr_t)) {
       uintptr_t word = 0;
       std::memcpy(&word, &param[at], sizeof word);
-      if (const Place place = place_of(call.driver, word); place.block)
-        uses.push_back({place.base, place.block->bytes});
+      if (const MemoryLocation location = location_of(call.driver, word); location.block)
+        uses.push_back({location.base, location.block->bytes});
       else if (param.size() == sizeof word && word && check_range(call, word, 1) != kOk)
         return kInvalidValue;
     }

@@ -82,10 +82,10 @@ void put(void* to, const void* value, size_t bytes) {
   if (to) std::memcpy(to, value, bytes);
 }
 
-CudaResult one_attribute(const Place& place, int which, uintptr_t address, void* to) {
-  const Block none, &block = place.block ? *place.block : none;
+CudaResult one_attribute(const MemoryLocation& location, int which, uintptr_t address, void* to) {
+  const Block none, &block = location.block ? *location.block : none;
   const unsigned kind = static_cast<unsigned>(block.kind), managed = block.managed;
-  const uintptr_t known = place.block ? address : 0;
+  const uintptr_t known = location.block ? address : 0;
   switch (which) {
     case 2:
       put(to, &kind, sizeof kind);
@@ -104,7 +104,7 @@ CudaResult one_attribute(const Place& place, int which, uintptr_t address, void*
       put(to, &block.device, sizeof block.device);
       return kOk;
     case 11:
-      put(to, &place.base, sizeof place.base);
+      put(to, &location.base, sizeof location.base);
       return kOk;
     case 12:
       put(to, &block.bytes, sizeof block.bytes);
@@ -122,7 +122,7 @@ CudaResult copy_async(Call& call, uintptr_t to, uintptr_t from, size_t bytes, Cu
   for (const uintptr_t end : {to, from})
     if (const CudaResult bad = check_range(call, end, bytes); bad != kOk) return bad;
   Action action = action_of({}, {{to, bytes}, {from, bytes}});
-  const bool paged_source = !place_of(call.driver, from).block && !stream->capture;
+  const bool paged_source = !location_of(call.driver, from).block && !stream->capture;
   if (paged_source) {  // the caller may overwrite it at once
     const auto* const bytes_of = reinterpret_cast<const char*>(from);
     action.run = [to, copy = std::vector<char>(bytes_of, bytes_of + bytes)] {
@@ -133,7 +133,7 @@ CudaResult copy_async(Call& call, uintptr_t to, uintptr_t from, size_t bytes, Cu
       std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
     };
   }
-  waits = waits || (!place_of(call.driver, to).block && !stream->capture);
+  waits = waits || (!location_of(call.driver, to).block && !stream->capture);
   const CudaResult result = enqueue_counted(call, stream, std::move(action));
   if (result != kOk || !waits) return result;
   Moment{stream, stream->issued}.wait(call.lock);
@@ -153,17 +153,18 @@ CudaAddress address_of(const void* memory) { return reinterpret_cast<CudaAddress
 
 }  // namespace
 
-Place place_of(const Driver& state, uintptr_t address) {
+MemoryLocation location_of(const Driver& state, uintptr_t address) {
   auto found = state.blocks.upper_bound(address);
   if (found == state.blocks.begin()) return {};
   --found;
-  return address - found->first < found->second.bytes ? Place{found->first, &found->second} : Place{};
+  return address - found->first < found->second.bytes ? MemoryLocation{found->first, &found->second}
+                                                      : MemoryLocation{};
 }
 
 CudaResult check_range(const Call& call, uintptr_t address, size_t bytes) {
-  const Place place = place_of(call.driver, address);
-  if (place.block && address + bytes <= place.base + place.block->bytes) return kOk;
-  if (place.block) return misused(kInvalidValue, "%s goes past the end of an allocation", call.name);
+  const MemoryLocation location = location_of(call.driver, address);
+  if (location.block && address + bytes <= location.base + location.block->bytes) return kOk;
+  if (location.block) return misused(kInvalidValue, "%s goes past the end of an allocation", call.name);
   if (was_freed(address)) return misused(kInvalidValue, "%s uses memory that was freed", call.name);
   return address ? kOk : kInvalidValue;
 }
@@ -222,9 +223,10 @@ extern "C" {
 CudaResult cuPointerGetAttributes(unsigned attributes, dsc::CudaPointerAttribute* which, void** values,
                                   CudaAddress address) {
   return enter("cuPointerGetAttributes", kNothing, [&](Call& call) {
-    const Place place = place_of(call.driver, address);
+    const MemoryLocation location = location_of(call.driver, address);
     for (unsigned i = 0; i < attributes; ++i)
-      if (const auto bad = one_attribute(place, static_cast<int>(which[i]), address, values[i]); bad != kOk)
+      if (const auto bad = one_attribute(location, static_cast<int>(which[i]), address, values[i]);
+          bad != kOk)
         return bad;
     return kOk;
   });
@@ -310,7 +312,8 @@ CudaResult cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, Cu
     if (!stream) return kInvalidHandle;
     if (bytes == 0) return kOk;
     if (const CudaResult bad = check_range(call, to, bytes); bad != kOk) return bad;
-    if (!place_of(call.driver, to).block) return misused(kInvalidValue, "cuMemsetD8Async of pageable memory");
+    if (!location_of(call.driver, to).block)
+      return misused(kInvalidValue, "cuMemsetD8Async of pageable memory");
     const auto run = [to, value, bytes] { std::memset(reinterpret_cast<void*>(to), value, bytes); };
     return enqueue(call, stream, action_of(run, {{to, bytes}}));
   });

@@ -238,11 +238,11 @@ std::vector<Context*>& context_stack();
 Context* current_context();
 
 // ---- memory
-struct Place {
+struct MemoryLocation {
   uintptr_t base = 0;
   const Block* block = nullptr;  // null: not the driver's
 };
-Place place_of(const Driver& driver, uintptr_t address);
+MemoryLocation location_of(const Driver& driver, uintptr_t address);
 // A range that lies in one allocation, or is none of the driver's.
 CudaResult check_range(const Call& call, uintptr_t address, size_t bytes);
 CudaResult allocate(Call& call, void** address, size_t bytes, int device, dsc::CudaMemoryType kind,

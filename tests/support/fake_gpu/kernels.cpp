@@ -24,7 +24,7 @@ Args first(void** params) {
 template <class Body>
 void each_thread(const unsigned grid[3], const unsigned block[3], Body body) {
   for (unsigned b = 0; b < grid[0]; ++b)
-    for (unsigned t = 0; t < block[0]; ++t) body(Place{b, grid[0]}, Place{t, block[0]});
+    for (unsigned t = 0; t < block[0]; ++t) body(GridIndex{b, grid[0]}, GridIndex{t, block[0]});
 }
 
 void fold(std::vector<Norm>& sums) {
@@ -36,20 +36,20 @@ void fold(std::vector<Norm>& sums) {
 template <class From, class To>
 void run_move(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<MoveArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { move<From, To, NoWatch>(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { move<From, To, NoWatch>(args, b, t); });
 }
 
 template <class From, class To>
 void run_move_norm(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<MoveArgs>(params);
   std::vector<Norm> sums(block[0]);
-  each_thread(grid, block, [&](Place b, Place t) {
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) {
     sums[t.index] = move<From, To, NormWatch>(args, b, t).seen;
     if (t.index + 1 < t.count) return;
     fold(sums);
     args.norm->of_block[b.index] = sums[0];
     if (++args.norm->blocks_done != b.count) return;
-    for (unsigned i = 0; i < t.count; ++i) sums[i] = sum_blocks(*args.norm, b.count, Place{i, t.count});
+    for (unsigned i = 0; i < t.count; ++i) sums[i] = sum_blocks(*args.norm, b.count, GridIndex{i, t.count});
     fold(sums);
     finish(*args.norm, sums[0]);
   });
@@ -58,40 +58,40 @@ void run_move_norm(void** params, const unsigned grid[3], const unsigned block[3
 template <class T>
 void run_reduce(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<ReduceArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { reduce<T>(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { reduce<T>(args, b, t); });
 }
 
 void run_copy(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<MoveArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { copy(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { copy(args, b, t); });
 }
 
 void run_copy_strided(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<StridedArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { copy_strided(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { copy_strided(args, b, t); });
 }
 
 void run_gather_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<RowGatherArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { gather_rows(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { gather_rows(args, b, t); });
 }
 
 template <class T>
 void run_sum_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<RowSumArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { sum_rows<T>(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { sum_rows<T>(args, b, t); });
 }
 
 template <class T>
 void run_multiply_rows(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<RowProductArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { multiply_rows<T>(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { multiply_rows<T>(args, b, t); });
 }
 
 template <class T>
 void run_add_products(void** params, const unsigned grid[3], const unsigned block[3]) {
   const auto args = first<RowProductArgs>(params);
-  each_thread(grid, block, [&](Place b, Place t) { add_products<T>(args, b, t); });
+  each_thread(grid, block, [&](GridIndex b, GridIndex t) { add_products<T>(args, b, t); });
 }
 
 struct Registered {

@@ -35,7 +35,7 @@ dsc::NcclResult ncclSend(const void* send, size_t count, dsc::NcclType type, int
 dsc::NcclResult ncclRecv(void* recv, size_t count, dsc::NcclType type, int peer, dsc::NcclComm* comm,
                          dsc::CudaStream* stream);
 dsc::NcclResult ncclRedOpCreatePreMulSum(dsc::NcclOp* op, void* scalar, dsc::NcclType type,
-                                         dsc::NcclScalarPlace place, dsc::NcclComm* comm);
+                                         dsc::NcclScalarResidence residence, dsc::NcclComm* comm);
 dsc::NcclResult ncclRedOpDestroy(dsc::NcclOp op, dsc::NcclComm* comm);
 dsc::NcclResult ncclCommSplit(dsc::NcclComm* comm, int color, int key, dsc::NcclComm** part,
                               dsc::NcclConfig* config);

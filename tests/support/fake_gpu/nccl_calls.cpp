@@ -157,15 +157,15 @@ NcclResult ncclScatter(const void* send, void* recv, size_t count, NcclType type
   return call(comm, {Kind::scatter, "ncclScatter", send, recv, count, type, {}, root, stream});
 }
 
-NcclResult ncclRedOpCreatePreMulSum(NcclOp* op, void* scalar, NcclType type, dsc::NcclScalarPlace place,
-                                    NcclComm* handle) {
+NcclResult ncclRedOpCreatePreMulSum(NcclOp* op, void* scalar, NcclType type,
+                                    dsc::NcclScalarResidence residence, NcclComm* handle) {
   const Use use(handle, "ncclRedOpCreatePreMulSum");
   if (const NcclResult refused = use.refused(true); refused != NcclResult::success) return refused;
   if (!op || !scalar || static_cast<unsigned>(type) >= kTypes)
     return misused(NcclResult::invalid_argument, "ncclRedOpCreatePreMulSum with a bad scalar or type");
   Comm& comm = *use.comm();
   Scale scale{.type = type, .number = 1, .device_memory = nullptr};
-  if (place == dsc::NcclScalarPlace::host_immediate)
+  if (residence == dsc::NcclScalarResidence::host_immediate)
     scale.number = number_in(scalar, type);
   else if (cuda().holds(comm.device, scalar, bytes_of(type)))
     scale.device_memory = scalar;

@@ -41,45 +41,46 @@ std::vector<std::string> column_names() {
 // A value with its place in the file, such as "line 3, column 7".
 struct Cell {
   std::string text;
-  std::string place;
+  std::string location;
 };
 using Record = std::map<std::string, Cell>;  // by column
 
-[[noreturn]] void refuse_at(const std::string& place, const std::string& what) {
-  throw std::invalid_argument(place + ": " + what);
+[[noreturn]] void refuse_at(const std::string& location, const std::string& what) {
+  throw std::invalid_argument(location + ": " + what);
 }
 
-void check_name(const std::string& name, const std::string& place) {
+void check_name(const std::string& name, const std::string& location) {
   const auto known = column_names();
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
-  refuse_at(place, "there is no column '" + name + "'" + tools::did_you_mean(name, known) +
-                       " (known: " + list + ")");
+  refuse_at(location, "there is no column '" + name + "'" + tools::did_you_mean(name, known) +
+                          " (known: " + list + ")");
 }
 
 // Columns that a record has none of, and those that exclude each other.
-void check_columns(const std::vector<std::string>& names, const std::string& place) {
+void check_columns(const std::vector<std::string>& names, const std::string& location) {
   const auto has = [&](const char* name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   const bool halves = has("backward_input_us") || has("backward_weight_us");
   if (has(kBackward) && halves)
-    refuse_at(place,
+    refuse_at(location,
               "backward_us beside its halves, expected one of backward_us and backward_input_us with "
               "backward_weight_us");
   if (!has(kBackward) && !halves)
-    refuse_at(place, "no backward_us, expected it, or backward_input_us and backward_weight_us");
+    refuse_at(location, "no backward_us, expected it, or backward_input_us and backward_weight_us");
   for (const Column& column : kColumns)
     if (!has(column.name) && !(has(kBackward) && std::string(column.name).starts_with("backward_")))
-      refuse_at(place, std::string("no ") + column.name + ", expected it for every layer");
+      refuse_at(location, std::string("no ") + column.name + ", expected it for every layer");
 }
 
 double value_of(const Cell& cell, const std::string& name, bool is_bytes) {
   const auto value = is_bytes ? tools::parse_bytes(cell.text) : tools::parse_number(cell.text);
   if (value) return *value;
-  refuse_at(cell.place, name + " is '" + cell.text + "', expected " +
-                            (is_bytes ? "bytes such as 4096 or 12.5MB" : "microseconds such as 120 or 0.5"));
+  refuse_at(cell.location,
+            name + " is '" + cell.text + "', expected " +
+                (is_bytes ? "bytes such as 4096 or 12.5MB" : "microseconds such as 120 or 0.5"));
 }
 
 Layer layer_of(const Record& record, size_t number) {
@@ -95,7 +96,7 @@ Layer layer_of(const Record& record, size_t number) {
   return layer;
 }
 
-std::string place_of(size_t line, size_t column) {
+std::string location_of(size_t line, size_t column) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
@@ -117,10 +118,10 @@ std::string field_at(const std::string& line, size_t& at, size_t number) {
     text += line[at];
     if (line[at] == '"') ++at;
   }
-  if (at >= line.size()) refuse_at(place_of(number, first + 1), "a quote that does not end");
+  if (at >= line.size()) refuse_at(location_of(number, first + 1), "a quote that does not end");
   const size_t comma = std::min(line.find(',', at), line.size());
   if (!trimmed(line.substr(at + 1, comma - at - 1)).empty())
-    refuse_at(place_of(number, at + 2), "text after a quote, expected a comma");
+    refuse_at(location_of(number, at + 2), "text after a quote, expected a comma");
   at = comma;
   return text;
 }
@@ -129,8 +130,8 @@ std::vector<Cell> cells_of(const std::string& line, size_t number) {
   std::vector<Cell> cells;
   for (size_t at = 0; at <= line.size(); ++at) {
     const size_t first = std::min(line.find_first_not_of(" \t", at), line.size());
-    const std::string place = place_of(number, first + 1);
-    cells.push_back({field_at(line, at, number), place});
+    const std::string location = location_of(number, first + 1);
+    cells.push_back({field_at(line, at, number), location});
   }
   return cells;
 }
@@ -138,9 +139,9 @@ std::vector<Cell> cells_of(const std::string& line, size_t number) {
 std::vector<std::string> header_of(const std::string& line, size_t number) {
   std::vector<std::string> names;
   for (const Cell& cell : cells_of(line, number)) {
-    check_name(cell.text, cell.place);
+    check_name(cell.text, cell.location);
     if (std::find(names.begin(), names.end(), cell.text) != names.end())
-      refuse_at(cell.place, "a second column '" + cell.text + "'");
+      refuse_at(cell.location, "a second column '" + cell.text + "'");
     names.push_back(cell.text);
   }
   check_columns(names, "line " + std::to_string(number));
@@ -152,17 +153,17 @@ std::vector<Record> csv_records(const std::string& text) {
   while (!lines.empty() && trimmed(lines.back()).empty()) lines.pop_back();
   std::vector<Record> records;
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (trimmed(lines[i]).empty()) refuse_at(place_of(i + 1, 1), "an empty line, expected a layer");
+    if (trimmed(lines[i]).empty()) refuse_at(location_of(i + 1, 1), "an empty line, expected a layer");
     if (i == 0) {
       names = header_of(lines[i], 1);
       continue;
     }
     const std::vector<Cell> cells = cells_of(lines[i], i + 1);
     if (cells.size() != names.size())
-      refuse_at(
-          cells.size() > names.size() ? cells[names.size()].place : place_of(i + 1, lines[i].size() + 1),
-          std::to_string(cells.size()) + " values, expected " + std::to_string(names.size()) +
-              " as line 1 has");
+      refuse_at(cells.size() > names.size() ? cells[names.size()].location
+                                            : location_of(i + 1, lines[i].size() + 1),
+                std::to_string(cells.size()) + " values, expected " + std::to_string(names.size()) +
+                    " as line 1 has");
     Record& record = records.emplace_back();
     for (size_t k = 0; k < cells.size(); ++k) record[names[k]] = cells[k];
   }
@@ -194,18 +195,18 @@ std::vector<Record> json_records(const std::string& text) {
   if (!json.is_array()) throw std::invalid_argument("expected a list of layers");
   std::vector<Record> records;
   for (const LayersJson& object : json) {
-    const std::string place = "layer " + std::to_string(records.size());
-    if (!object.is_object()) refuse_at(place, "expected an object such as {\"forward_us\": 120, ...}");
+    const std::string location = "layer " + std::to_string(records.size());
+    if (!object.is_object()) refuse_at(location, "expected an object such as {\"forward_us\": 120, ...}");
     std::vector<std::string> names;
     Record& record = records.emplace_back();
     for (const auto& [name, value] : object.items()) {
-      check_name(name, place);
+      check_name(name, location);
       names.push_back(name);
       if (name == kTied && !value.is_string())
-        refuse_at(place, "tied is " + value.dump() + ", expected a text");
-      record[name] = {value.is_string() ? value.get<std::string>() : value.dump(), place};
+        refuse_at(location, "tied is " + value.dump() + ", expected a text");
+      record[name] = {value.is_string() ? value.get<std::string>() : value.dump(), location};
     }
-    check_columns(names, place);
+    check_columns(names, location);
   }
   return records;
 }

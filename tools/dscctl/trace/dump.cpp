@@ -67,12 +67,12 @@ class DumpParser {
   void read_groups(Dump& dump) {
     const Reader configs = top_.object("pg_config");
     for (const auto& [id, config] : configs.json().items()) {
-      const Reader reader(config, configs.place_of(id.c_str()));
+      const Reader reader(config, configs.path_of(id.c_str()));
       Group group{id, reader.text_or_empty("desc"), read_ranks(reader)};
       if (group.name.empty()) group.name = reader.text_or_empty("name");
       if (group.name.empty()) group.name = id;
       if (group.position(dump.rank) < 0)
-        throw WrongField(reader.place_of("ranks") + ": this file's rank is not among them");
+        throw WrongField(reader.path_of("ranks") + ": this file's rank is not among them");
       const size_t index = index_of(std::move(group));
       own_[id] = index;
       dump.groups[index] = Progress{};
@@ -143,13 +143,13 @@ class DumpParser {
     iteration.finished = reader.optional_integer("time_finished_ns");
     const Json& buckets = reader.list("buckets");
     for (size_t b = 0; b < buckets.size(); ++b) {
-      const Reader bucket(buckets[b], reader.place_of("buckets") + "[" + std::to_string(b) + "]");
+      const Reader bucket(buckets[b], reader.path_of("buckets") + "[" + std::to_string(b) + "]");
       iteration.buckets.push_back({bucket.integer("bytes"), bucket.optional_integer("time_launched_ns"),
                                    bucket.optional_integer("time_reduced_ns")});
     }
     const Json& gradients = reader.list("gradients");
     for (size_t i = 0; i < gradients.size(); ++i) {
-      const Reader gradient(gradients[i], reader.place_of("gradients") + "[" + std::to_string(i) + "]");
+      const Reader gradient(gradients[i], reader.path_of("gradients") + "[" + std::to_string(i) + "]");
       const int64_t bucket = gradient.integer("bucket");
       if (bucket < 0 || bucket >= static_cast<int64_t>(iteration.buckets.size()))
         gradient.complain("bucket", "the number of a bucket", gradient.find("bucket"));

@@ -209,8 +209,8 @@ class PerfettoWriter {
       if (!sender.entry || !receiver.entry || !sender.entry->started || !receiver.entry->started) continue;
       const Json common = {{"name", "message"}, {"cat", "message"}, {"id", i}};
       Json start = common, finish = common;
-      place(start, "s", sender);
-      place(finish, "f", receiver);
+      add_end(start, "s", sender);
+      add_end(finish, "f", receiver);
       finish["bp"] = "e";
       event(start);
       event(finish);
@@ -218,7 +218,7 @@ class PerfettoWriter {
   }
 
   // An arrow holds on to the slice that is open at its time.
-  void place(Json& arrow, const char* phase, const Participant& end) {
+  void add_end(Json& arrow, const char* phase, const Participant& end) {
     const Slice slice = *slice_of(*end.dump, *end.entry);
     const bool is_start = phase[0] == 's';
     arrow.update({{"ph", phase},

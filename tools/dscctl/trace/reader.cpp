@@ -30,16 +30,15 @@ std::string line_and_column(const std::string& text, size_t byte) {
 
 }  // namespace
 
-Reader::Reader(const Json& object, std::string place) : object_(object), place_(std::move(place)) {
+Reader::Reader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {
   if (object.is_object()) return;
-  throw WrongField((place_.empty() ? "the document" : place_) + ": expected an object, found " +
-                   shown(object));
+  throw WrongField((path_.empty() ? "the document" : path_) + ": expected an object, found " + shown(object));
 }
 
-std::string Reader::place_of(const char* name) const { return place_.empty() ? name : place_ + "." + name; }
+std::string Reader::path_of(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
 
 void Reader::complain(const char* name, const char* expected, const Json* found) const {
-  throw WrongField(place_of(name) + ": expected " + expected + ", " +
+  throw WrongField(path_of(name) + ": expected " + expected + ", " +
                    (found == nullptr ? "but it is missing" : "found " + shown(*found)));
 }
 
@@ -81,7 +80,7 @@ bool Reader::flag_or(const char* name, bool otherwise) const {
 Reader Reader::object(const char* name) const {
   const Json* found = find(name);
   if (found == nullptr) complain(name, "an object", found);
-  return Reader(*found, place_of(name));
+  return Reader(*found, path_of(name));
 }
 
 const Json& Reader::list(const char* name) const {

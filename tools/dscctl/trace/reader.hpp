@@ -18,7 +18,7 @@ struct WrongField : std::runtime_error {
 // One object of a document and the place where it stands, such as "entries[17]".
 class Reader {
  public:
-  Reader(const Json& object, std::string place);
+  Reader(const Json& object, std::string path);
 
   int64_t integer(const char* name) const;
   int64_t integer_or(const char* name, int64_t otherwise) const;
@@ -30,13 +30,13 @@ class Reader {
   const Json& list(const char* name) const;
   const Json* find(const char* name) const;  // nullptr: absent or null
   const Json& json() const { return object_; }
-  std::string place_of(const char* name) const;
+  std::string path_of(const char* name) const;
 
   [[noreturn]] void complain(const char* name, const char* expected, const Json* found) const;
 
  private:
   const Json& object_;
-  std::string place_;
+  std::string path_;
 };
 
 // Parses a text; a syntax error names line and column, and says so when the text just ends too early.

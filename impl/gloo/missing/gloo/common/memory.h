@@ -1,5 +1,5 @@
-// Debian's libgloo-dev lacks this header, although gloo/transport/tcp/pair.h includes it. A pair holds these
-// types only as one weak pointer, so this definition has the same layout; the code that uses them is inside
+// Debian's libgloo-dev lacks this header, although gloo/transport/tcp/pair.h includes it. A pair uses these
+// types only in one weak pointer, so this definition has the same layout; the code that uses them is inside
 // Gloo.
 #pragma once
 

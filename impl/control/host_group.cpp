@@ -1,4 +1,4 @@
-#include "control/world.hpp"
+#include "control/host_group.hpp"
 
 #include <poll.h>
 
@@ -49,36 +49,36 @@ const char* describe_state(char letter) noexcept {
   }
 }
 
-// Checks again, as the event may be about another descriptor that had the same number before.
+// Checks again, because the event may be about another descriptor that had the same number before.
 bool has_ended(int pidfd) noexcept {
   pollfd query{pidfd, POLLIN, 0};
   return poll(&query, 1, 0) == 1;
 }
 
-// True once its reducer is gone. An iteration that was not finished stays, because it is what a trace of a
-// failure is read for.
+// Returns whether the reducer is gone and its latest iteration finished. An unfinished iteration is kept,
+// because a trace of a failure is read to see it.
 bool is_done_with(const std::shared_ptr<const IterationSource>& source) {
   return source.use_count() == 1 && source->read_iteration().is_over();
 }
 
 }  // namespace
 
-std::shared_ptr<World> World::join(const WorldSettings& settings, const Meet& meet_ranks) {
+std::shared_ptr<HostGroup> HostGroup::join(const HostGroupSettings& settings, const Meet& meet_ranks) {
   Process& process = Process::get();
   MeetingSettings meeting = settings.meeting;
   meeting.endpoint = process.endpoint().name();
-  std::shared_ptr<World> world(new World(settings, meet_ranks(meeting)));
-  world->publish(ItemKind::kProcessPage, 0, process.page_fd());
-  world->publish(ItemKind::kPidfd, 0, process.pidfd());
-  world->fetch_pages(settings.meeting.deadline);
-  world->count_all_processors();
-  world->watch();
-  if (!world->trace_.folder.empty()) TraceWriter::get().enroll(world);
-  world->enrolled_.store(!world->trace_.folder.empty());
-  return world;
+  std::shared_ptr<HostGroup> host(new HostGroup(settings, meet_ranks(meeting)));
+  host->publish(ItemKind::kProcessPage, 0, process.page_fd());
+  host->publish(ItemKind::kPidfd, 0, process.pidfd());
+  host->fetch_pages(settings.meeting.deadline);
+  host->count_all_processors();
+  host->watch();
+  if (!host->trace_.folder.empty()) TraceWriter::get().enroll(host);
+  host->enrolled_.store(!host->trace_.folder.empty());
+  return host;
 }
 
-World::World(const WorldSettings& settings, MeetingResult met)
+HostGroup::HostGroup(const HostGroupSettings& settings, MeetingResult met)
     : stall_timeout_ms_(settings.stall_timeout_ms),
       library_version_(settings.meeting.library_version),
       tuning_overrides_(settings.tuning),
@@ -94,7 +94,7 @@ World::World(const WorldSettings& settings, MeetingResult met)
   find_processes();
 }
 
-World::~World() {
+HostGroup::~HostGroup() {
   if (enrolled_) TraceWriter::withdraw();
   close_name();
   process_.monitor().remove(*this, watched_fds_);
@@ -102,7 +102,7 @@ World::~World() {
 }
 
 // Ranks with the same endpoint live in the same process.
-void World::find_processes() {
+void HostGroup::find_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const Member& member = members_[static_cast<size_t>(rank)];
     auto found = std::find_if(peers_.begin(), peers_.end(),
@@ -119,8 +119,8 @@ void World::find_processes() {
   }
 }
 
-// Waiting for one process may be in vain because another one has died: the latter is named in the error.
-void World::probe_processes() const {
+// Waiting for one process may be in vain because another one has died: the error names the one that died.
+void HostGroup::probe_processes() const {
   for (const auto& peer : peers_) {
     if (peer->gone.load() != DSC_OK) continue;  // its groups know of it already
     int error = 0;
@@ -129,16 +129,16 @@ void World::probe_processes() const {
   }
 }
 
-// Waits for the end to be reported, because a process that ends closes its sockets before the kernel reports
-// its end, from which its groups learn of it.
-void World::await_end(const PeerProcess& peer) {
+// Waits until the end of the process is reported. A process that ends closes its sockets before the kernel
+// reports its end, and only that report reaches its groups.
+void HostGroup::await_end(const PeerProcess& peer) {
   if (!peer.pidfd) return;  // nobody watches the process yet
   const Deadline deadline = Deadline::after_ms(kEndMs);
   while (peer.gone.load() == DSC_OK && !deadline.passed()) sleep_until(Deadline::after_ms(1));
 }
 
 // While it waits for one process, it checks regularly that none of the others has died.
-void World::fetch_pages(Deadline deadline) {
+void HostGroup::fetch_pages(Deadline deadline) {
   Deadline probe = Deadline::after_ms(kProbeMs);
   const auto check = [&] {
     if (!probe.passed()) return;
@@ -164,14 +164,14 @@ void World::fetch_pages(Deadline deadline) {
 }
 
 // All ranks get the same result, which they use to choose algorithms.
-void World::count_all_processors() {
+void HostGroup::count_all_processors() {
   ProcessorSet all{};
   for (const auto& peer : peers_)
     for (size_t word = 0; word < all.size(); ++word) all[word] |= peer->page->processors[word];
   oversubscribed_ = size() > count_processors(all);
 }
 
-void World::watch() {
+void HostGroup::watch() {
   const int64_t now = now_ns();
   for (const auto& peer : peers_) {
     peer->last_change_ns = now;
@@ -188,20 +188,20 @@ void World::watch() {
   process_.monitor().add(*this, watched_fds_);
 }
 
-ItemKey World::key(int local_rank, ItemKind kind, uint64_t id) const {
+ItemKey HostGroup::key(int local_rank, ItemKind kind, uint64_t id) const {
   return {nonce_, static_cast<uint32_t>(local_rank), static_cast<uint32_t>(kind), id};
 }
 
-void World::publish(ItemKind kind, uint64_t id, int fd) {
+void HostGroup::publish(ItemKind kind, uint64_t id, int fd) {
   process_.endpoint().publish(key(rank_, kind, id), fd);
 }
 
-void World::withdraw(ItemKind kind, uint64_t id) noexcept {
+void HostGroup::withdraw(ItemKind kind, uint64_t id) noexcept {
   process_.endpoint().withdraw(key(rank_, kind, id));
 }
 
-UniqueFd World::fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
-                      const std::function<void()>& check) const {
+UniqueFd HostGroup::fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id,
+                          Deadline deadline, const std::function<void()>& check) const {
   UniqueFd item;
   capture(
       [&] {
@@ -217,7 +217,7 @@ UniqueFd World::fetch(int local_rank, const std::string& owner, ItemKind kind, u
   return item;
 }
 
-void World::enroll(const std::shared_ptr<Group>& group) {
+void HostGroup::enroll(const std::shared_ptr<Group>& group) {
   {
     MutexLock lock(groups_mutex_);
     std::erase_if(groups_, [](const auto& known) { return known.expired(); });
@@ -227,7 +227,7 @@ void World::enroll(const std::shared_ptr<Group>& group) {
     if (peer->gone.load() != DSC_OK) group->process_gone(*peer);
 }
 
-std::vector<RankGone> World::stalled_ranks() const {
+std::vector<RankGone> HostGroup::stalled_ranks() const {
   std::vector<RankGone> stalled;
   for (const auto& peer : peers_) {
     if (peer->gone.load() != DSC_OK || !is_stalled(*peer)) continue;
@@ -238,7 +238,7 @@ std::vector<RankGone> World::stalled_ranks() const {
   return stalled;
 }
 
-std::vector<std::shared_ptr<Group>> World::groups() {
+std::vector<std::shared_ptr<Group>> HostGroup::groups() {
   MutexLock lock(groups_mutex_);
   std::vector<std::shared_ptr<Group>> alive;
   for (const auto& known : groups_)
@@ -246,7 +246,7 @@ std::vector<std::shared_ptr<Group>> World::groups() {
   return alive;
 }
 
-std::vector<GroupRecord> World::records() {
+std::vector<GroupRecord> HostGroup::records() {
   std::vector<GroupRecord> all;
   for (const auto& group : groups()) all.push_back(group->record());
   MutexLock lock(groups_mutex_);
@@ -257,13 +257,13 @@ std::vector<GroupRecord> World::records() {
   return all;
 }
 
-void World::add_iterations(std::shared_ptr<const IterationSource> source) {
+void HostGroup::add_iterations(std::shared_ptr<const IterationSource> source) {
   MutexLock lock(groups_mutex_);
   std::erase_if(reducers_, is_done_with);
   reducers_.push_back(std::move(source));
 }
 
-std::vector<RecordedIteration> World::iterations() const {
+std::vector<RecordedIteration> HostGroup::iterations() const {
   std::vector<RecordedIteration> all;
   MutexLock lock(groups_mutex_);
   for (const auto& source : reducers_)
@@ -272,7 +272,7 @@ std::vector<RecordedIteration> World::iterations() const {
   return all;
 }
 
-void World::tell_of_finalize(uint64_t except) noexcept {
+void HostGroup::tell_of_finalize(uint64_t except) noexcept {
   {
     MutexLock lock(groups_mutex_);
     finalizes_ = true;
@@ -283,13 +283,14 @@ void World::tell_of_finalize(uint64_t except) noexcept {
   });
 }
 
-bool World::finalizes() noexcept {
+bool HostGroup::finalizes() noexcept {
   MutexLock lock(groups_mutex_);
   return finalizes_;
 }
 
-// The communicator may be destroyed before other groups fail, and the first failure is the one to look for.
-void World::keep_record(const Group& group) {
+// A communicator may be destroyed before other groups fail, and its failure, the first one, is what the user
+// needs to see.
+void HostGroup::keep_record(const Group& group) {
   GroupRecord record = group.record();
   MutexLock lock(groups_mutex_);
   for (GroupRecord& known : failed_records_) {
@@ -302,7 +303,7 @@ void World::keep_record(const Group& group) {
 }
 
 // The trace names the first failure of any group, because later ones often are its consequences.
-void World::on_failure(const Group& group) noexcept {
+void HostGroup::on_failure(const Group& group) noexcept {
   const auto self = enrolled_ ? weak_from_this().lock() : nullptr;
   if (!self) return;
   call_out([&] { keep_record(group); });
@@ -320,7 +321,7 @@ void World::on_failure(const Group& group) noexcept {
 }
 
 // After a failed world, one of its ranks may be the first to arrive for the next one.
-bool World::has_failed() noexcept {
+bool HostGroup::has_failed() noexcept {
   for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
     std::shared_ptr<Group> group;
     {
@@ -333,7 +334,7 @@ bool World::has_failed() noexcept {
 }
 
 // A world that began to close before it got the job's store announces that now.
-void World::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
+void HostGroup::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
   Closing closing;
   {
     MutexLock lock(name_mutex_);
@@ -345,7 +346,7 @@ void World::hold_name(const std::shared_ptr<JobStore>& job) noexcept {
 
 // A failure is announced even if an end without failure was announced before, because after a failure every
 // rank has to announce it, and otherwise only the rank that serves the store.
-void World::begin_closing(bool failed) noexcept {
+void HostGroup::begin_closing(bool failed) noexcept {
   const Closing wanted = failed ? Closing::kFailed : Closing::kEnding;
   std::shared_ptr<JobStore> job;
   {
@@ -357,7 +358,7 @@ void World::begin_closing(bool failed) noexcept {
   if (job) job->begin_closing(failed);
 }
 
-void World::close_name() noexcept {
+void HostGroup::close_name() noexcept {
   UniqueFd listener;
   std::shared_ptr<JobStore> job;  // destroyed after the mutex is released
   {
@@ -371,7 +372,7 @@ void World::close_name() noexcept {
   std::erase(watched_fds_, listener.get());
 }
 
-void World::end() noexcept {
+void HostGroup::end() noexcept {
   ended_.store(true);
   for (size_t i = 0;; ++i) {  // one by one, because a list would need memory
     std::shared_ptr<Group> group;
@@ -384,9 +385,10 @@ void World::end() noexcept {
   }
 }
 
-bool World::on_readable(int fd) noexcept {
-  const auto self = weak_from_this().lock();  // a group in groups() may hold the last reference to this world
-  if (!self) return true;                     // another thread is about to end it
+bool HostGroup::on_readable(int fd) noexcept {
+  const auto self =
+      weak_from_this().lock();  // a group in groups() may hold the last reference to this object
+  if (!self) return true;       // another thread is about to end it
   const bool closing = tentative_.load() || has_failed();
   {
     MutexLock lock(name_mutex_);
@@ -398,24 +400,24 @@ bool World::on_readable(int fd) noexcept {
   }
   for (const auto& peer : peers_) {
     if (peer->pidfd.get() != fd || !has_ended(fd)) continue;
-    // Without memory the descriptor stays watched and readable, so that this is tried again.
+    // Without memory the descriptor stays watched and readable, so that this is repeated.
     if (!capture([&] { on_end(*peer); }, [](dsc_result_t, const char*) {})) return false;
     process_.monitor().forget(fd);
   }
   return true;
 }
 
-void World::on_end(PeerProcess& peer) {
+void HostGroup::on_end(PeerProcess& peer) {
   const bool left = peer.page->state.load() == ProcessState::kLeft;
   peer.gone = left ? DSC_ERR_PEER_LEFT : DSC_ERR_PEER_DEAD;
   for (const auto& group : groups()) group->process_gone(peer);
-  // A rank that leaves an operation may wait for the end of that process, not for the cause.
+  // A rank that leaves an operation may wait for the end of this process rather than for the cause.
   process_.notifier().notify();
-  // What is left of this world will not live long; its name must not block the next world.
+  // The rest of this world will end soon; its name must not block the next world.
   begin_closing(false);
 }
 
-void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
+void HostGroup::on_heartbeat(int64_t now, bool after_gap) noexcept {
   const auto self = weak_from_this().lock();
   if (!self) return;
   for (const auto& peer : peers_)
@@ -432,7 +434,7 @@ void World::on_heartbeat(int64_t now, bool after_gap) noexcept {
 
 // Compares the heartbeat with the last one seen, and fails the groups of a process that has missed it for
 // too long.
-void World::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
+void HostGroup::look_at(PeerProcess& peer, int64_t now, bool after_gap) {
   const uint64_t beat = peer.page->heartbeat.load(std::memory_order_relaxed);
   if (beat != peer.last_beat || after_gap) {
     if (peer.unresponsive_ns.exchange(0) != 0)

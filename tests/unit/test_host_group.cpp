@@ -1,6 +1,6 @@
 // A host group of one rank, and what it announces in the job's store when it closes.
 #include "bootstrap/store_meeting_host.hpp"
-#include "control/world.hpp"
+#include "control/host_group.hpp"
 #include "job_support.hpp"
 
 namespace {
@@ -19,36 +19,36 @@ struct Job {
   }
 };
 
-std::shared_ptr<World> make_world() {
-  WorldSettings settings;
+std::shared_ptr<HostGroup> make_world() {
+  HostGroupSettings settings;
   settings.meeting.deadline = soon();
-  return World::join(settings);
+  return HostGroup::join(settings);
 }
 
 void a_failure_is_announced_after_an_end(void**) {
   const Job job;
-  const auto world = make_world();
-  world->hold_name(job.held);
-  world->begin_closing(false);  // as when another process ends; the rank that serves the store announces it
+  const auto host = make_world();
+  host->hold_name(job.held);
+  host->begin_closing(false);  // as when another process ends; the rank that serves the store announces it
   assert_false(job.is_closing());
-  world->begin_closing(true);
+  host->begin_closing(true);
   assert_true(job.is_closing());
 }
 
 void a_failure_of_a_tentative_world_is_announced(void**) {
   const Job job;
-  const auto world = make_world();
-  world->hold_name(job.held);
-  world->set_tentative(true);
-  world->begin_closing(true);
+  const auto host = make_world();
+  host->hold_name(job.held);
+  host->set_tentative(true);
+  host->begin_closing(true);
   assert_true(job.is_closing());
 }
 
 void a_failure_before_the_store_came_is_announced(void**) {
   const Job job;
-  const auto world = make_world();
-  world->begin_closing(true);
-  world->hold_name(job.held);
+  const auto host = make_world();
+  host->begin_closing(true);
+  host->hold_name(job.held);
   assert_true(job.is_closing());
 }
 

@@ -1,4 +1,4 @@
-// The ranks of a job on this host, as one of them sees them: who they are, whether they are alive, and what
+// The ranks of a job on this host, as one of them sees them: their identity, whether they are alive, and what
 // they share. Local ranks are indices among the ranks of the host; on a single host they equal the global
 // ranks.
 #pragma once
@@ -24,7 +24,7 @@ class Group;
 
 enum class ItemKind : uint32_t { kProcessPage = 1, kPidfd = 2, kGroupSegment = 3, kMemory = 4 };
 
-// A process of the world, possibly this one.
+// A process with ranks of this host, possibly this one.
 struct PeerProcess {
   std::string endpoint;
   int64_t pid = 0;
@@ -45,8 +45,8 @@ struct TraceSettings {
   std::string folder;     // where traces are written automatically; empty: nowhere
 };
 
-// Settings of a world.
-struct WorldSettings {
+// Settings of a HostGroup.
+struct HostGroupSettings {
   MeetingSettings meeting;
   int32_t stall_timeout_ms = 30'000;
   TuningOverrides tuning;
@@ -54,13 +54,13 @@ struct WorldSettings {
 };
 
 // The host group of one rank. The monitor calls it on its thread.
-class World : public MonitorClient, public std::enable_shared_from_this<World> {
+class HostGroup : public MonitorClient, public std::enable_shared_from_this<HostGroup> {
  public:
   using Meet = std::function<MeetingResult(const MeetingSettings&)>;
 
-  // Blocks until all ranks have arrived and the page and pidfd of every process is here.
-  static std::shared_ptr<World> join(const WorldSettings& settings, const Meet& meet_ranks = meet);
-  ~World() override;
+  // Blocks until all ranks have arrived, and the page and pidfd of every process have been received.
+  static std::shared_ptr<HostGroup> join(const HostGroupSettings& settings, const Meet& meet_ranks = meet);
+  ~HostGroup() override;
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(members_.size()); }
@@ -81,7 +81,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   size_t trace_entries() const noexcept { return trace_.entries; }
   const std::string& trace_folder() const noexcept { return trace_.folder; }
 
-  // Publishes, withdraws and fetches descriptors of ranks of this world.
+  // Publishes, withdraws and fetches descriptors of ranks of this host.
   void publish(ItemKind kind, uint64_t id, int fd);
   void withdraw(ItemKind kind, uint64_t id) noexcept;
   UniqueFd fetch(int local_rank, const std::string& owner, ItemKind kind, uint64_t id, Deadline deadline,
@@ -92,8 +92,8 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
     return stall_timeout_ms_ > 0 && peer.unresponsive_ns.load() >= stall_timeout_ms_ * kNsPerMs;
   }
 
-  // Returns the ranks of this host whose processes count as failed for that, as events for other hosts. Any
-  // thread.
+  // Returns the ranks of this host whose processes count as failed because they are stalled, as events for
+  // other hosts. Any thread.
   std::vector<RankGone> stalled_ranks() const;
 
   // Adds a group, which is told when one of its processes ends or stops.
@@ -107,7 +107,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   std::vector<RecordedIteration> iterations() const;
   // Announces that this rank finalizes the world, so that members of its other groups do not wait for it.
   void tell_of_finalize(uint64_t except) noexcept;
-  // Returns whether that has been announced. Groups whose communicators are made later ask for it themselves.
+  // Returns whether tell_of_finalize() has announced it. Groups whose communicators are made later ask this.
   bool finalizes() noexcept;
 
   // Called when a group has failed: if there is a folder for traces, this rank's trace is written soon. Any
@@ -118,16 +118,16 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   // rejected.
   void begin_closing(bool failed) noexcept;
   // While the world is tentative (it may still fail before it is returned to the user), late arrivals are
-  // asked to wait, too.
+  // also asked to wait.
   void set_tentative(bool tentative) noexcept { tentative_.store(tentative); }
   void close_name() noexcept;
   // Keeps the job's store until the name is closed.
   void hold_name(const std::shared_ptr<JobStore>& job) noexcept;
 
-  // Number of operations of this rank that threads of an engine run, outside of the queues of this host.
+  // Number of operations of this rank that run on threads of an engine, outside the queues of this host.
   std::atomic<int> outside_operations{0};
 
-  // Announces that this rank takes no further part in any group.
+  // Announces that this rank takes part in no further operation of any group.
   void end() noexcept;
   bool ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 
@@ -137,7 +137,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
  private:
   enum class Closing { kNo, kEnding, kFailed };
 
-  World(const WorldSettings& settings, MeetingResult met);
+  HostGroup(const HostGroupSettings& settings, MeetingResult met);
   void find_processes();
   bool has_failed() noexcept;
   void keep_record(const Group& group);
@@ -155,7 +155,7 @@ class World : public MonitorClient, public std::enable_shared_from_this<World> {
   const uint32_t library_version_;
   const TuningOverrides tuning_overrides_;
   const TraceSettings trace_;
-  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this world; read by the monitor
+  std::atomic<bool> enrolled_{false};  // set once the trace writer knows this group; read by the monitor
   Process& process_;
   Nonce nonce_;
   std::vector<Member> members_;
