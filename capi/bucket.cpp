@@ -12,18 +12,13 @@
 
 namespace {
 
-bool as_bool(int32_t value, const char* name) {
-  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
-  return value == 1;
-}
-
 std::vector<dsc::PlanTensor> described(const size_t* counts, const dsc_dtype_t* dtypes,
                                        const int32_t* devices, const uint8_t* expect_sparse, size_t n) {
   std::vector<dsc::PlanTensor> tensors;
   for (size_t i = 0; i < n; ++i) {
     const size_t element_bytes = dsc::dtype_bytes(dtypes[i]);
     if (element_bytes == 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, which is no element type", i, dtypes[i]);
+      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, expected 1 (i8) to 13 (bool)", i, dtypes[i]);
     if (expect_sparse && expect_sparse[i] > 1)
       dsc::fail(DSC_ERR_INVALID_ARG, "expect_sparse[%zu] is %d, expected 0 or 1", i, expect_sparse[i]);
     tensors.push_back({counts[i], element_bytes, dtypes[i], devices ? devices[i] : 0,
@@ -59,8 +54,8 @@ dsc_result_t dsc_bucket_plan(const size_t* counts, const dsc_dtype_t* dtypes, co
 dsc_result_t dsc_shard_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
                                int32_t drop_last, size_t* indices, size_t capacity, size_t* n_indices) {
   return dsc::guard_pure(__func__, [&] {
-    const dsc::Sharding sharding{count, shards, as_bool(shuffle, "shuffle"), seed,
-                                 as_bool(drop_last, "drop_last")};
+    const dsc::Sharding sharding{count, shards, dsc::read_flag("shuffle", shuffle), seed,
+                                 dsc::read_flag("drop_last", drop_last)};
     dsc::check_room(indices, "indices", capacity, n_indices);
     const size_t size = dsc::shard_size(sharding);
     dsc::check_shard(sharding, shard);

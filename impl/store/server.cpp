@@ -33,7 +33,8 @@ constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 void warn_of_strangers(const StoreServer::Options& options) {
   for (const SocketAddress& address : options.addresses)
     if (!options.token && !is_loopback(address))
-      return log(DSC_LOG_WARN, "the store at %s has no token: whoever reaches the port can join and write",
+      return log(DSC_LOG_WARN,
+                 "the store at %s has no token: any process that reaches the port can join and write",
                  to_text(address).c_str());
 }
 

@@ -314,7 +314,7 @@ def wrong_arguments(world):
                 call()
         blocks = list(ring(own))
         assert [source for source, _ in blocks] == [world.rank, 1 - world.rank]
-        with pytest.raises(dsc.InvalidArgError, match="block is memory that the ring has given"):
+        with pytest.raises(dsc.InvalidArgError, match="block is memory of the ring"):
             ring(blocks[-1][1])
     with pytest.raises(dsc.BadHandleError, match="ring: it was closed"):
         ring(own)

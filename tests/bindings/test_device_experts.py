@@ -122,9 +122,9 @@ def refusals(world):
 
 def test_what_is_refused():
     for said in ranks(2, refusals):
-        assert "tokens is memory of a device and rows is host memory; expected both to be of one kind" in said[0]
+        assert "tokens is in device memory and rows is in host memory, expected the same kind of memory" in said[0]
         assert "out is None; expected an array on the GPU, because x has no new_empty()" in said[1]
-        assert "rows are memory of a device, expected payload 1 (plain)" in said[2]
+        assert "rows are in device memory, expected payload 1 (plain)" in said[2]
         assert "expert_ids is memory of device" in said[3] and "expected memory of the host" in said[3]
         assert "grad_weights is None; expected an array on the GPU, because weights has no new_empty()" in said[4]
 

@@ -199,7 +199,7 @@ def refusals(world):
             ring.backward(there, here)
         with pytest.raises(ValueError, match="block is on the host and grad is on a GPU"):
             ring.backward(here, there)
-        with pytest.raises(dsc.UnsupportedError, match="grad_dtype is i32, expected a floating type"):
+        with pytest.raises(dsc.UnsupportedError, match="grad_dtype is i32, expected a floating-point type"):
             ring.backward(there, Interface(np.zeros(4, np.int32)))
         assert [source for source, _ in ring(there)] == [world.rank, 1 - world.rank]
         assert [source for source, _ in ring(here)] == [world.rank, 1 - world.rank]

@@ -371,7 +371,7 @@ def comes_too_late(world):
 def test_a_rank_that_comes_too_late_is_told_so():
     first, late = ranks(2, comes_too_late)
     assert "rank 1 (pid " in first and "too late" not in first
-    assert late.endswith("this is rank 1, which came too late")
+    assert late.endswith("this is rank 1, which arrived late")
 
 
 def sends_what_nobody_receives(world):
@@ -490,7 +490,7 @@ def monitors(world, told):
     for group in groups if world.rank == 1 else ():
         with pytest.raises(TimeoutError) as caught:
             group.monitored_barrier()
-        said.append(float(re.search(r"did not come within (.*?) s", str(caught.value))[1]))
+        said.append(float(re.search(r"did not arrive within (.*?) s", str(caught.value))[1]))
     while world.rank == 0 and not told.exists():
         time.sleep(0.01)
     told.touch()

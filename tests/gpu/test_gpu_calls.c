@@ -352,7 +352,7 @@ static int cross_entropy_body(rank_t* self) {
                dsc_vocab_cross_entropy_forward(self->world, data, targets, 2, vocab, DSC_DTYPE_F32, NULL,
                                                loss, state));
   CHECK(self, strstr(dsc_last_error_message(), "logits is memory of device ") != NULL);
-  CHECK(self, strstr(dsc_last_error_message(), ", expected memory of the host") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), ", expected host memory") != NULL);
   CHECK_OK(self, dsc_vocab_cross_entropy_forward(self->world, logits, targets, 2, vocab, DSC_DTYPE_F32, NULL,
                                                  loss, state));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,

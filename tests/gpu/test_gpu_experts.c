@@ -406,11 +406,11 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
                         "tokens is memory of a device and rows is host memory; expected both"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, it->own->values, hidden, f32, plain, on->rows.at, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "tokens is host memory and rows is memory of a device; expected both"));
+      DSC_ERR_INVALID_ARG, "tokens is in host memory and rows is in device memory, expected the same"));
   PASS_ON(check_refusal(
       self,
       dsc_moe_combine(plan, on->expert_rows.at, it->weights, hidden, f32, on->out.at, NULL, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "weights is host memory; expected both to be of one kind"));
+      DSC_ERR_INVALID_ARG, "weights is in host memory, expected the same kind of memory"));
   PASS_ON(check_refusal(self,
                         dsc_moe_combine(plan, on->expert_rows.at, NULL, hidden, f32, on->out.at, it->returned,
                                         on->stream, NULL),
@@ -423,7 +423,7 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
   PASS_ON(check_refusal(self,
                         dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, DSC_MOE_PAYLOAD_F8E4M3,
                                          on->rows.at, on->stream, NULL),
-                        DSC_ERR_UNSUPPORTED, "rows are memory of a device, expected payload 1 (plain)"));
+                        DSC_ERR_UNSUPPORTED, "rows are in device memory, expected payload 1 (plain)"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, on->tokens.at + 2, hidden, f32, plain, on->rows.at, on->stream, NULL),
       DSC_ERR_INVALID_ARG, "expected an address that is a multiple of 4"));
@@ -439,7 +439,7 @@ static int refused_choice(rank_t* self, on_device_t* on) {
   options.experts = 2;
   return check_refusal(
       self, dsc_moe_plan_create(self->world, &options, (const int32_t*)(void*)on->tokens.at, 1, NULL, &plan),
-      DSC_ERR_UNSUPPORTED, ", expected memory of the host");
+      DSC_ERR_UNSUPPORTED, ", expected host memory");
 }
 
 /* No refusal is noticed by others, and the plan goes on. */

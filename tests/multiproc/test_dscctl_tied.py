@@ -18,7 +18,7 @@ def test_tied_layers_by_hand(tmp_path):
     assert apart[0]["peak_bytes"] == apart[1]["peak_bytes"] and apart[1]["network_us"] == 10
     words = plan(written(tmp_path, tied(plain, 0, 3)), *asked, "2").stdout
     assert "stages that share some add up their gradients by such an all-reduce at the end" in words
-    assert "The drawing is without the sums of tied gradients, which end the step and take 10 us." in words
+    assert "The drawing does not show the sums of tied gradients, which take 10 us at the end of the step." in words
     asked = (*asked[:4], "--micro-batches", "2", *asked[6:])
     alone = [answer_of(written(tmp_path, layers), *asked, "1")["rows"][0] for layers in (plain, tied(plain, 0, 3))]
     assert alone[1]["peak_bytes"] == alone[0]["peak_bytes"] - 4 * 10 and alone[1]["tied_us"] == 0

@@ -265,7 +265,7 @@ def test_a_store_that_brings_nothing(tmp_path):
     code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
     job = Job(2, timeout=1, code=code, FOLDER=str(tmp_path))
     job.start(1)
-    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", "the store of the options")
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", "the store of the options")
 
 
 # ---- what goes wrong is told to all --------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_a_rank_that_never_comes_is_named():
 def test_rank_0_that_never_comes_is_named():
     job = Job(2, timeout=1)
     job.start(1)
-    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", f"127.0.0.1:{job.port}", "refused")
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", f"127.0.0.1:{job.port}", "refused")
 
 
 def test_a_rank_that_died_is_no_claim():

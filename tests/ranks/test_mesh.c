@@ -150,7 +150,7 @@ static int mismatch_body(rank_t* self) {
               "\"tp=2-dp=4-pp=1 from rank 0\" on rank 5"));
   PASS_ON(refused(
       self, mesh, self->rank < 6 ? "tp" : "dp", DSC_ERR_MISMATCH,
-      "expected the same text of axes on all ranks, but it is \"tp\" on rank 0 and \"dp\" on ranks 6, "
+      "expected the same axes on all ranks, but it is \"tp\" on rank 0 and \"dp\" on ranks 6, "
       "7"));
   PASS_ON(refused(self, too_small, "tp", DSC_ERR_INVALID_ARG, "the mesh has 2 ranks, expected 8"));
   PASS_ON(refused(self, mesh, "ep", DSC_ERR_INVALID_ARG, "there is no axis \"ep\""));

@@ -56,7 +56,7 @@ static int refusals_body(rank_t* self) {
                            NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping 4",
           dsc_tensor_map_v(w, DSC_MAP_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "expected the same: it is this rank's part for itself",
+  REFUSED(DSC_ERR_INVALID_ARG, "expected the same size: both are of the part that this rank sends to itself",
           dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 2, in, in + 1, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 1, in, in + 4, 1, 8, 1));
@@ -64,7 +64,7 @@ static int refusals_body(rank_t* self) {
   CHECK_OK(self, dsc_batch_begin(w));
   REFUSED(DSC_ERR_STATE, "a batch is open, and this step only copies",
           MAP(DSC_MAP_SCATTER, 1, in, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL in a batch",
+  REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL, expected NULL in a batch",
           dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
   CHECK_OK(self, MAP(DSC_MAP_GATHER, 1, in, out, 2, 8, 1));
   CHECK_OK(self, dsc_batch_end(w, NULL, NULL));

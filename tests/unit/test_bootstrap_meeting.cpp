@@ -269,7 +269,7 @@ void test_several_hosts_are_refused(void**) {
                [](size_t i, MeetingSettings& settings) { settings.host = i == 0 ? "here" : "there"; }},
               reports);
   assert_errors(reports, 2, DSC_ERR_CONFIG,
-                {"those of one host", "here (rank 0)", "there (rank 1)", "LOCAL_WORLD_SIZE"});
+                {"ranks of one host", "here (rank 0)", "there (rank 1)", "LOCAL_WORLD_SIZE"});
 }
 
 void test_impossible_worlds_fail_at_once(void**) {
@@ -485,8 +485,8 @@ void test_ranks_of_different_users(void**) {
     if (i == 1 && ::setuid(65534) != 0) ::_exit(1);
   };
   assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
-  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of other users than 0 do not meet"});
-  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of other users than 65534 do not"});
+  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of users other than 0 cannot meet"});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of users other than 65534 cannot"});
 }
 
 // Refuses accept4() from now on, as a container's filter of system calls may.
@@ -509,7 +509,7 @@ void test_refused_accept_is_named(void**) {
   RankReport& host = reports[0].code == DSC_ERR_SYSTEM ? reports[0] : reports[1];
   assert_error(
       host, DSC_ERR_SYSTEM,
-      {"only 1 of 2 came", "others knock, but accepting them fails on rank ", "Operation not permitted"});
+      {"only 1 of 2 ranks arrived", "others connect, but accepting them fails on rank ", "Operation not permitted"});
 }
 
 void test_early_comer_waits_while_the_old_world_ends(void**) {

@@ -232,7 +232,7 @@ void many_hosts_tell_little_of_each(void**) {
   constexpr int32_t kHosts = 40;
   MemoryStore store;
   TransportGroup wire(loopback_transport(), 0, std::vector<int32_t>(kHosts));
-  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "did not come");
+  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "did not arrive");
   const std::string told = store.get("wire/0", soon());
   print_message("a host tells %zu bytes to %d others\n", told.size(), kHosts - 1);
   assert_true(told.size() < 200 + 8 * kHosts);

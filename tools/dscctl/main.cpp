@@ -13,7 +13,7 @@
 #include "dscctl/trace/command.hpp"
 
 int main(int argc, char** argv) {
-  CLI::App app("Looks into libdsc from the command line.", "dscctl");
+  CLI::App app("Inspects libdsc from the command line.", "dscctl");
   app.require_subcommand(1);
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +
                                         std::to_string(DSC_VERSION_MINOR) + "." +

@@ -18,13 +18,13 @@ Its lines come out with "[rank] " in front, standard output and standard error a
 
 const char* const kFooter =
     R"(Several hosts: with --hostfile this dscrun starts the others by ssh, in the same folder, with DSC_*, NCCL_*,
-PYTHONPATH and what --env and --export give. Without it, start one dscrun on every host by hand.
+PYTHONPATH and what --env and --export give. Without it, start one dscrun on every host yourself.
 
 Signals: HUP, INT, QUIT, TERM, USR1, USR2, TSTP and CONT are passed on to every rank. Ranks that take INT or
 TERM may write a checkpoint as long as they like: --grace does not count there, and a second INT or TERM kills
 them at once. No process of the job outlives dscrun, not even if it is killed.
 
-Exit code: 0 if every rank exited with 0, but for --allow-failures; else that of the rank that failed first
+Exit code: 0 if every rank exited with 0 (see --allow-failures); else that of the rank that failed first
 (128 + signal if it was killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD cannot
 be run, 127 CMD not found.)";
 

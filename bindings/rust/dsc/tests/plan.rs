@@ -169,7 +169,7 @@ fn texts_are_read_as_they_were_written() {
     let text = v.write(PipeFormat::PyTorchComms).unwrap();
     refused(PipePlan::read_with(&text, PipeFormat::PyTorchComms, &options), "places of its own for its messages");
     refused(PipePlan::read("0F0,0X0", PipeFormat::PyTorch), "line 1, column 6");
-    refused(PipePlan::read("", PipeFormat::Json), "this is no JSON");
+    refused(PipePlan::read("", PipeFormat::Json), "not valid JSON");
     refused(PipePlan::read("0F0\0", PipeFormat::PyTorch), "line 1, column 4");
 }
 
@@ -282,7 +282,7 @@ fn the_best_schedule() {
     assert_eq!(planner.plan().unwrap().orders().unwrap(), equal.plan.orders().unwrap());
 
     let heavy = PipeCosts::new().static_bytes(&[10.0]);
-    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order keeps to the limits");
+    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order is within the limits");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(f64::NAN)), "bytes is nan");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(0.0)), "bytes is 0; expected more than 0");
     refused(planner.find(&heavy, &PipeLimits::new().activations(0)), "activations is 0; expected at least 1");
