@@ -147,7 +147,7 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, int32_t root, dsc_dtype_t* dt
     dsc::require(ndim, "ndim");
     if (capacity > 0) dsc::require(shape, "shape");
     if (inside->coalesced)
-      dsc::fail(DSC_ERR_STATE, "a batch is open, and this call blocks: call dsc_batch_end() first");
+      dsc::fail(DSC_ERR_STATE, "a batch is open, and this call blocks: expected dsc_batch_end() first");
     const bool is_root = inside->rank() == root;
     auto given = is_root ? read_shape(*dtype, shape, *ndim) : dsc::ArrayShape{};
     dsc::broadcast_shape(*inside, given, root);

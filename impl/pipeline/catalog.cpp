@@ -136,7 +136,7 @@ void check_options(const ScheduleSpec& spec, const Entry& entry) {
   const char* name = spec.name.c_str();
   if (spec.forward_only && entry.closed_form && entry.order != forward_passes)
     fail(DSC_ERR_INVALID_ARG,
-         "forward_only is set, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
+         "forward_only is 1, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
   if (spec.messages != PipeMessages::kWhenNeeded && entry.closed_form)
     fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0: schedule \"%s\" places its messages itself",
          static_cast<int>(spec.messages), name);

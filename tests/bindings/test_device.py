@@ -483,7 +483,7 @@ def test_refusals_name_the_argument_and_end_nothing():
 def has_none(world):
     x = Interface(values(0))
     advice = r'expected host memory, or init_distributed\(backend="device"\) or device='
-    said = rf"^x is on a GPU, and this communicator is bound to none; {advice}$"
+    said = rf"^x is on a GPU, and this communicator is not bound to a GPU; {advice}$"
     refused(ValueError, said, world.all_reduce, x)
     refused(ValueError, said, world.all_reduce, x, async_op=True)
     refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))

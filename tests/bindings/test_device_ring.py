@@ -195,7 +195,7 @@ def test_tensors():
 def refusals(world):
     here, there = np.zeros(4, np.float32), Interface(np.zeros(4, np.float32))
     with dsc.Ring(world, 16, 16) as ring:
-        with pytest.raises(ValueError, match="block is on a GPU and grad is on the host; expected both in memory of one kind"):
+        with pytest.raises(ValueError, match="block is on a GPU and grad is on the host; expected both in the same kind of memory"):
             ring.backward(there, here)
         with pytest.raises(ValueError, match="block is on the host and grad is on a GPU"):
             ring.backward(here, there)

@@ -128,13 +128,13 @@ def test_a_header_without_the_parameters_loads_nothing(saved):
 def test_the_size_of_the_header_is_not_trusted(saved, size):
     found = saved[1].read_bytes()
     saved[1].write_bytes(struct.pack("<Q", size) + found[8:])
-    refused(*saved, "is no shard of libdsc")
+    refused(*saved, "is not a shard of libdsc")
 
 
 def test_a_header_without_end(saved):
     text = b"[" * 200_000
     saved[1].write_bytes(struct.pack("<Q", len(text)) + text)
-    refused(*saved, "is no shard of libdsc: RecursionError")
+    refused(*saved, "is not a shard of libdsc: RecursionError")
 
 
 def test_a_file_that_never_answers(saved):

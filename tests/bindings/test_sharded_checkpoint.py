@@ -97,7 +97,7 @@ def read_wrongly(rank, folder):
         if rank == 0:
             path.write_bytes(b"\x10\0\0\0\0\0\0\0" + b"{}" * 8)
         world.barrier()
-        with pytest.raises(ValueError, match="is no shard of libdsc"):
+        with pytest.raises(ValueError, match="is not a shard of libdsc"):
             sharded.load(folder)
         world.barrier()
         if rank == 0:

@@ -160,9 +160,9 @@ def drifts(world):
 def test_values_are_compared_when_asked():
     expected = "verify_params: expected the same values on all ranks, but "
     for first, unnamed, several in ranks(3, drifts):
-        assert first == (expected + "mine (index 1) on rank 2 is not that of rank 0", (2,))
-        assert unnamed == (expected + "parameter 1 on rank 2 is not that of rank 0", (2,))
-        assert several == (expected + "same (index 0) on ranks 1, 2 is not that of rank 0; 2 of 4 parameters differ", (1, 2))
+        assert first == (expected + "mine (index 1) on rank 2 differs from that of rank 0", (2,))
+        assert unnamed == (expected + "parameter 1 on rank 2 differs from that of rank 0", (2,))
+        assert several == (expected + "same (index 0) on ranks 1, 2 differs from that of rank 0; 2 of 4 parameters differ", (1, 2))
 
 
 def read_only(world):

@@ -242,7 +242,7 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
     Where the call writes, that is a view of the same memory, such as of channels_last: a copy would get the result.
     """
     found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
-    found += "; expected elements one after the other"
+    found += "; expected consecutive elements"
     library = "cupy" if _is_of(x, "cupy") else "numpy"
     copy = f"{argument}.contiguous()" if hasattr(x, "contiguous") else f"{library}.ascontiguousarray({argument})"
     if not writable:
@@ -251,7 +251,7 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
     if order is None:
         return ValueError(f"{found}; the call writes them, so a copy ({copy}) has to be copied back afterwards")
     view = f"{argument}.{'permute' if hasattr(x, 'permute') else 'transpose'}({', '.join(map(str, order))})"
-    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them so, and no copy")
+    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them consecutive, instead of a copy")
 
 
 def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:

@@ -7,7 +7,7 @@ from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
-from libdsc._arguments import ranks_text
+from libdsc._arguments import ranks_text, with_order
 from libdsc._blocks import expect_dtype
 from libdsc._library import Shared, check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
@@ -145,7 +145,7 @@ class Calls(Shared):
         """The exception of an operation as shown() makes it; remembers one that only this rank knows of."""
         if not isinstance(error, errors.DscError) or error.code == Result.ERR_INVALID_ARG:
             self._refused = self._completed(), f"{op} raised {type(error).__name__}: {error}"
-        return shown(error)
+        return shown(with_order(error, getattr(type(self), op, None)))
 
     def _completed(self) -> int:
         """How many operations of this communicator have completed."""

@@ -260,7 +260,7 @@ class MoePlan(OnlyOne):
         if not self._handle:
             self._refuse("the plan was closed", op)
         if self._comm._batch is not None:
-            self._refuse("it is called inside batch(); expected it outside", op)
+            self._refuse("it is called inside batch(); expected a call outside it", op)
         end_dropped(self._latest, self._comm)
         kept = [part.owner for part in owners if part is not None]
         work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, stream)

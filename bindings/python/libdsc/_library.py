@@ -129,7 +129,7 @@ class OnlyOne:
     __slots__ = ()
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected that it is used where it was made")
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected it to be used where it was made")
 
 
 class Shared(OnlyOne):

@@ -65,7 +65,7 @@ class Lists(Collectives):
         name = f"parameter {first}" if names is None else f"{names[first]} (index {first})"
         listed = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
         more = f"; {len(differing)} of {len(own)} parameters differ" if len(differing) > 1 else ""
-        text = f"verify_params: expected the same values on all ranks, but {name} on {listed} is not that of rank 0{more}"
+        text = f"verify_params: expected the same values on all ranks, but {name} on {listed} differs from that of rank 0{more}"
         raise errors.MismatchError(text, rank=ranks[0], ranks=ranks, group=self._name, op="verify_params")
 
     def broadcast_coalesced(

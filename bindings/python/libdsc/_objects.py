@@ -207,7 +207,7 @@ class Objects(NamedArrays):
 
     def _require_no_batch(self, name: str) -> None:
         if self._batch is not None:
-            text = f"{name} is called inside batch(); expected it outside, for it needs the sizes before it goes on"
+            text = f"{name} is called inside batch(); expected a call outside it, because sizes are needed before the elements"
             raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
 
     def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:

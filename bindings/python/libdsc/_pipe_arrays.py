@@ -247,7 +247,7 @@ class Outputs(Sequence[Any]):
         if self._sizes is None:
             raise RuntimeError("these outputs are of a callback that has returned")
         if not -len(self) <= place < len(self):
-            raise IndexError(f"outputs[{place}]: there are {len(self)}")
+            raise IndexError(f"outputs[{place}] does not exist; there are {len(self)}")
         return place % len(self)
 
     def _array(self, place: int, shape: tuple[int, ...]) -> Any:

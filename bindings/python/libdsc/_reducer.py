@@ -285,7 +285,7 @@ class BucketReducer(ReducerFeatures):
             mark = self._marks.get(i)
             if mark is not None and mark.address == address and not self._carries and mark.voids():
                 raise errors.StateError(
-                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
+                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which invalidates the contents of views; "
                     "expected the gradient to be computed after begin()"
                 )
             if self._carries and self._carried.adds_up(i, grad):
@@ -468,7 +468,7 @@ class BucketReducer(ReducerFeatures):
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as the parameters'")
+            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as for the parameters")
         place_of(self._world, owner, None)
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
@@ -504,8 +504,8 @@ class BucketReducer(ReducerFeatures):
         if lost is not None:
             raise errors.StateError(
                 f"begin: the gradient view of {self._name(lost)} was zeroed, and with it the sum of the iterations under "
-                "no_sync() before; expected views to be zeroed after an iteration that was reduced. begin() again goes on "
-                "without that sum"
+                "no_sync() before; expected views to be zeroed only after an iteration that was reduced. A second begin() "
+                "goes on without that sum"
             )
 
     def _fail(self, code: int, text: str, op: str) -> NoReturn:

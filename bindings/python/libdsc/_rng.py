@@ -115,10 +115,10 @@ class RngTracker:
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}; expected a string")
         if name in self._states:
-            raise RngError(f"there is a state {name!r} already; expected a new name", name)
+            raise RngError(f"state {name!r} already exists; expected a new name", name)
         if number in self._seeds:
             taken = self._seeds[number]
-            raise RngError(f"seed {number} of {name!r} is that of {taken!r} already; expected another one", name, number)
+            raise RngError(f"seed {number} of {name!r} is already that of {taken!r}; expected another seed", name, number)
         self._states[name] = self._seeded(number)
         self._seeds[number] = name
 
@@ -171,7 +171,7 @@ class RngTracker:
     def _expect(self, name: str) -> None:
         if name not in self._states:
             known = ", ".join(map(repr, self._states)) or "none"
-            raise RngError(f"there is no state {name!r}; expected one of those that were added: {known}", name)
+            raise RngError(f"unknown state {name!r}; expected one of: {known}", name)
 
     def _seeded(self, number: int) -> Any:
         if self._get_state is None:
@@ -193,7 +193,7 @@ class RngTracker:
         try:
             bits.state = copy.deepcopy(state)
         except (TypeError, ValueError, KeyError) as error:
-            raise ValueError(f"states[{name!r}] is not what get_states() gives: {error}") from None
+            raise ValueError(f"states[{name!r}] is not from get_states(): {error}") from None
         return numpy.random.Generator(bits)
 
     @contextmanager

@@ -146,18 +146,18 @@ def _open(path: pathlib.Path) -> _File:
     # Without O_NONBLOCK the opening of a FIFO waits for somebody who writes.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is no shard of libdsc: it is no regular file")
+            raise ValueError(f"{path} is not a shard of libdsc: it is not a regular file")
         if os.fstat(file.fileno()).st_size < 8:
-            raise ValueError(f"{path} is no shard of libdsc: it has less than 8 bytes")
+            raise ValueError(f"{path} is not a shard of libdsc: it has less than 8 bytes")
         data = numpy_module().memmap(file, "u1", "r")
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     if begin > data.size:
-        raise ValueError(f"{path} is no shard of libdsc: its header would have {begin - 8} bytes, and the file has {data.size}")
+        raise ValueError(f"{path} is not a shard of libdsc: its header would have {begin - 8} bytes, and the file has {data.size}")
     try:
         header = json.loads(data[8:begin].tobytes())
         layout = json.loads(header.pop("__metadata__")["libdsc"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no shard of libdsc: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{path} is not a shard of libdsc: {type(error).__name__}: {error}") from None
     _require_layout(path, layout)
     return _File(path, layout, dict(_arrays(path, header, data.size - begin)), data[begin:])
 
@@ -165,7 +165,7 @@ def _open(path: pathlib.Path) -> _File:
 def _require_layout(path: pathlib.Path, layout: Any) -> None:
     """Raises if the layout is none; whether it fits the parameters is seen later."""
     if not isinstance(layout, dict) or "format" not in layout:
-        raise ValueError(f"{path} is no shard of libdsc: it has no format")
+        raise ValueError(f"{path} is not a shard of libdsc: it has no format")
     if layout["format"] != FORMAT:
         raise ValueError(f"{path} has format {reprlib.repr(layout['format'])}; expected {FORMAT}")
     shard, shards = layout.get("shard"), layout.get("shards")
@@ -175,7 +175,7 @@ def _require_layout(path: pathlib.Path, layout: Any) -> None:
         raise ValueError(f"{path} has shard {shard} of {shards}, whose file is {path_of(path.parent, shard, shards).name}")
     wrong = [key for key in _LISTS if not isinstance(layout.get(key), list)]
     if wrong or not isinstance(layout.get("save"), str) or not isinstance(layout.get("rules"), dict):
-        raise ValueError(f"{path} is no shard of libdsc: expected names, shapes, dtypes, rules and save in its layout")
+        raise ValueError(f"{path} is not a shard of libdsc: expected names, shapes, dtypes, rules and save in its layout")
 
 
 def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterator[tuple[str, _Array]]:
@@ -188,7 +188,7 @@ def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterato
         at = array.end
         yield name, array
     if at != held:
-        raise ValueError(f"{path} holds arrays of {held} bytes; expected {at}{': it was cut' if held < at else ''}")
+        raise ValueError(f"{path} holds arrays of {held} bytes; expected {at}{': it was truncated' if held < at else ''}")
 
 
 def _entry(path: pathlib.Path, name: str, entry: Any) -> _Array:

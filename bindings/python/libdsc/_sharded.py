@@ -45,7 +45,7 @@ class Shard:
         """Takes only what stands there, for Python assigns the array that shard.params -= x has written to."""
         if "count" in self.__dict__ and self.__dict__.get(name) is not value:
             expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
-            raise AttributeError(f"{name} of a shard is the library's; expected {expected}")
+            raise AttributeError(f"{name} of a shard is memory of the library; expected {expected}")
         super().__setattr__(name, value)
 
 
@@ -436,7 +436,7 @@ class Sharded(OnlyOne):
         address, count, code, owner = _buffers.locate(x, "grad", self._dtype if numbers else None, False)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as the parameters'")
+            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as for the parameters")
         place_of(self._world, owner, None)
         if count != self._counts[i]:
             raise ValueError(f"grad has {count} elements; parameter {i} has {self._counts[i]}")

@@ -93,9 +93,9 @@ def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any
         raise TypeError(f"state is a {type(state).__name__}; expected lists of arrays by name")
     for name, arrays in state.items():
         if not isinstance(name, str) or not isinstance(arrays, (list, tuple)):
-            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a text and a list of arrays, one per bucket")
+            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a string and a list of arrays, one per bucket")
         if name == "params" or not name or "." in name:
-            raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
+            raise ValueError(f"state has the name {name!r}; expected one without a dot, other than 'params'")
         sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
         if sizes != expected:
             raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")

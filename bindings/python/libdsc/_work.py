@@ -309,7 +309,7 @@ def _warn_of(failure: errors.DscError, comm: Calls) -> None:
     if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
         return
     _note_told(failure, comm)
-    _Warning(f"an operation failed that nobody waited for: {failure}")
+    _Warning(f"an operation failed, and no call waited for it: {failure}")
 
 
 def start(

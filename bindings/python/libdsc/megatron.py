@@ -80,7 +80,7 @@ def initialize_model_parallel(
     """
     global _state
     if model_parallel_is_initialized():
-        raise errors.StateError("model parallelism is initialized already; expected destroy_model_parallel() before")
+        raise errors.StateError("model parallelism is already initialized; expected destroy_model_parallel() first")
     parent = world() if comm is None else comm
     layout = Layout(
         parent.size,
@@ -113,7 +113,7 @@ def destroy_model_parallel() -> None:
 
 def _needed() -> ModelParallel:
     if _state is None or not _state.is_open:
-        raise errors.StateError("model parallelism is not initialized; expected initialize_model_parallel() before")
+        raise errors.StateError("model parallelism is not initialized; expected initialize_model_parallel() first")
     return _state
 
 

@@ -104,7 +104,7 @@ class Reduction:
         self._warned = True
         warnings.warn(
             "libdsc.torch.DistributedDataParallel: a backward pass that does not come from an output of the wrapper's forward() "
-            "adds to p.grad on this rank alone; call the wrapper instead of its module to average it. Told once.",
+            "adds to p.grad on this rank alone; call the wrapper instead of its module to average it. This is reported once.",
             stacklevel=2,
         )
 

@@ -55,7 +55,7 @@ def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any
     found: dict[str, list[Any]] = {}
     for key in optimizer_state.keys(state):
         if "." in key:
-            raise ValueError(f"the optimizer has a value named {key!r}; expected a name without a point")
+            raise ValueError(f"the optimizer has a value named {key!r}; expected a name without a dot")
         values = {owners[number]: of[key] for number, of in state["state"].items() if optimizer_state.is_part(key, of.get(key))}
         found[_PREFIX + key] = []
         for bucket in range(wholes.n_buckets):

@@ -99,7 +99,7 @@ class Parts:
         written, self._written = self._written, []
         if written:
             raise errors.StateError(
-                f"{op}: {written[0]} was written in place while it was whole, and that is lost; expected writes to this rank's part, "
+                f"{op}: {written[0]} was written in place while it was whole, and the change is lost; expected writes to this rank's part, "
                 "between passes"
             )
 

@@ -41,7 +41,7 @@ class Passes:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
         if self._is_broken:
             raise errors.StateError(
-                f"{op}: a backward pass before ended by an exception, and only a part of its gradients is in the sums; "
+                f"{op}: an earlier backward pass ended with an exception, and only a part of its gradients is in the sums; "
                 "expected a new ShardedDataParallel on all ranks"
             )
 
@@ -125,8 +125,8 @@ class Passes:
         elif self._depth == 0:
             first = self.gathered.parts.names[self.gathered.members[unit][0]]
             raise errors.StateError(
-                f"forward: the submodule with {first} was called outside of a forward pass of the whole module, and its parameters "
-                "are not there; expected a call of the wrapper, or with model.full_parameters()"
+                f"forward: the submodule with {first} was called outside a forward pass of the whole module, and its parameters "
+                "are not gathered; expected a call of the wrapper, or with model.full_parameters()"
             )
         self.gathered.make_whole(unit)
         self._depths[unit] += 1
@@ -179,7 +179,7 @@ class Passes:
         """A backward pass reads parameters of a unit that the graph has saved."""
         self.expect_open("backward")
         if not _in_backward():
-            raise errors.StateError("a saved parameter is read outside of a backward pass, and may be there no more")
+            raise errors.StateError("a saved parameter is read outside a backward pass, and may no longer be there")
         self._follow(syncs)
         if unit not in self.gathered.live():
             self.gathered.make_whole(unit)
