@@ -298,7 +298,7 @@ def wrong_arguments(world):
     with dsc.Ring(world, own.nbytes, own.nbytes) as ring:
         assert "24 bytes, gradients 24" in repr(ring)
         for error, text, call in (
-            (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, as block_bytes", lambda: ring(np.zeros(8, "f4"))),
+            (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, which is block_bytes", lambda: ring(np.zeros(8, "f4"))),
             (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, as grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
             (dsc.InvalidArgError, "overlap", lambda: ring.backward(own, own)),
             (ValueError, r"grad has shape \(3, 2\); expected \(2, 3\)", lambda: ring.backward(own, np.zeros((3, 2), "f4"))),

@@ -324,7 +324,7 @@ def forgets_the_loss(rank):
 
 
 def test_a_forgotten_loss():
-    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; on the last stage")
+    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; expected the loss")
 
 
 def is_interrupted(rank, where, left):

@@ -128,7 +128,7 @@ def test_refusals():
     assert (error.name, error.seed) == ("b", 1)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     refuse(dsc.RngError, "unknown state 'model-parallel-rng'; expected one of: 'a'", forks, tracker, "model-parallel-rng")
-    refuse(dsc.RngError, "those that were added: none", forks, dsc.RngTracker(), "x")
+    refuse(dsc.RngError, "expected one of: none", forks, dsc.RngTracker(), "x")
     refuse(dsc.RngError, "the state 'a' is in use", forks, tracker, "a", "a")
     refuse(TypeError, "name is 3; expected a string", tracker.add, 3, 3)
     refuse(TypeError, "seed is 'x'; expected an integer", tracker.add, "b", "x")
@@ -146,4 +146,4 @@ def test_refusals():
 def test_ranks_whose_seeds_meet():
     """Megatron-LM's numbers are equal where 1694 + tp_rank is 100 * ep_rank + etp_rank."""
     tracker = dsc.RngTracker()
-    refuse(dsc.RngError, "seed 2724 of 'expert-parallel-rng' is that of 'model-parallel-rng'", tracker.add_regions, 0, 6, 17)
+    refuse(dsc.RngError, "seed 2724 of 'expert-parallel-rng' is already that of 'model-parallel-rng'", tracker.add_regions, 0, 6, 17)

@@ -86,7 +86,7 @@ def wrong_calls(rank):
         for i in range(6):
             sharded.mark_unused(i)
         sharded.finish()
-        with pytest.raises(dsc.StateError, match="expected step_done first, or accumulate 1"):
+        with pytest.raises(dsc.StateError, match="expected step_done first, or accumulate True"):
             sharded.begin()
         sharded.step_done(changed=False)
         if rank == 0:

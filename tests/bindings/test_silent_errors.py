@@ -121,7 +121,7 @@ def uses_one_of_two(world, way):
         if way == "view":
             assert (reducer.grad_view(other) > 0).all()
         if way == "nothing":
-            text = rf"begin: {'wb'[other]} \(index {other}\) had a gradient on other ranks alone.*grad_view\({other}\)"
+            text = rf"begin: {'wb'[other]} \(index {other}\) had a gradient on other ranks only.*grad_view\({other}\)"
             with pytest.raises(dsc.StateError, match=text):
                 reducer.begin()
         reducer.begin()
@@ -172,7 +172,7 @@ def read_only(world):
     with pytest.raises(ValueError, match=r"^params\[0\] is read-only; expected .*sync=False"):
         dsc.BucketReducer(world, [params])
     strided = np.zeros((2, 3, 4), np.float32).transpose(0, 2, 1)
-    with pytest.raises(ValueError, match=r"pass the view params\[0\].transpose\(0, 2, 1\), .* no copy$"):
+    with pytest.raises(ValueError, match=r"pass the view params\[0\].transpose\(0, 2, 1\), .* instead of a copy$"):
         dsc.BucketReducer(world, [strided])
     with pytest.raises(ValueError, match=r"a copy \(numpy.ascontiguousarray\(params\[0\]\)\) has to be copied back afterwards$"):
         dsc.BucketReducer(world, [np.zeros((4, 4), np.float32)[::2]])

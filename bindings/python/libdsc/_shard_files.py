@@ -53,8 +53,9 @@ def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tu
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    needed = 8 + len(text) + at
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(struct.pack("<Q", len(text)))
             file.write(text)
@@ -63,7 +64,8 @@ def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tu
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:  # a full disk does not say which file it was
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        words = f"{error.strerror}; the file needs {needed} bytes"
+        raise OSError(error.errno, words, os.path.abspath(error.filename or path)) from None
 
 
 class _Array(NamedTuple):
@@ -102,7 +104,10 @@ class ShardFiles:
             if file.layout["save"] != self.save:
                 raise ValueError(f"{file.path} was written by another save than {paths[0]}; a save may have ended before its last file")
         if len(files) != self.shards:  # each has the name of its shard, so none is there twice
-            raise ValueError(f"{folder} has {len(files)} shards; expected {self.shards} of one checkpoint")
+            expected = (path_of(folder, shard, self.shards) for shard in range(self.shards))
+            first = next(path.name for path in expected if path not in paths)
+            more = f" and {self.shards - len(files) - 1} more" if self.shards - len(files) > 1 else ""
+            raise ValueError(f"{folder} has {len(files)} of {self.shards} shards; expected also {first}{more}")
         self._files = sorted(files, key=lambda file: int(file.layout["shard"]))
 
     def names(self) -> list[str]:

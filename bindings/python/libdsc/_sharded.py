@@ -359,8 +359,10 @@ class Sharded(OnlyOne):
     def save(self, folder: Any, state: Optional[Mapping[str, Sequence[Any]]] = None) -> None:
         """Writes this rank's shards into a folder: a small JSON header and the arrays, in the form of safetensors. Collective.
 
-        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, no rank
-        saves: it raises why, the others an InvalidArgError that names it, with .rank, and files of an earlier save stay.
+        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, as where
+        its disk is full, no rank saves, and files of an earlier save stay: all ranks raise the same SystemError, an
+        OSError, whose text has the rank, the path and the size of the file, with .rank and .errno. For any other reason
+        that rank raises its own exception, and the others an InvalidArgError with it.
         Otherwise the files replace them, and can be read when save() returns. If the file system refuses that last step on
         some ranks only, all ranks raise, and load() refuses the mixture. A folder for each save keeps the one before.
 

@@ -74,7 +74,7 @@ _FLAGS = (
     "sync|single_first_bucket|find_unused|static_graph|small_bucket_first|wide_padding|divide_by_initial"
     "|throw_on_early_end|forward_only|merge_backward|padded|accumulate|alone\\[\\d+\\]"
 )
-_FLAG = re.compile(rf"\b({_FLAGS}) (?:is )?([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
+_FLAG = re.compile(rf"\b({_FLAGS})( is | )([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
 _TRUTH = {"0": "False", "1": "True", None: ""}
 
 # Functions and types that have another name in Python, or are more than one there.
@@ -117,7 +117,7 @@ def _other_choice(found: re.Match[str]) -> str:
 
 def _flag(found: re.Match[str]) -> str:
     """As "sync is 1 on rank 0 and 0 on rank 1", or "forward_only is 1, expected 0"."""
-    return f"{found[1]} is {_TRUTH[found[2]]}{found[3] or ''}{_TRUTH[found[4]]}"
+    return f"{found[1]}{found[2]}{_TRUTH[found[3]]}{found[4] or ''}{_TRUTH[found[5]]}"
 
 
 def _backends(found: re.Match[str]) -> str:
