@@ -134,7 +134,7 @@ def test_refusals():
     refuse(TypeError, "seed is 'x'; expected an integer", tracker.add, "b", "x")
     refuse(ValueError, "seed is -1; expected 0 to", tracker.add, "b", -1)
     refuse(ValueError, "states['a'] is not from get_states()", tracker.set_states, {"a": 5})
-    refuse(ValueError, "states['a'] is not what", tracker.set_states, {"a": {"bit_generator": "MT19937"}})
+    refuse(ValueError, "states['a'] is not from get_states", tracker.set_states, {"a": {"bit_generator": "MT19937"}})
     refuse(TypeError, "set_state and seed is missing; expected all three", dsc.RngTracker, random.getstate)
     with tracker.fork("a"):
         refuse(dsc.RngError, "the state 'a' is in use; expected no block of fork()", tracker.set_states, {})

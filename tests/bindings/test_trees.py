@@ -207,7 +207,7 @@ def test_everything_says_what_it_is(world):
 def test_a_schedule_of_the_whole_pipeline():
     whole = dsc.PipeSchedule("1f1b", 2, micro_batches=4)
     assert not hasattr(whole, "steps") and not hasattr(whole, "buffers") and whole.at_stage(0).steps > 0
-    with pytest.raises(dsc.StateError, match=r"of the whole pipeline; ask at_stage\(i\)"):
+    with pytest.raises(dsc.StateError, match=r"of the whole pipeline; expected at_stage\(i\)"):
         whole.steps
     with pytest.raises(TypeError, match=r"the whole pipeline is PipeSchedule\('1f1b', 2, micro_batches=4\)"):
         dsc.PipeSchedule("1f1b", 2, 4)

@@ -523,12 +523,13 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         ('[{"forward": 1}]', "layer 0: unknown column 'forward'"),
         ('[{"forward_us": 1, }]', "line 1, column 20: "),
         ("{}", "expected a list of layers"),
-        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0: tied is 'w', expected a name that two or more layers have"),
+        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0 (a): tied is 'w', expected a name that two or more layers have"),
         (
             HEADER.replace("\n", ",tied\n") + "a,1,1,1,10,3,5,w\nb,1,1,1,11,3,5,w\n",
-            "layer 1: weight_bytes is 11, expected 10 as of layer 0, which is tied to it as 'w'; other weights can be a layer of their own",
+            "layer 1 (b): weight_bytes is 11, expected 10 as for layer 0 (a), which has the same tied name 'w'; put other weights into a layer of their own",
         ),
-        ('[{"tied": 1}]', "layer 0: tied is 1, expected a text"),
+        ('[{"name": "a", "tied": 1}]', "layer 0 (a): tied is 1, expected a string or null"),
+        ('[{"tied": 1}]', "layer 0: tied is 1, expected a string or null"),
     ],
 )
 def test_a_wrong_file(tmp_path, text, words):

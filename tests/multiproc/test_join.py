@@ -334,7 +334,7 @@ def test_one_without_the_token():
     job.start(0)
     job.start(1, DSC_TOKEN="", TIMEOUT="40")
     alone, without = job.finish()
-    assert without.startswith("AuthError") and "wants a token" in without
+    assert without.startswith("AuthError") and "requires a token" in without
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone
 
 

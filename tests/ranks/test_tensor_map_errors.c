@@ -28,7 +28,7 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "mapping is 10, expected", MAP(10, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "direction is 3, expected 1 (forward) or 2 (backward)",
           MAP(DSC_MAP_COPY, 3, in, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, which 2 ranks do not divide; expected a multiple of 2",
+  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, expected a multiple of 2",
           MAP(DSC_MAP_GATHER, 1, in, out, 1, 7, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, which 2 ranks do not divide",
           MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));

@@ -187,7 +187,7 @@ static void* rank_thread(void* opaque) {
 
 /* A rank that does not come back keeps its memory busy: nothing but the end of the process helps. */
 static void give_up(const rank_run_t* runs, int32_t rank) {
-  fprintf(stderr, "rank %d of %d did not arrive back within %d s\n", rank, runs[rank].rank.size,
+  fprintf(stderr, "rank %d of %d did not come back within %d s\n", rank, runs[rank].rank.size,
           PATIENCE_MS / 1000);
   for (int32_t i = 0; i < runs[rank].rank.size; ++i)
     if (runs[i].rank.failure[0] != 0) fprintf(stderr, "rank %d: %s\n", i, runs[i].rank.failure);
@@ -213,7 +213,7 @@ static int await_child(rank_run_t* run, int64_t deadline_ms) {
     if (now_ms() >= deadline_ms) {
       kill(run->child, SIGKILL);
       waitpid(run->child, &status, 0);
-      return rank_fail(&run->rank, __FILE__, __LINE__, "killed: it did not arrive back");
+      return rank_fail(&run->rank, __FILE__, __LINE__, "killed: it did not come back");
     }
     usleep(1000);
   }

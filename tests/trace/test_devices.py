@@ -107,7 +107,7 @@ def test_who_comes_after_a_time_out(tmp_path):
         job.ahead = {} if hosts == 1 else at(0, (2, 3))
         _, report = merge(job.write(tmp_path))
         late = texts(report, "LATE")
-        assert len(late) == (hosts == 1) and all("called, but 1.00 s too late" in text for text in late), late
+        assert len(late) == (hosts == 1) and all("called, but 1.00 s late" in text for text in late), late
         assert len(texts(report, "FAILED")) == 1
 
 

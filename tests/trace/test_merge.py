@@ -220,7 +220,7 @@ def test_too_late(tmp_path):
         job.called[rank, "world"][1] = 3
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
-        'rank 2 has called, but 1.30 s too late, collective 4 (all_reduce) of group "world"; last completed '
+        'rank 2 has called, but 1.30 s late, collective 4 (all_reduce) of group "world"; last completed '
         "collective 3 (broadcast); no other operation is in progress; ranks 0, 1, 3 waited 700 ms until the time-out"
     ]
 

@@ -166,7 +166,7 @@ void test_log_names_who_is_missing(void**) {
   lines.store(0);
   const auto receive = [](const LogListener&, const LogRecord& record) {
     const std::string& text = record.text;
-    if (text.find("start-up waits") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
+    if (text.find("start-up has waited") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
   };
   set_log_listener({receive, nullptr, nullptr, DSC_LOG_WARN});
   Reports reports;
@@ -445,7 +445,7 @@ void test_follower_that_went_away_is_reported(void**) {
   children.kill_now(follower);
   assert_int_equal(children.wait_all(25'000), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,
-               {"missing: rank 1, 2", "went away: rank 1", std::to_string(follower).c_str()});
+               {"missing: rank 1, 2", "arrived and left: rank 1", std::to_string(follower).c_str()});
 }
 
 void test_stopped_host_is_named(void**) {

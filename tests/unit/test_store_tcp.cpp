@@ -124,7 +124,7 @@ void tokens_come_from_files(void**) {
 void only_the_same_token_joins(void**) {
   const StoreServer server(server_options(token_of('1')));
   CHECK_FAILS(TcpStore(target_of(server, token_of('2')), soon()), DSC_ERR_AUTH, "127.0.0.1", "same token");
-  CHECK_FAILS(TcpStore(target_of(server), soon()), DSC_ERR_AUTH, "wants a token", "DSC_TOKEN");
+  CHECK_FAILS(TcpStore(target_of(server), soon()), DSC_ERR_AUTH, "requires a token", "DSC_TOKEN");
   CHECK_FAILS(TcpStore(target_of(server, token_of('1'), "other job"), soon()), DSC_ERR_ADDR_IN_USE,
               "another id");
   TcpStore(target_of(server, token_of('1')), soon()).set("k", "v", soon());

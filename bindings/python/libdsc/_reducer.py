@@ -369,7 +369,7 @@ class BucketReducer(ReducerFeatures):
             self._require_world("finish")
             place = self._stream(None, stream)
             if not self._finishing.acquire(blocking=False):
-                text = "bucket_reducer_finish: finish is running in another thread"
+                text = "finish: finish is running in another thread"
                 raise errors.StateError(text, op="bucket_reducer_finish", group=self._world.name)
             try:
                 self._finish(place)

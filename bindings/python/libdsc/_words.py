@@ -27,7 +27,7 @@ _CHECKED = (
     Result.ERR_NO_BACKEND,
 )
 
-_PREFIX = re.compile(r"^(dsc_(?:comm_)?)(\w+)(?=: )")  # of the function that failed
+_PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")  # of the function that failed
 # Functions that make what is a class in Python, or that have another name there.
 _CALLED = {
     "dsc_bucket_plan": "plan_buckets",
@@ -156,7 +156,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
 
 def in_python(code: int, message: str) -> str:
     """A message of the library, with the names of this package."""
-    message = _PREFIX.sub(lambda found: _CALLED.get(found[0], found[2]), message)
+    message = _PREFIX.sub(lambda found: _CALLED.get(found[0], found[1]), message)
     if code == Result.ERR_BAD_HANDLE:
         return message.replace("the handle is NULL", "the object was closed, or its world was finalized")
     if code in _CHECKED:

@@ -95,7 +95,7 @@ fn wrong_planners_are_refused() {
     refused(PipePlanner::new("zb_v", 2, 4).chunks(0).plan(), "chunks is 0; expected at least 1");
     refused(PipePlanner::new("zb_v", 2, 4).chunks(3).plan(), "chunks is 3");
     refused(PipePlanner::new("1f1b", 2, 4).micro_batch_group(0).plan(), "micro_batch_group is 0; expected at least 1");
-    refused(PipePlanner::new("zb_v", 2, 4).zigzag().plan(), "placement is 1, expected 0: the schedule's name says it");
+    refused(PipePlanner::new("zb_v", 2, 4).zigzag().plan(), "placement is 1, expected 0: the name of the schedule determines it");
     let huge = PipePlanner::new("1f1b", 1 << 10, 1 << 30).plan().unwrap_err();
     assert_eq!(huge.code, ErrorCode::Overflow, "{}", huge);
 }
@@ -134,11 +134,11 @@ fn wrong_orders_are_refused() {
     refused(one.custom(&[vec![backward, forward]]), "comes before its forward");
     refused(
         one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]),
-        "is nothing that an order may hold",
+        "cannot be in an order",
     );
-    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "is nothing that an order may hold");
+    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "cannot be in an order");
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Forward, usize::MAX, 0)]]), "chunk is 18446744073709551615");
-    refused(one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]), "expected 0: the order says it");
+    refused(one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]), "expected 0: the order determines it");
 
     let passes = |op, m| PipeCompute::new(op, 0, m);
     let (f, b) = (PipeOp::Forward, PipeOp::Backward);
@@ -167,7 +167,7 @@ fn texts_are_read_as_they_were_written() {
     assert_eq!(merged.write(PipeFormat::PyTorch).unwrap(), "0F0,0B0\n");
     assert_eq!(merged.info().unwrap().messages, PipeMessages::AtOnce);
     let text = v.write(PipeFormat::PyTorchComms).unwrap();
-    refused(PipePlan::read_with(&text, PipeFormat::PyTorchComms, &options), "places of its own for its messages");
+    refused(PipePlan::read_with(&text, PipeFormat::PyTorchComms, &options), "places its messages itself");
     refused(PipePlan::read("0F0,0X0", PipeFormat::PyTorch), "line 1, column 6");
     refused(PipePlan::read("", PipeFormat::Json), "not valid JSON");
     refused(PipePlan::read("0F0\0", PipeFormat::PyTorch), "line 1, column 4");
