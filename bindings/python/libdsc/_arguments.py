@@ -101,7 +101,7 @@ def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
 
 
 def real(argument: str, value: Any) -> float:
-    """A number of seconds, and the like; no bool."""
+    """A number, such as of seconds, but not a bool."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
     return float(value)

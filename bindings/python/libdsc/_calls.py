@@ -59,7 +59,7 @@ class Calls(Shared):
 
     @property
     def name(self) -> str:
-        """The name that stands in errors; "world" for the world."""
+        """The name in errors; "world" for the world."""
         return self._name
 
     @property
@@ -152,7 +152,7 @@ class Calls(Shared):
         raise NotImplementedError
 
     def _details(self, code: int, text: str) -> dict[str, Any]:
-        """What is known of a call that has just failed with a text of its own, or with that of the library and more.
+        """What is known of a call that has just failed with its own text, or with that of the library and more.
 
         The failure may be that of another group than this, such as a reducer's, and of a later operation than the first
         one that failed here: the record of the call says so, not that of the communicator.

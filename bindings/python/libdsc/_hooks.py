@@ -1,4 +1,4 @@
-"""Communication hooks of reducers: functions of the caller's that reduce a bucket."""
+"""Communication hooks of reducers: functions of the program that reduce a bucket."""
 
 from __future__ import annotations
 

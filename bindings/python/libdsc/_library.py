@@ -93,7 +93,7 @@ def fail(code: int) -> NoReturn:
 
 
 def check(code: int) -> int:
-    """Returns a result that is no error, raises otherwise."""
+    """Returns a result that is not an error, raises otherwise."""
     if code < 0:
         fail(code)
     return code

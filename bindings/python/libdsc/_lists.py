@@ -41,7 +41,7 @@ class Lists(Collectives):
             arrays: the parameters.
             names: for messages.
             dtype: what the elements of all arrays are, such as "bf16".
-            values: True compares what stands in them too, by a checksum of the bytes of each, on all ranks: replicas
+            values: True compares their contents too, by a checksum of the bytes of each, on all ranks: replicas
                 that have drifted apart differ here. It reads everything once. Of arrays on the host.
         """
         values = boolean("values", values)

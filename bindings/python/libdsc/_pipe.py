@@ -390,7 +390,7 @@ def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) 
 
 
 def _given(argument: str, value: Optional[int]) -> int:
-    """0 stands for what was left out, so it may not be given."""
+    """0 means that it was left out, so it may not be given."""
     return 0 if value is None else integer(argument, value, 1)
 
 

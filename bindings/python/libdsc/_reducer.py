@@ -45,7 +45,7 @@ class BucketReducer(ReducerFeatures):
 
     Made on all ranks with parameters of the same types and shapes; it checks that, plans the buckets and copies rank
     0's parameters to the other ranks. Each iteration is begin(), mark_ready() for every parameter as soon as its
-    gradient is there, and finish(), after which the gradients hold the average. Closing is local; memory that views
+    gradient is ready, and finish(), after which the gradients hold the average. Closing is local; memory that views
     still show stays until the last view is gone.
 
     Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do,
@@ -234,7 +234,7 @@ class BucketReducer(ReducerFeatures):
     def begin(self, *, stream: Any = None) -> None:
         """Starts an iteration; StateError names the parameters that the one before still misses.
 
-        What gradient views hold is void from here on, except zeros, to which a framework may add.
+        The contents of gradient views are invalid from here on, except zeros, to which a framework may add.
         """
         try:
             self._require_world("begin")
@@ -272,7 +272,7 @@ class BucketReducer(ReducerFeatures):
         Args:
             i: index of the parameter.
             grad: an array like the parameter, or a flat one; finish() writes the average into it. None, or the parameter's
-                grad_view(): the gradient is there already and nothing is copied. With None, StateError says that
+                grad_view(): the gradient is already there and nothing is copied. With None, StateError says that
                 nothing was written into the view since begin() (not on a GPU, where that is not known).
             stream: on which the gradient will be there.
         """
@@ -351,7 +351,7 @@ class BucketReducer(ReducerFeatures):
         return _dtypes.view_type(self._grad_dtype or self._expected[i][1], own)
 
     def _copy_of(self, i: int) -> Any:
-        """A new array with the gradient as it stands in its bucket."""
+        """A new array with the gradient as it is in its bucket."""
         if self._memory is not None:
             raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
         numpy = numpy_module()

@@ -1,4 +1,4 @@
-"""What a reducer does besides its iterations: hooks, buffers, clipping, and what it tells about itself."""
+"""What a reducer does apart from its iterations: hooks, buffers, clipping, and what it tells about itself."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class RngTracker:
     It is for one thread at a time, and knows of no ranks: they differ by their seeds.
 
     Args:
-        get_state: get_state() returns the state of the library's generator, as an object of its own.
+        get_state: get_state() returns the state of the library's generator, as a separate object.
         set_state: set_state(state) sets it.
         seed: seed(number) seeds it.
     """
@@ -136,7 +136,7 @@ class RngTracker:
 
     @contextmanager
     def fork(self, name: str = MODEL_PARALLEL_RNG) -> Iterator[Any]:
-        """Goes on with the state of a name in its block, and keeps for the next time where it has come.
+        """Uses the state of a name in its block, and keeps it for the next time.
 
         Gives the numpy Generator, or None with the functions of another library, whose generator then is as it was
         before the block. A block may be inside that of another name.

@@ -103,7 +103,7 @@ def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any
 
 
 def _bucket_types(sharded: Any) -> list[str]:
-    """Of parameters, whose arrays may stand for types that numpy does not know."""
+    """Of parameters, whose arrays may represent types that numpy does not know."""
     types = {}
     for one in sharded._bucket_codes():
         types[one[0]] = _shard_files.name_of(one[1])

@@ -46,7 +46,7 @@ def spawn(
 ) -> list[Any]:
     """Runs fn(rank, *args) in n fresh processes and returns the list of their results.
 
-    Each process finds RANK, WORLD_SIZE and the like in its environment, so init_distributed() without arguments
+    Each process finds RANK, WORLD_SIZE and the other variables in its environment, so init_distributed() without arguments
     joins them. Each imports the program's script first, so a script calls this under
     ``if __name__ == "__main__":``. fn and what it returns must be picklable; a function from a notebook cell needs
     cloudpickle installed. When one process raises, the others are ended and the exception is raised here, with a

@@ -75,7 +75,7 @@ def initialize_model_parallel(
         num_distributed_optimizer_instances: parts of the data-parallel ranks with an optimizer state each.
         expert_tensor_parallel_size: ranks that share each expert; None: as tensor_model_parallel_size.
         distributed_timeout_minutes: of every operation on the groups; None: as of comm.
-        order: axes, the one along which neighbours in rank stand first.
+        order: axes, the one that varies fastest first.
         comm: the ranks; None: the world.
     """
     global _state
@@ -99,7 +99,7 @@ def initialize_model_parallel(
 
 
 def model_parallel_is_initialized() -> bool:
-    """Whether the groups are there, and the world that they belong to."""
+    """Whether the groups, and the world that they belong to, exist."""
     return _state is not None and _state.is_open
 
 

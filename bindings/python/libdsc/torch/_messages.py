@@ -77,7 +77,7 @@ class Inbox:
                 self._headers[peer] = _awaited(group.host, peer)
 
     def match(self) -> None:
-        """Starts the messages whose headers have come, for the receives from any source in their order."""
+        """Starts the messages whose headers have arrived, for the receives from any source in their order."""
         with self._group.lock:
             for work in list(self._any):
                 peer = next((peer for peer in self._headers if self._has_come(peer, work.tag)), None)
@@ -111,7 +111,7 @@ class AnySource(Work):
         self._is_matched = False
 
     def take(self, peer: int, header: Header) -> bool:
-        """Receives the message of a header that has come; False where another thread is in a call just now."""
+        """Receives the message of a header that has arrived; False where another thread is in a call just now."""
         work, numbers = header
         self._check = lambda: _checked(numbers, peer, self.tag)
         self._works = [work]

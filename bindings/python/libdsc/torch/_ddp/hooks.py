@@ -71,7 +71,7 @@ class GradBucket:
 
 
 class TorchHooks:
-    """Runs a hook of PyTorch's for every bucket. The results are awaited at the end of the iteration, in order."""
+    """Runs a hook of PyTorch for every bucket. The results are awaited at the end of the iteration, in order."""
 
     def __init__(self, state: Any, hook: TorchHook, gradients: Gradients) -> None:
         self._state, self._hook, self._gradients = state, hook, gradients

@@ -69,7 +69,7 @@ class Reduction:
         self._local = True
 
     def _arrived_at(self, this: _Pass, number: int, _grad: Any) -> None:
-        """A backward pass has come to an output: runs first of all, and in the outermost pass, which nested ones are not."""
+        """A backward pass has reached an output: runs first of all, and in the outermost pass, which nested ones are not."""
         this.waiting.discard(number)
         if this not in self._passes:
             self._passes.append(this)

@@ -122,7 +122,7 @@ class Parts:
         return layout.contiguous(tensor, self.orders[i])
 
     def part_of(self, i: int, tensor: Any) -> Any:
-        """This rank's part of a tensor of the parameter's shape, in memory of its own."""
+        """This rank's part of a tensor of the parameter's shape, in separate memory."""
         start = self.starts[i]
         return self.in_order(i, tensor).reshape(-1)[start : start + self.data[i].numel()].clone()
 

@@ -21,7 +21,7 @@ class Passes:
     Attributes:
         syncs: backward passes of forward passes from now on reduce gradients.
         reads: all parameters are whole for the program to read.
-        is_closed: nothing is done any more.
+        is_closed: nothing more is done.
     """
 
     def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:
@@ -155,7 +155,7 @@ class Passes:
         return outputs.differentiable(output) + ([] if unit is None else self.gathered.kept(unit))
 
     def _arrived(self, syncs: bool, _grad: Any) -> None:
-        """A backward pass has come to an output of the module: first of all, and in the outermost pass."""
+        """A backward pass has reached an output of the module: first of all, and in the outermost pass."""
         self.expect_open("backward")
         _expect_first_order()
         if self._graph_task == torch._C._current_graph_task_id():
@@ -165,7 +165,7 @@ class Passes:
             self._follow(syncs)
 
     def _arrived_at(self, unit: int, _grad: Any) -> None:
-        """A backward pass has come to an output of a unit."""
+        """A backward pass has reached an output of a unit."""
         self.expect_open("backward")
         _expect_first_order()
         self._follow(self.syncs)
@@ -250,7 +250,7 @@ def _expect_tensors(output: Any) -> None:
 
 
 def _expect_first_order() -> None:
-    """Raises in a backward pass whose own graph would be used when parameters are not there any more."""
+    """Raises in a backward pass whose own graph would be used when parameters are no longer gathered."""
     if torch.is_grad_enabled():
         raise errors.StateError("backward: create_graph is True; expected False: parameters are whole in passes only")
 
