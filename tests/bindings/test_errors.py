@@ -79,7 +79,7 @@ def test_backends_that_differ_are_named():
     for text in texts:
         assert "settings differ: backend: auto (ranks 0, 2), host (rank 1)" in text
     newer = "settings differ: backend: 3 (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
-    said = "settings differ: backend: inter_host (rank 0), 99 (rank 1); timeout_ms: 2 (rank 1)"
+    said = "settings differ: backend: inter_host (rank 0), 99 (rank 1); timeout: 0.002 s (rank 1)"
     assert str(errors.from_code(errors.Result.ERR_CONFIG, newer)) == said
 
 

@@ -273,7 +273,7 @@ def test_a_store_that_brings_nothing(tmp_path):
 
 def test_a_rank_that_never_comes_is_named():
     outputs = Job(3, timeout=6).start_all([0, 2]).finish()
-    assert_all(outputs, "TimeoutError", "missing: rank 1", "came: rank 0 (pid", "rank 2 (pid", " on ")
+    assert_all(outputs, "TimeoutError", "missing: rank 1", "arrived: rank 0 (pid", "rank 2 (pid", " on ")
 
 
 def test_rank_0_that_never_comes_is_named():
@@ -314,7 +314,7 @@ def test_settings_that_differ():
     job = Job(2)
     job.start(0, OPTIONS=repr({"timeout": 5}))
     job.start(1, OPTIONS=repr({"timeout": 6}))
-    assert_all(job.finish(), "ConfigError", "timeout_ms: 5000 (rank 0), 6000 (rank 1)")
+    assert_all(job.finish(), "ConfigError", "timeout: 5 s (rank 0), 6 s (rank 1)")
 
 
 def test_a_wrong_token_hears_no_more_than_that():

@@ -120,6 +120,11 @@ def _flag(found: re.Match[str]) -> str:
     return f"{found[1]}{found[2]}{_TRUTH[found[3]]}{found[4] or ''}{_TRUTH[found[5]]}"
 
 
+def _seconds(found: re.Match[str]) -> str:
+    """As "timeout_ms: 5000 (rank 0), 6000 (rank 1)"; a program gives seconds."""
+    return f"{found[1]}: " + re.sub(r"\d+(?= \(rank)", lambda number: f"{int(number[0]) / 1000:g} s", found[2])
+
+
 def _backends(found: re.Match[str]) -> str:
     """The numbers of backends by name; those of a newer library stay."""
     return _NUMBER.sub(lambda number: _NAMES.get(number[0], number[0]), found[0])
@@ -133,6 +138,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bn_ranks is (\d+), expected 1 to 1\b"), r"ranks has \1 entries, expected 1"),
     (re.compile(r"\bn_(\w+) is (\d+)"), r"\1 has \2 entries"),
     (re.compile(r"(?<=with another )(\w+)_ms\b"), r"\1"),
+    (re.compile(r"\b(\w*timeout)_ms: ([^;]*)"), _seconds),
     (re.compile(r"\bsend and recv overlap\b"), "x and out overlap"),
     (re.compile(r"\b(send == recv|recv == send)$"), "out is x"),
     (re.compile(r"\bin place: send == recv \+ rank x count$"), "x as this rank's own part of out"),
