@@ -299,7 +299,7 @@ def wrong_arguments(world):
         assert "24 bytes, gradients 24" in repr(ring)
         for error, text, call in (
             (dsc.InvalidArgError, "the longest block has 32 bytes, expected at most 24, which is block_bytes", lambda: ring(np.zeros(8, "f4"))),
-            (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, as grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
+            (dsc.InvalidArgError, "the longest gradient of a block has 48 bytes, expected at most 24, which is grad_bytes", lambda: ring.backward(own, np.zeros((2, 3)))),
             (dsc.InvalidArgError, "overlap", lambda: ring.backward(own, own)),
             (ValueError, r"grad has shape \(3, 2\); expected \(2, 3\)", lambda: ring.backward(own, np.zeros((3, 2), "f4"))),
             (ValueError, "parts has 1 sizes; expected 2", lambda: ring(own, [2])),

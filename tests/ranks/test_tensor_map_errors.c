@@ -30,7 +30,7 @@ static int refusals_body(rank_t* self) {
           MAP(DSC_MAP_COPY, 3, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, expected a multiple of 2",
           MAP(DSC_MAP_GATHER, 1, in, out, 1, 7, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, which 2 ranks do not divide",
+  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, expected a multiple of 2",
           MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "recv is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));

@@ -421,7 +421,7 @@ void test_the_address_says_how_ranks_meet(void**) {
   Variables variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
   assert_way(launch(variables), MeetingWay::kOneHost, {"127.0.0.1 is loopback"});
   variables["MASTER_ADDR"] = "here";
-  assert_way(launch(variables), MeetingWay::kOneHost, {"here is this host's"});
+  assert_way(launch(variables), MeetingWay::kOneHost, {"here is that of this host"});
   for (const char* token : {"DSC_TOKEN_FD", "DSC_TOKEN_FILE", "DSC_TOKEN"}) {
     Variables with = variables;
     with[token] = "1";

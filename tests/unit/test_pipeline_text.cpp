@@ -318,7 +318,7 @@ void wrong_others(void**) {
   const auto json = [](const char* text, const char* words) { refused(text, PipeFormat::kJson, words); };
   json("{", "not valid JSON");
   json("[]", "the text is a list of 0, expected an object");
-  json("{}", "there is no \"format\"");
+  json("{}", "\"format\" is missing");
   json(R"({"format": "x"})", "format is \"x\", expected \"libdsc pipeline schedule\"");
   std::string good = write_schedule(*dsc::make_plan({.name = "gpipe", .stages = 1}), PipeFormat::kJson);
   const auto changed = [&](const char* from, const char* to, const char* words) {

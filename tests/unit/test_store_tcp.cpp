@@ -91,7 +91,7 @@ void tokens_have_64_digits(void**) {
   }) == *token_of('a'));
   CHECK_FAILS(parse_token("secret", "DSC_TOKEN"), DSC_ERR_CONFIG, "DSC_TOKEN has 6 characters", "64");
   const Outcome outcome = outcome_of([] { parse_token(std::string(63, 'a') + "g", "DSC_TOKEN"); });
-  assert_non_null(std::strstr(outcome.text.c_str(), "character 64"));
+  assert_non_null(std::strstr(outcome.text.c_str(), "position 64"));
   assert_null(std::strstr(outcome.text.c_str(), "aaaa"));  // it is a secret all the same
   assert_true(parse_token(random_token(), "x") != parse_token(random_token(), "x"));
 }
@@ -229,7 +229,7 @@ void names_what_is_no_store(void**) {
     say(fd, encode(hello));
     ::usleep(100000);
   });
-  CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
+  CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "expected 1");
   const Foreign liar([](int fd) {
     say(fd, encode(ServerHello{}) + std::string(kResultBytes + kProofBytes, '\0'));
     ::usleep(100000);

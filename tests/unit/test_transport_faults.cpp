@@ -246,8 +246,8 @@ void two_families_of_addresses_are_told(void**) {
   TransportGroup second(std::make_shared<Transport>(library, "::1"), 1, {5, 6});
   Outcome there;
   std::thread other([&] { there = outcome_of([&] { second.connect(store, "wire", soon()); }); });
-  CHECK_FAILS(first.connect(store, "wire", soon()), DSC_ERR_BACKEND, "host 1 (rank 6)", "by IPv4 (",
-              "by IPv6 (", "MASTER_ADDR");
+  CHECK_FAILS(first.connect(store, "wire", soon()), DSC_ERR_BACKEND, "host 1 (rank 6)", "is IPv4 (",
+              "is IPv6 (", "MASTER_ADDR");
   other.join();
   assert_int_equal(there.code, DSC_ERR_BACKEND);
   assert_non_null(std::strstr(there.text.c_str(), "host 0 (rank 5)"));
