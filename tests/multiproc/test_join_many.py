@@ -218,7 +218,7 @@ def test_a_host_that_is_not_reached_is_missing():
         for ranks in go(crowds[:2]):
             assert ranks["joined"] == {}
             for error in ranks["errors"]:
-                assert error.startswith("DSC_ERR_TIMEOUT") and "only 4 of 6 came" in error and "missing: rank 4, 5" in error, error
+                assert error.startswith("DSC_ERR_TIMEOUT") and "only 4 of 6 ranks arrived" in error and "missing: rank 4, 5" in error, error
 
 
 @needs_hosts

@@ -216,12 +216,12 @@ void refuses_bad_arguments(void**) {
     CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
                 "params[1].struct_size is 64");
     params[0].struct_size = 8;
-    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "params[0].struct_size is 8");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
+                "params[0].struct_size is 8");
     params[0].struct_size = sizeof(dsc_tensor_t);
     params[1].struct_size = sizeof(dsc_tensor_t);
     params[1].ndim = -1;
-    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
-                "params[1].ndim is -1");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "params[1].ndim is -1");
     params[1].ndim = 0;
     auto options = options_with(1, 1, DSC_AVERAGE_PRE);
     options.rebuild = 7;

@@ -507,9 +507,9 @@ void test_refused_accept_is_named(void**) {
   const Change change = [](size_t, MeetingSettings&) { refuse_accept4(); };
   assert_int_equal(run_processes({"refused accept", 2, 2, 500, change}, reports), 0);
   RankReport& host = reports[0].code == DSC_ERR_SYSTEM ? reports[0] : reports[1];
-  assert_error(
-      host, DSC_ERR_SYSTEM,
-      {"only 1 of 2 ranks arrived", "others connect, but accepting them fails on rank ", "Operation not permitted"});
+  assert_error(host, DSC_ERR_SYSTEM,
+               {"only 1 of 2 ranks arrived", "others connect, but accepting them fails on rank ",
+                "Operation not permitted"});
 }
 
 void test_early_comer_waits_while_the_old_world_ends(void**) {

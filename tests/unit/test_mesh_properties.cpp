@@ -330,7 +330,8 @@ void wrong_meshes_are_refused_in_words(void** state) {
   refused({{"ep", 2}, {"cp", 2}}, "ep-cp", 0, "ep is 2 and cp is 2, expected at most one above 1");
   refused({{"tp", 0}}, nullptr, 0, "the axis \"tp\" has size 0, expected 1 or more");
   refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "the axis \"tp\" occurs twice");
-  refused({{"tp-dp", 2}}, nullptr, 0, "\"tp-dp\" is not the name of an axis: expected 1 to 31 letters, digits or '_'");
+  refused({{"tp-dp", 2}}, nullptr, 0,
+          "\"tp-dp\" is not the name of an axis: expected 1 to 31 letters, digits or '_'");
   refused({{"a", 65536}, {"b", 65536}}, nullptr, 0, "expected at most 2147483647 ranks", DSC_ERR_OVERFLOW);
   refused({{"a", 65536}, {"b", 65536}, {"c", INT32_MAX}, {"d", INT32_MAX}}, nullptr, 0, "is too large",
           DSC_ERR_OVERFLOW);
@@ -357,7 +358,8 @@ void wrong_experts_are_refused_in_words(void** state) {
   said(rows, 1, 0, "the dense mesh has no order");
   const TestMesh inner({{"tp", 2}, {"pp", 2}, {"ep", 1}, {"dp", 4}}, "tp-pp-ep-dp");
   said(inner, 2, 1,
-       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks for dense layers and 1 ranks for experts");
+       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks for dense layers and 1 "
+       "ranks for experts");
 }
 
 }  // namespace

@@ -364,9 +364,11 @@ void says_which_part_cannot_hold_its_layers(void**) {
       "part 1 cannot hold the remaining layers: the parts before it hold layers 0 to 0 at most, the other 3 "
       "layers take 15 bytes, and its limit is 9");
   invalid({1, 1, 1}, 3, {{5, 5, 5}, {9, 4, 9}},
-          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each takes more bytes than its "
+          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each takes more bytes "
+          "than its "
           "limit, which is 4");
-  invalid({1, 1}, 2, {{5, 5}, {4, 9}}, "part 0 cannot hold any of the layers that it could begin with (0 to 0)");
+  invalid({1, 1}, 2, {{5, 5}, {4, 9}},
+          "part 0 cannot hold any of the layers that it could begin with (0 to 0)");
 }
 
 // ---- tied layers ----
