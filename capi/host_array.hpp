@@ -33,7 +33,7 @@ class ArrayKind {
     if (found >= 0 && found != comm_.device())
       fail(DSC_ERR_INVALID_ARG, "%s is in memory of device %d, but this world is bound to device %d",
            array.name, found, comm_.device());
-    const auto kind = [](int device) { return device < 0 ? "host memory" : "memory of a device"; };
+    const auto kind = [](int device) { return device < 0 ? "host memory" : "device memory"; };
     if (first_.data && found != device_)
       fail(DSC_ERR_INVALID_ARG, "%s is in %s and %s is in %s, expected the same kind of memory", first_.name,
            kind(device_), array.name, kind(found));

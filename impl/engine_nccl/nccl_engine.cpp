@@ -47,8 +47,8 @@ bool NcclEngine::takes(const Call& call) {
   if (known == 0) return call.stream != nullptr;
   if (on_device != 0 && on_device != known)
     fail(DSC_ERR_INVALID_ARG, "send is in %s and recv is in %s, expected the same kind of memory",
-         device_of(call, call.send) == kHostMemory ? "host memory" : "memory of a device",
-         device_of(call, call.recv) == kHostMemory ? "host memory" : "memory of a device");
+         device_of(call, call.send) == kHostMemory ? "host memory" : "device memory",
+         device_of(call, call.recv) == kHostMemory ? "host memory" : "device memory");
   return on_device != 0;
 }
 

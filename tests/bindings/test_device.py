@@ -454,7 +454,7 @@ def refuses(world):
     work_on(peer)
     elsewhere = Interface(values(0))
     check(driver().cuCtxPopCurrent_v2(None))
-    refused(ValueError, rf"send is memory of device {peer}", world.all_reduce, elsewhere)
+    refused(ValueError, rf"send is in memory of device {peer}", world.all_reduce, elsewhere)
     refused(ValueError, "recv is host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
     refused(ValueError, r"^x\[0\] is on a GPU, where lists", world.reduce_scatter, x, [x, x])
     refused(ValueError, r"^out\[0\] is on a GPU, where lists", world.all_gather, [x, x], x)

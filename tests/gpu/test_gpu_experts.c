@@ -403,7 +403,7 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
   PASS_ON(check_refusal(self, dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, plain, it->rows, NULL, NULL),
                         DSC_ERR_INVALID_ARG,
-                        "tokens is memory of a device and rows is host memory; expected both"));
+                        "tokens is in device memory and rows is in host memory, expected the same"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, it->own->values, hidden, f32, plain, on->rows.at, on->stream, NULL),
       DSC_ERR_INVALID_ARG, "tokens is in host memory and rows is in device memory, expected the same"));
