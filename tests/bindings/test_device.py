@@ -455,7 +455,7 @@ def refuses(world):
     elsewhere = Interface(values(0))
     check(driver().cuCtxPopCurrent_v2(None))
     refused(ValueError, rf"send is in memory of device {peer}", world.all_reduce, elsewhere)
-    refused(ValueError, "recv is host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
+    refused(ValueError, "recv is in host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
     refused(ValueError, r"^x\[0\] is on a GPU, where lists", world.reduce_scatter, x, [x, x])
     refused(ValueError, r"^out\[0\] is on a GPU, where lists", world.all_gather, [x, x], x)
     refused(TypeError, "^stream is 'left'; expected an integer, or", world.all_reduce, x, stream="left")
@@ -471,7 +471,7 @@ def refuses(world):
     reducer.mark_unused(0)
     reducer.finish()
     mixed = dsc.broadcast_coalesced, world, [x, values(0)]
-    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as of the first one", *mixed)
+    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as for the first one", *mixed)
     world.all_reduce(x)
     return x.read().tolist()
 

@@ -414,12 +414,12 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
   PASS_ON(check_refusal(self,
                         dsc_moe_combine(plan, on->expert_rows.at, NULL, hidden, f32, on->out.at, it->returned,
                                         on->stream, NULL),
-                        DSC_ERR_INVALID_ARG, "returned is host memory; expected both"));
+                        DSC_ERR_INVALID_ARG, "returned is in host memory, expected the same"));
   PASS_ON(
       check_refusal(self,
                     dsc_moe_combine_backward(plan, on->gradient.at, on->weights.at, on->returned.at, hidden,
                                              f32, on->row_gradients.at, it->weight_gradients, NULL, NULL),
-                    DSC_ERR_INVALID_ARG, "weight_gradients is host memory; expected both"));
+                    DSC_ERR_INVALID_ARG, "weight_gradients is in host memory, expected the same"));
   PASS_ON(check_refusal(self,
                         dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, DSC_MOE_PAYLOAD_F8E4M3,
                                          on->rows.at, on->stream, NULL),
