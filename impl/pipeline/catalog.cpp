@@ -198,7 +198,8 @@ int32_t default_group(const ScheduleSpec& spec) {
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,
-       "micro_batches is %d, expected a number that equal groups of %d (stages) or slightly more make up for "
+       "micro_batches is %d, expected a number that splits into equal groups of %d (stages) or slightly more "
+       "for "
        "schedule \"interleaved_1f1b\", such as %d or %lld; or set micro_batch_group",
        spec.micro_batches, spec.stages, rounds * spec.stages, static_cast<long long>(more));
 }

@@ -262,7 +262,7 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--kid", "zb_v"], 2, "did you mean '--kind'"),
         (["--stages", "0"], 1, "stages is 0, expected 1 or more"),
         (["--kind", "zb_v", "--chunks", "3"], 1, "chunks is 3, expected 2"),
-        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected a number that equal groups of 4 (stages) or slightly more make up"),
+        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected a number that splits into equal groups of 4 (stages) or slightly more"),
         (["--from", "/nowhere"], 1, "/nowhere: cannot be opened"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),
