@@ -51,7 +51,7 @@ dsc_result_t dsc_bucket_plan(const size_t* counts, const dsc_dtype_t* dtypes, co
   });
 }
 
-dsc_result_t dsc_shard_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
+dsc_result_t dsc_sampler_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
                                int32_t drop_last, size_t* indices, size_t capacity, size_t* n_indices) {
   return dsc::guard_pure(__func__, [&] {
     const dsc::Sharding sharding{count, shards, dsc::read_flag("shuffle", shuffle), seed,

@@ -93,7 +93,7 @@ dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t capacity
   });
 }
 
-dsc_result_t dsc_comm_start_report(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
+dsc_result_t dsc_comm_start_summary(const dsc_comm_t* comm, char* text, size_t capacity, size_t* bytes) {
   return dsc::guard(__func__, [&] {
     return dsc::give_text(dsc::pin_comm(comm)->world_info().report, text, capacity, bytes);
   });
@@ -129,11 +129,11 @@ dsc_result_t dsc_comm_group_rank(const dsc_comm_t* comm, int32_t global_rank, in
   });
 }
 
-dsc_result_t dsc_group_options_init(dsc_group_options_t* options, size_t struct_size) {
+dsc_result_t dsc_comm_options_init(dsc_comm_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__, [&] { dsc::init_group_options(options, struct_size); });
 }
 
-dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_group_options_t* options,
+dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const dsc_comm_options_t* options,
                             dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
@@ -146,7 +146,7 @@ dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key, const 
 }
 
 dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32_t n_ranks,
-                                   const dsc_group_options_t* options, dsc_comm_t** group) {
+                                   const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     dsc::CommCall inside(comm);
@@ -166,7 +166,7 @@ dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, int32
 }
 
 dsc_result_t dsc_comm_adopt(dsc_comm_t* comm, const char* library, void* communicator,
-                            const dsc_group_options_t* options, dsc_comm_t** group) {
+                            const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     dsc::CommCall inside(comm);
@@ -214,22 +214,22 @@ dsc_result_t dsc_comm_destroy(dsc_comm_t* comm) {
   });
 }
 
-dsc_result_t dsc_comm_error(const dsc_comm_t* comm, dsc_error_info_t* info) {
+dsc_result_t dsc_comm_error_info(const dsc_comm_t* comm, dsc_error_info_t* info) {
   return dsc::guard(__func__, [&] { dsc::write_error_info(dsc::pin_comm(comm)->failure(), info); });
 }
 
 dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
-    if (check < DSC_NONFINITE_OFF || check > DSC_NONFINITE_FAIL)
+    if (check < DSC_NONFINITE_CHECK_OFF || check > DSC_NONFINITE_CHECK_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
-    if (check != DSC_NONFINITE_OFF && !pinned->checks_nonfinite())
+    if (check != DSC_NONFINITE_CHECK_OFF && !pinned->checks_nonfinite())
       dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not work between hosts in this version");
     pinned->nonfinite()->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }
 
-dsc_result_t dsc_comm_nonfinite(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear) {
+dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, dsc_nonfinite_info_t* info, int32_t clear) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_comm(comm);
     if (clear != 0 && clear != 1) dsc::fail(DSC_ERR_INVALID_ARG, "clear is %d, expected 0 or 1", clear);

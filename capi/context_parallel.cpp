@@ -128,10 +128,10 @@ dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, 
 // ---- order
 
 dsc::SequenceOrder read_order(int32_t order, size_t count, int32_t ranks) {
-  if (order != DSC_ORDER_CONTIGUOUS && order != DSC_ORDER_ZIGZAG)
+  if (order != DSC_SEQUENCE_ORDER_CONTIGUOUS && order != DSC_SEQUENCE_ORDER_ZIGZAG)
     dsc::fail(DSC_ERR_INVALID_ARG, "order is %d, expected 1 (contiguous) or 2 (zig-zag)", order);
   if (ranks < 1) dsc::fail(DSC_ERR_INVALID_ARG, "ranks is %d, expected 1 or more", ranks);
-  return {order == DSC_ORDER_ZIGZAG, count, ranks};
+  return {order == DSC_SEQUENCE_ORDER_ZIGZAG, count, ranks};
 }
 
 }  // namespace
@@ -227,14 +227,14 @@ dsc_result_t dsc_sequence_ranges(dsc_sequence_order_t order, size_t count, int32
   });
 }
 
-dsc_result_t dsc_causal_work(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
-                             int32_t source, dsc_causal_work_t* work) {
+dsc_result_t dsc_sequence_causal_range(dsc_sequence_order_t order, size_t count, int32_t ranks, int32_t rank,
+                             int32_t source, dsc_sequence_causal_range_t* work) {
   return dsc::guard_pure(__func__, [&] {
     const dsc::SequenceOrder read = read_order(order, count, ranks);
     dsc::check_rank("rank", rank, ranks);
     dsc::check_rank("source", source, ranks);
     const dsc::CausalWork found = dsc::causal_work(read, rank, source);
-    dsc_causal_work_t filled{};
+    dsc_sequence_causal_range_t filled{};
     filled.query_begin = found.queries.begin;
     filled.query_count = found.queries.count;
     filled.key_begin = found.keys.begin;

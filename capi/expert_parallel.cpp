@@ -26,15 +26,15 @@ struct PlanObject {
 
 dsc::Pinned<PlanObject> pin_plan(const void* handle) { return {dsc::HandleKind::kMoePlan, handle}; }
 
-dsc_moe_options_t default_moe_options() {
-  dsc_moe_options_t options{};
+dsc_moe_plan_options_t default_moe_options() {
+  dsc_moe_plan_options_t options{};
   options.struct_size = sizeof options;
   options.top_k = 1;
   options.drop = DSC_MOE_DROP_LATEST;
   return options;
 }
 
-dsc::MoeSettings read_settings(const dsc_moe_options_t* given) {
+dsc::MoeSettings read_settings(const dsc_moe_plan_options_t* given) {
   dsc::require(given, "options");
   const auto options = dsc::read_sized(given, default_moe_options(), "options");
   if (options.padded != 0 && options.padded != 1)
@@ -141,12 +141,12 @@ dsc_moe_plan_info_t info_of(const MoePlan& plan) {
 
 }  // namespace
 
-dsc_result_t dsc_moe_options_init(dsc_moe_options_t* options, size_t struct_size) {
+dsc_result_t dsc_moe_plan_options_init(dsc_moe_plan_options_t* options, size_t struct_size) {
   return dsc::guard_pure(__func__,
                          [&] { dsc::init_sized(options, struct_size, default_moe_options(), "options"); });
 }
 
-dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_options_t* options,
+dsc_result_t dsc_moe_plan_create(dsc_comm_t* comm, const dsc_moe_plan_options_t* options,
                                  const int32_t* expert_ids, size_t tokens, const float* weights,
                                  dsc_moe_plan_t** plan) {
   return dsc::guard(__func__, [&] {

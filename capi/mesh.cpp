@@ -303,7 +303,7 @@ dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t
 // ---- communicators ----
 
 dsc_result_t dsc_mesh_comm(const dsc_mesh_t* mesh, dsc_comm_t* comm, const char* axes,
-                           const dsc_group_options_t* options, dsc_comm_t** group) {
+                           const dsc_comm_options_t* options, dsc_comm_t** group) {
   return dsc::guard(__func__, [&] {
     if (group) *group = nullptr;
     const auto pinned = pin_mesh(mesh);

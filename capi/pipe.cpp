@@ -14,17 +14,17 @@
 
 namespace {
 
-static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_LOOP &&
-                  static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_ZIGZAG &&
-                  static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_APART &&
-                  static_cast<int32_t>(dsc::PipeMessages::kWhenNeeded) == DSC_PIPE_WHEN_NEEDED &&
-                  static_cast<int32_t>(dsc::PipeMessages::kAtOnce) == DSC_PIPE_AT_ONCE,
+static_assert(static_cast<int32_t>(dsc::PlacementShape::kLoop) == DSC_PIPE_PLACEMENT_LOOP &&
+                  static_cast<int32_t>(dsc::PlacementShape::kZigZag) == DSC_PIPE_PLACEMENT_ZIGZAG &&
+                  static_cast<int32_t>(dsc::PlacementShape::kApart) == DSC_PIPE_PLACEMENT_APART &&
+                  static_cast<int32_t>(dsc::PipeMessages::kWhenNeeded) == DSC_PIPE_MESSAGES_WHEN_NEEDED &&
+                  static_cast<int32_t>(dsc::PipeMessages::kAtOnce) == DSC_PIPE_MESSAGES_AT_ONCE,
               "one set of numbers");
-static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_LOAD_MICRO_BATCH &&
-                  static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_SEND_ACTIVATION &&
-                  static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_RECV_GRAD &&
-                  static_cast<int32_t>(dsc::PipeOp::kOptimizerStep) == DSC_PIPE_OPTIMIZER_STEP &&
-                  static_cast<int32_t>(dsc::PipeOp::kOverlap) == DSC_PIPE_OVERLAP,
+static_assert(static_cast<int32_t>(dsc::PipeOp::kLoadMicroBatch) == DSC_PIPE_OP_LOAD_MICRO_BATCH &&
+                  static_cast<int32_t>(dsc::PipeOp::kSendActivation) == DSC_PIPE_OP_SEND_ACTIVATION &&
+                  static_cast<int32_t>(dsc::PipeOp::kRecvGrad) == DSC_PIPE_OP_RECV_GRAD &&
+                  static_cast<int32_t>(dsc::PipeOp::kOptimizerStep) == DSC_PIPE_OP_OPTIMIZER_STEP &&
+                  static_cast<int32_t>(dsc::PipeOp::kOverlap) == DSC_PIPE_OP_OVERLAP,
               "one set of numbers");
 
 dsc_pipe_schedule_options_t default_schedule_options() {
@@ -57,7 +57,7 @@ dsc_pipe_schedule_options_t read_schedule_options(const dsc_pipe_schedule_option
 }
 
 ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
-  if (options.messages != DSC_PIPE_WHEN_NEEDED && options.messages != DSC_PIPE_AT_ONCE)
+  if (options.messages != DSC_PIPE_MESSAGES_WHEN_NEEDED && options.messages != DSC_PIPE_MESSAGES_AT_ONCE)
     fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0 (when needed) or 1 (at once)", options.messages);
   return {.name = options.name ? options.name : "",
           .stages = options.stages,
@@ -71,7 +71,7 @@ ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
 }
 
 PlacementShape shape_of(const dsc_pipe_schedule_options_t& options) {
-  if (options.placement < DSC_PIPE_LOOP || options.placement > DSC_PIPE_APART)
+  if (options.placement < DSC_PIPE_PLACEMENT_LOOP || options.placement > DSC_PIPE_PLACEMENT_APART)
     fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0 to 2", options.placement);
   return static_cast<PlacementShape>(options.placement);
 }
@@ -142,7 +142,7 @@ dsc_result_t dsc_pipe_schedule_at_stage(const dsc_pipe_schedule_t* schedule, int
   });
 }
 
-dsc_result_t dsc_pipe_schedule_describe(const dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
+dsc_result_t dsc_pipe_schedule_info(const dsc_pipe_schedule_t* schedule, dsc_pipe_schedule_info_t* info) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_pipe_schedule(schedule);
     const dsc::PipelinePlan& plan = *pinned->plan();

@@ -147,7 +147,7 @@ void check_find(const dsc_pipe_schedule_options_t& options) {
 
 }  // namespace
 
-dsc_result_t dsc_pipe_schedule_find(const dsc_pipe_schedule_options_t* options, const dsc_pipe_costs_t* costs,
+dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options, const dsc_pipe_costs_t* costs,
                                     const dsc_pipe_search_options_t* search, dsc_pipe_search_result_t* result,
                                     dsc_pipe_schedule_t** schedule) {
   return dsc::guard(__func__, [&] {
@@ -194,13 +194,13 @@ dsc_result_t dsc_pipe_report_makespan(const dsc_pipe_report_t* report, double* m
   });
 }
 
-dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_report_t* stages,
+dsc_result_t dsc_pipe_report_stages(const dsc_pipe_report_t* report, dsc_pipe_stage_stats_t* stages,
                                     size_t capacity, size_t* n_stages) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_report(report);
     const double makespan = pinned->totals().makespan;
     const auto convert = [&](const dsc::StageReport& it) {
-      return dsc_pipe_stage_report_t{.struct_size = sizeof(dsc_pipe_stage_report_t),
+      return dsc_pipe_stage_stats_t{.struct_size = sizeof(dsc_pipe_stage_stats_t),
                                      .busy = it.busy,
                                      .start = it.start,
                                      .end = it.end,

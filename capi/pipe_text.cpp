@@ -56,8 +56,8 @@ class Instructions {
 };
 
 bool is_passed_over(int32_t op) {
-  return op == DSC_PIPE_LOAD_MICRO_BATCH || op == DSC_PIPE_OVERLAP || op == DSC_PIPE_REDUCE_TIED_GRADS ||
-         op == DSC_PIPE_REDUCE_GRADS || op == DSC_PIPE_OPTIMIZER_STEP;
+  return op == DSC_PIPE_OP_LOAD_MICRO_BATCH || op == DSC_PIPE_OP_OVERLAP || op == DSC_PIPE_OP_REDUCE_TIED_GRADS ||
+         op == DSC_PIPE_OP_REDUCE_GRADS || op == DSC_PIPE_OP_OPTIMIZER_STEP;
 }
 
 [[noreturn]] void refuse(int32_t stage, size_t number, const dsc_pipe_instruction_t& it, const char* field,
@@ -69,7 +69,7 @@ bool is_passed_over(int32_t op) {
 // A message's other end must be where the model's neighbouring part is.
 void check_peer(int32_t stage, size_t number, const dsc_pipe_instruction_t& it,
                 const dsc::Placement& placement) {
-  const bool to_next = it.op == DSC_PIPE_SEND_ACTIVATION || it.op == DSC_PIPE_RECV_GRAD;
+  const bool to_next = it.op == DSC_PIPE_OP_SEND_ACTIVATION || it.op == DSC_PIPE_OP_RECV_GRAD;
   if (it.chunk < 0 || it.chunk >= placement.chunks())
     refuse(stage, number, it, "chunk", it.chunk, "0 to " + std::to_string(placement.chunks() - 1));
   const int32_t part = placement.part(stage, it.chunk);
@@ -87,7 +87,7 @@ dsc::StageProgram read_program(int32_t stage, const Instructions& instructions, 
   int64_t step = 0;
   for (size_t i = begin; i < end; ++i) {
     const dsc_pipe_instruction_t it = instructions.at(i);
-    if (it.op < DSC_PIPE_LOAD_MICRO_BATCH || it.op > DSC_PIPE_OVERLAP)
+    if (it.op < DSC_PIPE_OP_LOAD_MICRO_BATCH || it.op > DSC_PIPE_OP_OVERLAP)
       refuse(stage, i - begin, it, "op", it.op, "1 to 13");
     if (it.step < step) refuse(stage, i - begin, it, "step", it.step, std::to_string(step) + " or more");
     if (it.step > INT32_MAX - 1)

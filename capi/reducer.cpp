@@ -229,7 +229,7 @@ dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* reducer, siz
   });
 }
 
-dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
+dsc_result_t dsc_bucket_reducer_stats_json(const dsc_bucket_reducer_t* reducer, char* text, size_t capacity,
                                       size_t* bytes) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);
@@ -245,7 +245,7 @@ dsc_result_t dsc_bucket_reducer_draw(const dsc_bucket_reducer_t* reducer, char* 
   });
 }
 
-dsc_result_t dsc_bucket_reducer_op_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
+dsc_result_t dsc_bucket_reducer_stats(const dsc_bucket_reducer_t* reducer, dsc_op_stats_t* stats,
                                          size_t capacity, size_t* count) {
   return dsc::guard(__func__, [&] {
     const auto pinned = dsc::pin_reducer(reducer);

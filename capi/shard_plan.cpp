@@ -17,7 +17,7 @@ dsc_shard_plan_options_t default_layout_options() {
   options.struct_size = sizeof options;
   options.bucket_elements = 40'000'000;
   options.alignment = 16;
-  options.layout = DSC_SHARD_UNIT;
+  options.layout = DSC_SHARD_LAYOUT_UNIT;
   return options;
 }
 

@@ -204,7 +204,7 @@ dsc_result_t dsc_sharded_grad_view(dsc_sharded_t* sharded, size_t index, void** 
   });
 }
 
-dsc_result_t dsc_sharded_places(const dsc_sharded_t* sharded, size_t* units, size_t* buckets, size_t* starts,
+dsc_result_t dsc_sharded_locations(const dsc_sharded_t* sharded, size_t* units, size_t* buckets, size_t* starts,
                                 size_t* n_units, size_t* shard, size_t* shards) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
@@ -245,12 +245,12 @@ dsc_result_t dsc_sharded_ranges(const dsc_sharded_t* sharded, dsc_sharded_range_
   });
 }
 
-dsc_result_t dsc_sharded_memory(const dsc_sharded_t* sharded, dsc_sharded_memory_t* memory) {
+dsc_result_t dsc_sharded_memory_info(const dsc_sharded_t* sharded, dsc_sharded_memory_info_t* memory) {
   return dsc::guard(__func__, [&] {
     const auto pinned = pin_sharded(sharded);
     const dsc::HeldBytes params = pinned->held_params();
     const dsc::HeldBytes grads = pinned->held_gradients();
-    dsc_sharded_memory_t held{};
+    dsc_sharded_memory_info_t held{};
     held.param_shard_bytes = params.shards;
     held.grad_shard_bytes = grads.shards;
     held.param_bytes = params.full;

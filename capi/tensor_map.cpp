@@ -20,7 +20,7 @@ using dsc::MapStep;
 using dsc::TensorMap;
 
 MapStep checked_step(dsc_tensor_mapping_t mapping, dsc_map_direction_t direction) {
-  if (mapping < DSC_MAP_COPY || mapping > DSC_MAP_HIDDEN_TO_SEQUENCE)
+  if (mapping < DSC_TENSOR_MAPPING_COPY || mapping > DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE)
     dsc::fail(DSC_ERR_INVALID_ARG, "mapping is %d, expected 1 (copy) to 9 (hidden_to_sequence)", mapping);
   if (direction != DSC_MAP_FORWARD && direction != DSC_MAP_BACKWARD)
     dsc::fail(DSC_ERR_INVALID_ARG, "direction is %d, expected 1 (forward) or 2 (backward)", direction);
@@ -106,7 +106,7 @@ TensorMap even_map(const dsc::Comm& comm, dsc_tensor_mapping_t mapping, dsc_map_
   const MapStep step = checked_step(mapping, direction);
   dsc::check_dtype(dtype);
   const int ranks = comm.size();
-  if (mapping != DSC_MAP_COPY && mapping != DSC_MAP_REDUCE) check_divides("dim", dim, ranks);
+  if (mapping != DSC_TENSOR_MAPPING_COPY && mapping != DSC_TENSOR_MAPPING_REDUCE) check_divides("dim", dim, ranks);
   const bool divides_outer = dsc::exchanges_dimensions(step);
   if (divides_outer) check_divides("outer", outer, ranks);
   return {step, comm.rank(), ranks, Division(outer, divides_outer ? ranks : 1), Division(dim, ranks), inner};
@@ -189,7 +189,7 @@ dsc_result_t dsc_tensor_map_v(dsc_comm_t* comm, dsc_tensor_mapping_t mapping, ds
   });
 }
 
-dsc_result_t dsc_split_range(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
+dsc_result_t dsc_tensor_map_part(size_t count, size_t parts, size_t part, size_t* begin, size_t* length) {
   return dsc::guard_pure(__func__, [&] {
     if (parts == 0) dsc::fail(DSC_ERR_INVALID_ARG, "parts is 0, expected 1 or more");
     if (part >= parts) dsc::fail(DSC_ERR_INVALID_ARG, "part is %zu, expected 0 to %zu", part, parts - 1);

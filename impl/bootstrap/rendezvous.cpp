@@ -356,7 +356,7 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
               fail_meeting(error.code(), error.what(), error.failure().ranks, settings);
             });
     if (done) return *std::move(done);
-    log(DSC_LOG_DEBUG, "start-up begins again: %s", reason.c_str());
+    log(DSC_LOG_LEVEL_DEBUG, "start-up begins again: %s", reason.c_str());
     if (settings.deadline.passed()) fail_meeting(DSC_ERR_TIMEOUT, reason, {}, settings);
     sleep_until(Deadline::after_ms(kPauseMs));
   }

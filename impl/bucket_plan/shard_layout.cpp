@@ -37,14 +37,14 @@ void check(std::span<const ShardTensor> tensors, const ShardRules& rules) {
     fail(DSC_ERR_INVALID_ARG, "shards is %zu, expected 1 to %d", rules.shards, INT32_MAX);
   if (rules.alignment < 1 || rules.alignment > INT32_MAX)
     fail(DSC_ERR_INVALID_ARG, "alignment is %zu, expected 1 to %d", rules.alignment, INT32_MAX);
-  if (rules.layout < DSC_SHARD_UNIT || rules.layout > DSC_SHARD_PARTITIONED)
+  if (rules.layout < DSC_SHARD_LAYOUT_UNIT || rules.layout > DSC_SHARD_LAYOUT_PARTITIONED)
     fail(DSC_ERR_INVALID_ARG,
          "layout is %d, expected 1 (unit), 2 (megatron), 3 (deepspeed) or 4 (partitioned)", rules.layout);
 }
 
 void check_units(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   if (rules.unit_starts.empty()) return;
-  if (rules.layout == DSC_SHARD_MEGATRON)
+  if (rules.layout == DSC_SHARD_LAYOUT_MEGATRON)
     fail(DSC_ERR_INVALID_ARG,
          "unit_starts has %zu entries, expected none: Megatron's layout plans its buckets",
          rules.unit_starts.size());
@@ -175,7 +175,7 @@ ShardLayout megatron_layout(std::span<const ShardTensor> tensors, const ShardRul
 ShardLayout flat_layout(std::span<const ShardTensor> tensors, const ShardRules& rules,
                         std::span<const size_t> starts) {
   Builder builder(tensors, rules);
-  const size_t factor = rules.layout == DSC_SHARD_DEEPSPEED ? kDeepSpeedEnd : rules.alignment;
+  const size_t factor = rules.layout == DSC_SHARD_LAYOUT_DEEPSPEED ? kDeepSpeedEnd : rules.alignment;
   const size_t multiple = builder.multiple_of_shards(factor);
   for (size_t unit = 0; unit < starts.size(); ++unit) {
     const size_t end = unit + 1 < starts.size() ? starts[unit + 1] : tensors.size();
@@ -211,11 +211,11 @@ ShardLayout partitioned_layout(std::span<const ShardTensor> tensors, const Shard
 ShardLayout make_shard_layout(std::span<const ShardTensor> tensors, const ShardRules& rules) {
   check(tensors, rules);
   check_units(tensors, rules);
-  if (rules.layout == DSC_SHARD_MEGATRON) return megatron_layout(tensors, rules);
+  if (rules.layout == DSC_SHARD_LAYOUT_MEGATRON) return megatron_layout(tensors, rules);
   const std::vector<size_t> starts =
       rules.unit_starts.empty() ? planned_units(tensors, rules.bucket_elements)
                                 : std::vector<size_t>(rules.unit_starts.begin(), rules.unit_starts.end());
-  return (rules.layout == DSC_SHARD_PARTITIONED ? partitioned_layout : flat_layout)(tensors, rules, starts);
+  return (rules.layout == DSC_SHARD_LAYOUT_PARTITIONED ? partitioned_layout : flat_layout)(tensors, rules, starts);
 }
 
 }  // namespace dsc

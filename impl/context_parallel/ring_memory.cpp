@@ -22,7 +22,7 @@ RingMemory::~RingMemory() {
   bool idle = false;
   call_out([&] { idle = wait_idle(Deadline::after_ms(timeout_ms)); });
   if (idle) return;
-  log(DSC_LOG_WARN, "%zu bytes of a ring are kept: its pass on the device did not end within %d ms", bytes(),
+  log(DSC_LOG_LEVEL_WARN, "%zu bytes of a ring are kept: its pass on the device did not end within %d ms", bytes(),
       timeout_ms);
   keep(std::move(areas_));
 }

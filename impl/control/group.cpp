@@ -237,7 +237,7 @@ void Group::revoke(const Failure& cause) noexcept {
                                              std::memory_order_seq_cst)) {
     const bool is_users =
         !cause.operation.empty() && (!is_part() || cause.is_published);  // else a step of one
-    log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_INFO : DSC_LOG_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
+    log(cause.code == DSC_ERR_REVOKED ? DSC_LOG_LEVEL_INFO : DSC_LOG_LEVEL_ERROR, "rank %d: group \"%s\" failed: %s%s%s",
         shown_rank(rank_), name_.c_str(), is_users ? cause.operation.c_str() : "", is_users ? ": " : "",
         cause.text.c_str());
   }

@@ -236,7 +236,7 @@ void HierWorld::on_gone(int32_t rank, dsc_result_t code, const std::string& text
     for (const auto& [group, engine] : engines_)
       if (engine->state.group_rank(rank) != kNoRank) groups.push_back(group);
   }
-  log(DSC_LOG_WARN, "%s", text.c_str());
+  log(DSC_LOG_LEVEL_WARN, "%s", text.c_str());
   for (const uint64_t group : groups)
     visit(group, [&](HierEngine& engine) { engine.learn_of(failure_of(engine.state, rank, gone)); });
 }
@@ -261,9 +261,9 @@ void HierWorld::on_left(const GroupLeft& left) {
 
 void HierWorld::on_unresponsive(int32_t rank, bool unresponsive) {
   if (unresponsive)
-    log(DSC_LOG_WARN, "nothing was heard from rank %d for 2 s", rank);
+    log(DSC_LOG_LEVEL_WARN, "nothing was heard from rank %d for 2 s", rank);
   else
-    log(DSC_LOG_INFO, "rank %d is heard from again", rank);
+    log(DSC_LOG_LEVEL_INFO, "rank %d is heard from again", rank);
   MutexLock lock(mutex_);
   if (unresponsive)
     unresponsive_since_ns_.try_emplace(rank, now_ns() - kUnresponsiveNs);

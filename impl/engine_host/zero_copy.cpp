@@ -262,7 +262,7 @@ void Departure::detach(const void* buffer, size_t bytes) {
   const auto allocation = bytes == 0 ? nullptr : group_.world().memory().holder(buffer);
   if (!allocation) return;
   allocation->detach(buffer, bytes);
-  log(DSC_LOG_WARN,
+  log(DSC_LOG_LEVEL_WARN,
       "%zu bytes of shared memory became private: a rank that does not run may still write them", bytes);
 }
 

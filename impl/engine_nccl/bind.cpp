@@ -91,12 +91,12 @@ DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loa
   world.gpu.events = std::make_shared<EventPool>(world.nccl.device, kReadyEvents);
   world.gpu.kernels = std::make_shared<KernelStore>(world.nccl.device);
   world.barrier_word = std::make_shared<BarrierWord>(world.nccl.device);
-  log(DSC_LOG_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
+  log(DSC_LOG_LEVEL_INFO, "bound to device %d (%s), %s; NCCL %s of %s", choice.number,
       world.nccl.device->name().c_str(), choice.why, world.nccl.library->version.c_str(),
       world.nccl.library->path.c_str());
-  if (!world.nccl.library->warning.empty()) log(DSC_LOG_WARN, "%s", world.nccl.library->warning.c_str());
+  if (!world.nccl.library->warning.empty()) log(DSC_LOG_LEVEL_WARN, "%s", world.nccl.library->warning.c_str());
   if (environment("NCCL_COMM_BLOCKING") == "1")
-    log(DSC_LOG_WARN,
+    log(DSC_LOG_LEVEL_WARN,
         "with NCCL_COMM_BLOCKING=1, calls of NCCL may block for any time: time-outs have no effect");
   return world;
 }
@@ -138,7 +138,7 @@ std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::sh
       },
       [&](const Error& error) {
         if (asked || host->revoked()) throw Error(error);
-        log(DSC_LOG_WARN, "only the host engine is used, not NCCL: %s", error.what());
+        log(DSC_LOG_LEVEL_WARN, "only the host engine is used, not NCCL: %s", error.what());
         host->restart_numbers();
       });
   return bound;
@@ -177,7 +177,7 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   if (std::ranges::all_of(all, is(Bound::kYes))) return make_bound(world, host, all, asked, deadline);
   host->restart_numbers();
   if (std::ranges::all_of(all, is(Bound::kNotWanted))) {
-    log(DSC_LOG_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
+    log(DSC_LOG_LEVEL_DEBUG, "no device is bound: no rank names one or works in a CUDA context");
     return nullptr;
   }
   const bool failed = std::ranges::any_of(all, is(Bound::kFailed));
@@ -186,7 +186,7 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
     fail(std::ranges::find(all, Bound::kFailed, &Binding::bound)->code, "%s", text.c_str());
   if (asked)
     fail(DSC_ERR_CONFIG, "%s, but others do: expected a device for all ranks, or for none", text.c_str());
-  log(DSC_LOG_WARN, "only the host engine is used, not NCCL: %s", text.c_str());
+  log(DSC_LOG_LEVEL_WARN, "only the host engine is used, not NCCL: %s", text.c_str());
   return nullptr;
 }
 

@@ -98,7 +98,7 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Gr
         [&] { made = try_to_make(world, host, published, settings, attempt, deadline); },
         [&](const Error& error) {
           if (attempt == kAttempts || host.revoked()) throw Error(error);
-          log(DSC_LOG_WARN, "group \"%s\": NCCL's start-up failed and is tried once more with a new id: %s",
+          log(DSC_LOG_LEVEL_WARN, "group \"%s\": NCCL's start-up failed and is tried once more with a new id: %s",
               host.name().c_str(), error.what());
         });
     if (done) return made;

@@ -100,13 +100,13 @@ void NcclEnding::check_hung(int64_t now) noexcept {
   State expected = State::kEnding;
   if (has_graphs_.load()) {  // the kernels are over, but NCCL waits until the graphs are destroyed
     if (!state_.compare_exchange_strong(expected, State::kEnded)) return;
-    return log(DSC_LOG_WARN,
+    return log(DSC_LOG_LEVEL_WARN,
                "group \"%s\": NCCL keeps its communicator until the graphs that use it are destroyed",
                group_.host->name().c_str());
   }
   if (!state_.compare_exchange_strong(expected, State::kStuck)) return;
   abort_has_hung.store(true);
-  log(DSC_LOG_ERROR,
+  log(DSC_LOG_LEVEL_ERROR,
       "group \"%s\": NCCL did not end its communicator within 30 s; this process can no longer use the GPU",
       group_.host->name().c_str());
 }

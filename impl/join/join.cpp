@@ -167,7 +167,7 @@ int Join::finish(std::span<const Tensor> params) {
     check_early_end(words);
     shadow(words);
     if (alone == kSkewToWarnOf)
-      log(DSC_LOG_WARN, "%s: rank %d has had no batches for %llu iterations of others",
+      log(DSC_LOG_LEVEL_WARN, "%s: rank %d has had no batches for %llu iterations of others",
           group_->name().c_str(), group_->rank(), static_cast<unsigned long long>(alone));
   }
   is_over_ = true;

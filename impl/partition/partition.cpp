@@ -94,7 +94,7 @@ void check_size(const PartitionRequest& request, const Row& row) {
 
 // A callback that receives log records may itself make a plan, which must not produce more records.
 void log_partition(const PartitionRequest& request, const Boundaries& boundaries) noexcept {
-  if (!log_enabled(DSC_LOG_INFO) || in_callback() || log_rank() > 0) return;
+  if (!log_enabled(DSC_LOG_LEVEL_INFO) || in_callback() || log_rank() > 0) return;
   for (size_t part = 0; part < request.parts; ++part) {
     const size_t first = boundaries[part], end = boundaries[part + 1];
     const auto weights =
@@ -105,7 +105,7 @@ void log_partition(const PartitionRequest& request, const Boundaries& boundaries
       std::snprintf(layers, sizeof layers, "%zu layers, %zu to %zu", end - first, first, end - 1);
     if (!weights.empty())
       std::snprintf(weight, sizeof weight, ", weight %.6g", std::reduce(weights.begin(), weights.end()));
-    log(DSC_LOG_INFO, "partition (%.*s): stage %zu of %zu has %s%s", static_cast<int>(request.method.size()),
+    log(DSC_LOG_LEVEL_INFO, "partition (%.*s): stage %zu of %zu has %s%s", static_cast<int>(request.method.size()),
         request.method.data(), part, request.parts, layers, weight);
   }
 }

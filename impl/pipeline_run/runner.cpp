@@ -124,7 +124,7 @@ void PipeRunner::keep_memory() {
 
 void PipeRunner::release() noexcept {
   if (device_ && !device_->wait_idle(Deadline::after_ms(activations_->timeout_ms()))) {
-    log(DSC_LOG_WARN, "%zu bytes of activations are kept: the run on the device did not end within %d ms",
+    log(DSC_LOG_LEVEL_WARN, "%zu bytes of activations are kept: the run on the device did not end within %d ms",
         memory_bytes_, activations_->timeout_ms());
     memory_ = nullptr;
   }

@@ -168,7 +168,7 @@ Reducer::~Reducer() {
   if (set->storage->wait_idle(deadline) && idle) return;
   runner_.keep_hook();
   // The engine may still write to the buckets; a leak is the lesser evil.
-  log(DSC_LOG_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradient buckets are kept: reductions did not end within %d ms",
       group_->name().c_str(), set->layout.bytes, kWaitIdleMs);
   set->storage->keep();
 }
@@ -292,7 +292,7 @@ void Reducer::close() noexcept {
   if (finishing || runner_.is_starting()) abort();
   if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
-    log(DSC_LOG_WARN, "%s was closed before any call reported its failure: %s", group_->name().c_str(),
+    log(DSC_LOG_LEVEL_WARN, "%s was closed before any call reported its failure: %s", group_->name().c_str(),
         group_->failure().text.c_str());
   if (finishing || runner_.is_running()) {
     abort();

@@ -63,7 +63,7 @@ uint64_t start_for_thread(const InitOptions& options, uint32_t library_version) 
 // Returns the existing world. Only rank 0 logs, because all ranks make the same call.
 uint64_t reuse(uint64_t handle) {
   if (log_rank() <= 0)
-    log(DSC_LOG_INFO, "distributed backend is already initialized: the existing world is used");
+    log(DSC_LOG_LEVEL_INFO, "distributed backend is already initialized: the existing world is used");
   return handle;
 }
 

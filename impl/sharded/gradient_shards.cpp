@@ -73,7 +73,7 @@ GradientShards::GradientShards(ShardGroups& groups, const ShardLayout& layout, s
 
 GradientShards::~GradientShards() {
   if (wait_idle(Deadline::after_ms(kReductionWaitMs))) return;
-  log(DSC_LOG_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of gradients are kept: reductions did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kReductionWaitMs);
   memory_.keep();
 }

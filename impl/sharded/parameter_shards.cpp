@@ -51,7 +51,7 @@ ParameterShards::ParameterShards(ShardGroups& groups, const ShardLayout& layout,
 
 ParameterShards::~ParameterShards() {
   if (wait_idle(Deadline::after_ms(kGatherWaitMs))) return;
-  log(DSC_LOG_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
+  log(DSC_LOG_LEVEL_WARN, "%s: %zu bytes of parameters are kept: gathers did not end within %d ms",
       groups_.all().name().c_str(), full_places_.bytes, kGatherWaitMs);
   memory_.keep();
 }

@@ -33,7 +33,7 @@ constexpr size_t kMostBytesOnTheirWay = size_t{64} << 20;
 void warn_of_strangers(const StoreServer::Options& options) {
   for (const SocketAddress& address : options.addresses)
     if (!options.token && !is_loopback(address))
-      return log(DSC_LOG_WARN,
+      return log(DSC_LOG_LEVEL_WARN,
                  "the store at %s has no token: any process that reaches the port can join and write",
                  to_text(address).c_str());
 }
@@ -143,7 +143,7 @@ void ServerCore::start() {
     const auto work = asio::make_work_guard(io_);
     while (!io_.stopped())
       capture([this] { io_.run(); },
-              [](dsc_result_t, const char* text) { log(DSC_LOG_ERROR, "the store's thread: %s", text); });
+              [](dsc_result_t, const char* text) { log(DSC_LOG_LEVEL_ERROR, "the store's thread: %s", text); });
   });
 }
 
@@ -214,7 +214,7 @@ void ServerCore::refuse(const char* reason) noexcept {
   ++refused_since_log_;
   if (Clock::now() < next_log_) return;
   next_log_ = Clock::now() + kLogPeriod;
-  log(DSC_LOG_WARN, "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
+  log(DSC_LOG_LEVEL_WARN, "the store refused %" PRIu64 " connections since the last such line; the latest: %s",
       std::exchange(refused_since_log_, 0), reason);
 }
 

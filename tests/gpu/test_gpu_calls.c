@@ -31,7 +31,7 @@ static dsc_result_t sum(dsc_comm_t* comm, const float* send, float* recv, void* 
 
 static int memory_body(rank_t* self) {
   void* memory = NULL;
-  CHECK_OK(self, dsc_mem_alloc(self->world, BYTES, DSC_MEMORY_DEVICE, &memory));
+  CHECK_OK(self, dsc_mem_alloc(self->world, BYTES, DSC_MEMORY_KIND_DEVICE, &memory));
   PASS_ON(check_equal(self, memory, 0));
   PASS_ON(fill(self, memory, 1));
   CHECK_OK(self, sum(self->world, memory, memory, NULL, NULL));
@@ -41,7 +41,7 @@ static int memory_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_mem_free(memory));
   if (self->size == 1) return 0;
   const size_t bytes = self->rank == 0 ? 64 : 128;
-  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_mem_alloc(self->world, bytes, DSC_MEMORY_DEVICE, &memory));
+  CHECK_RESULT(self, DSC_ERR_MISMATCH, dsc_mem_alloc(self->world, bytes, DSC_MEMORY_KIND_DEVICE, &memory));
   CHECK(self, memory == NULL);
   return 0;
 }
@@ -138,16 +138,16 @@ static int streams_body(rank_t* self) {
   for (int i = 0; i < 20; ++i) {
     dsc_work_t* work = NULL;
     CHECK_OK(self, sum(self->world, data, data, stream, &work));
-    CHECK_OK(self, dsc_work_wait(work, stream, 0));
+    CHECK_OK(self, dsc_work_wait(work, 0, stream));
     CHECK_OK(self, dsc_work_destroy(work));
     CHECK_OK(self, dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_F32, DSC_OP_AVG, stream, NULL));
     expected *= (float)self->size;
   }
   CHECK(self, gpu_synchronize(stream));
   PASS_ON(check_equal(self, data, expected));
-  dsc_group_options_t options;
+  dsc_comm_options_t options;
   dsc_comm_t* group = NULL;
-  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
   const dsc_setting_t setting = {"nccl.max_ctas", "4"};
   options.settings = &setting;
   options.n_settings = 1;
@@ -299,9 +299,9 @@ static int not_offered_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
                dsc_all_reduce(self->world, data, data, COUNT, DSC_DTYPE_I32, DSC_OP_BAND, NULL, NULL));
   CHECK_OK(self, dsc_op_destroy(own));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, sum(self->world, data, data, NULL, NULL));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_OFF));
   CHECK_OK(self, sum(self->world, data, data, NULL, NULL));
   PASS_ON(check_equal(self, data, (float)self->size));
   gpu_free(data);

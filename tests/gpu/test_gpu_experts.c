@@ -97,7 +97,7 @@ static int close_layer(rank_t* self, on_device_t* on) {
 /* Waits for a started call on the stream; others are in its order already. */
 static int join(rank_t* self, const on_device_t* on, dsc_work_t* work) {
   if (!work) return 0;
-  CHECK_OK(self, dsc_work_wait(work, on->stream, -1));
+  CHECK_OK(self, dsc_work_wait(work, -1, on->stream));
   CHECK_OK(self, dsc_work_destroy(work));
   return 0;
 }
@@ -337,7 +337,7 @@ static int overlap_body(rank_t* self) {
   CHECK_OK(self, dsc_moe_dispatch(it->plan, on.gradient.at, hidden, dtype, plain, on.row_gradients.at,
                                   on.stream, &works[1]));
   for (int i = 2; i-- > 0;) {
-    CHECK_OK(self, dsc_work_wait(works[i], NULL, -1));
+    CHECK_OK(self, dsc_work_wait(works[i], -1, NULL));
     CHECK_OK(self, dsc_work_destroy(works[i]));
   }
   CHECK(self, gpu_synchronize(NULL));
@@ -433,9 +433,9 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
 }
 
 static int refused_choice(rank_t* self, on_device_t* on) {
-  dsc_moe_options_t options;
+  dsc_moe_plan_options_t options;
   dsc_moe_plan_t* plan = NULL;
-  CHECK_OK(self, dsc_moe_options_init(&options, sizeof options));
+  CHECK_OK(self, dsc_moe_plan_options_init(&options, sizeof options));
   options.experts = 2;
   return check_refusal(
       self, dsc_moe_plan_create(self->world, &options, (const int32_t*)(void*)on->tokens.at, 1, NULL, &plan),
@@ -474,7 +474,7 @@ static int mismatch(rank_t* self, bool is_of_host) {
   const size_t hidden = differs && !is_of_host ? on.it.sizes.hidden / 2 : on.it.sizes.hidden;
   dsc_result_t result = dsc_moe_dispatch(on.it.plan, tokens, hidden, DSC_DTYPE_F32, DSC_MOE_PAYLOAD_PLAIN,
                                          rows, on.stream, &work);
-  if (result == DSC_OK) result = dsc_work_wait(work, NULL, -1);
+  if (result == DSC_OK) result = dsc_work_wait(work, -1, NULL);
   if (result == DSC_OK) result = dsc_work_synchronize(work, -1);
   PASS_ON(check_refusal(self, result, DSC_ERR_MISMATCH, is_of_host ? "in host memory" : "hidden 4"));
   if (work) CHECK_OK(self, dsc_work_destroy(work));

@@ -57,9 +57,9 @@ static int check_failure(rank_t* self, dsc_work_t* work, dsc_result_t code, int3
   CHECK_RESULT(self, code, dsc_work_synchronize(work, -1));
   CHECK(self, now_ms() - begin < limit_ms);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   if (culprit >= 0 && info.rank != culprit) FAIL(self, "rank %d is blamed: %s", info.rank, info.text);
-  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK_OK(self, dsc_work_error_info(work, &info));
   CHECK(self, info.revoked == 1);
   CHECK(self, strstr(info.text, " (all_reduce) of group ") != NULL);
   CHECK_OK(self, dsc_work_destroy(work));
@@ -208,7 +208,7 @@ static int late_on_stream_body(rank_t* self) {
   CHECK_OK(self, sum(&memory, NULL));
   CHECK(self, gpu_synchronize(NULL));
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.code == DSC_ERR_TIMEOUT && info.rank == 1);
   CHECK(self, strstr(info.text, "rank 1 has not called it") != NULL);
   PASS_ON(check_free(self));
@@ -232,7 +232,7 @@ static int late_message_body(rank_t* self) {
   CHECK(self, gpu_synchronize(NULL));
   CHECK(self, now_ms() - begin < QUICKLY_MS);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||
       strstr(info.text, "rank 1 has called 1 send to rank 0") == NULL)
     FAIL(self, "%d, rank %d: %s", info.code, info.rank, info.text);
@@ -256,7 +256,7 @@ static int unheld_body(rank_t* self) {
   CHECK(self, gpu_synchronize(NULL));
   dsc_error_info_t info = {.struct_size = sizeof info};
   for (const int64_t begin = now_ms(); info.code == DSC_OK && now_ms() - begin < QUICKLY_MS; usleep(1000))
-    CHECK_OK(self, dsc_comm_error(self->world, &info));
+    CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   usleep(100000); /* for the watch to end the work */
   if (host_is_first) CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_barrier(self->world, NULL, NULL));
   CHECK_RESULT(self, host_is_first ? DSC_ERR_REVOKED : DSC_ERR_TIMEOUT, sum(&memory, NULL));
@@ -277,7 +277,7 @@ static int late_group_body(rank_t* self) {
   CHECK_OK(self, dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL));
   CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_batch_end(self->world, NULL, NULL));
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   if (info.code != DSC_ERR_TIMEOUT || info.rank != 1 ||
       strstr(info.text, "rank 1 has called 0 recvs from rank 0") == NULL)
     FAIL(self, "%s: %d, rank %d: %s", info.operation, info.code, info.rank, info.text);
@@ -365,7 +365,7 @@ static int left_message_body(rank_t* self) {
   CHECK(self, called == DSC_OK || called == DSC_ERR_PEER_LEFT);
   CHECK(self, gpu_synchronize(NULL));
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   if (info.code != DSC_ERR_PEER_LEFT || info.rank != 1) FAIL(self, "%d: %s", info.code, info.text);
   return 0;
 }
@@ -392,7 +392,7 @@ static int async_error_body(rank_t* self) {
   else
     CHECK(self, called == expected);
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_comm_error(self->world, &info));
+  CHECK_OK(self, dsc_comm_error_info(self->world, &info));
   CHECK(self, info.native_code == 6); /* ncclRemoteError, which rank 1 met, on all ranks */
   PASS_ON(check_free(self));
   return next_world(self);
@@ -481,7 +481,7 @@ static int held_back_body(rank_t* self) {
   CHECK_OK(self, dsc_comm_split(self->world, 0, 0, NULL, &group));
   PASS_ON(check_sum(self, group));
   void* memory = NULL;
-  CHECK_OK(self, dsc_mem_alloc(group, COUNT, DSC_MEMORY_DEVICE, &memory));
+  CHECK_OK(self, dsc_mem_alloc(group, COUNT, DSC_MEMORY_KIND_DEVICE, &memory));
   CHECK_OK(self, dsc_comm_set_timeout(group, 4000));
   const int64_t begin = now_ms();
   CHECK_OK(self, dsc_comm_destroy(group));

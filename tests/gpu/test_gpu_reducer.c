@@ -288,7 +288,7 @@ static int modes_body(rank_t* self) {
   model_t model;
   PASS_ON(make(self, &model, DSC_AVERAGE_PRE, 0));
   CHECK_OK(self, dsc_barrier(self->world, NULL, NULL));
-  const int32_t mode = self->rank == 0 ? *(const int32_t*)self->arg : DSC_NONFINITE_FAIL;
+  const int32_t mode = self->rank == 0 ? *(const int32_t*)self->arg : DSC_NONFINITE_CHECK_FAIL;
   CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, mode));
   dsc_result_t failed = dsc_bucket_reducer_begin(model.reducer, NULL);
   for (size_t p = 0; p < PARAMS && failed == DSC_OK; ++p)
@@ -304,19 +304,19 @@ static int nan_body(rank_t* self) {
   for (int32_t average = DSC_AVERAGE_PRE; average <= DSC_AVERAGE_PYTORCH; ++average) {
     model_t model;
     PASS_ON(make(self, &model, average, 0));
-    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_COUNT));
     PASS_ON(step_with_nan(self, &model, 0, DSC_OK));
     dsc_nonfinite_info_t info;
     memset(&info, 0, sizeof info);
     info.struct_size = sizeof info;
-    CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));
+    CHECK_OK(self, dsc_comm_nonfinite_info(self->world, &info, 1));
     if (info.elements != 1 || info.rank != 1)
       FAIL(self, "average %d: %d elements, rank %d", average, (int)info.elements, info.rank);
-    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
     for (int step = 1; step < 5; ++step) PASS_ON(step_with_nan(self, &model, step, DSC_ERR_NONFINITE));
-    CHECK_OK(self, dsc_comm_nonfinite(self->world, &info, 1));
+    CHECK_OK(self, dsc_comm_nonfinite_info(self->world, &info, 1));
     CHECK(self, info.elements == 4 && info.operations == 4);
-    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_OFF));
     PASS_ON(step_with_nan(self, &model, 1, DSC_OK));
     PASS_ON(drop(self, &model));
   }
@@ -326,7 +326,7 @@ static int nan_body(rank_t* self) {
 static void elements_that_are_not_finite(void** state) {
   (void)state;
   for (int32_t size = 2; size <= 3; ++size) assert_int_equal(run_ranks(size, nan_body, NULL), 0);
-  for (int32_t mode = DSC_NONFINITE_OFF; mode < DSC_NONFINITE_FAIL; ++mode)
+  for (int32_t mode = DSC_NONFINITE_CHECK_OFF; mode < DSC_NONFINITE_CHECK_FAIL; ++mode)
     assert_int_equal(run_ranks(2, modes_body, &mode), 0);
 }
 
@@ -543,7 +543,7 @@ static int graph_body(rank_t* self) {
     for (int p = 0; p < PARAMS; p += KINDS) PASS_ON(check(self, model.grads[p], DSC_AVERAGE_PRE, step, p));
   }
   gpu_graph_free(graph);
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_COUNT));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_COUNT));
   CHECK(self, gpu_begin_capture(stream));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_bucket_reducer_begin(model.reducer, stream));
   gpu_graph_free(gpu_end_capture(stream));

@@ -117,7 +117,7 @@ static int make(rank_t* self, model_t* model, const rules_t* rules, bool on_devi
   CHECK_OK(self, dsc_sharded_create(self->world, tensors, PARAMS, &options, &model->sharded));
   size_t buckets[PARAMS], starts[PARAMS], n_units = 0, shard = 0, shards = 0;
   CHECK_OK(self,
-           dsc_sharded_places(model->sharded, model->units, buckets, starts, &n_units, &shard, &shards));
+           dsc_sharded_locations(model->sharded, model->units, buckets, starts, &n_units, &shard, &shards));
   model->shard[0].struct_size = sizeof *model->shard;
   CHECK_OK(self, dsc_sharded_shards(model->sharded, model->shard, PARAMS, &model->shards));
   return 0;
@@ -301,9 +301,9 @@ static int train_step(rank_t* self, model_t* host, model_t* device, int step) {
 /* Marks come in any order, so units may be there beyond the limit; on a device never more than on the host.
  */
 static int check_memory(rank_t* self, const model_t* host, const model_t* device) {
-  dsc_sharded_memory_t here = {.struct_size = sizeof here}, there = {.struct_size = sizeof there};
-  CHECK_OK(self, dsc_sharded_memory(host->sharded, &here));
-  CHECK_OK(self, dsc_sharded_memory(device->sharded, &there));
+  dsc_sharded_memory_info_t here = {.struct_size = sizeof here}, there = {.struct_size = sizeof there};
+  CHECK_OK(self, dsc_sharded_memory_info(host->sharded, &here));
+  CHECK_OK(self, dsc_sharded_memory_info(device->sharded, &there));
   const size_t most = device->rules.max_live_bytes;
   CHECK(self, there.grad_bytes > 0 && there.grad_shard_bytes == here.grad_shard_bytes);
   const size_t padding = UNITS * 256;
@@ -421,10 +421,10 @@ static int refused_gradients_body(rank_t* self) {
   for (size_t p = 0; p < PARAMS; ++p) CHECK_OK(self, dsc_sharded_mark_unused(model.sharded, p));
   CHECK_OK(self, dsc_sharded_finish(model.sharded, NULL));
   CHECK_OK(self, dsc_sharded_step_done(model.sharded, 0, NULL));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_begin(model.sharded, 0, NULL));
   PASS_ON(expect_text(self, "not checked for NaNs"));
-  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_OFF));
+  CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_OFF));
   PASS_ON(drop(self, &model));
   PASS_ON(make(self, &model, &rules, false));
   CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));

@@ -180,7 +180,7 @@ static int nonfinite_body(rank_t* self) {
     for (int t = 0; t < 3; ++t)
       tensors[t] = (dsc_tensor_t){
           .struct_size = sizeof *tensors, .data = data[t], .count = 2, .dtype = DSC_DTYPE_F32, .device = -1};
-    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_FAIL));
+    CHECK_OK(self, dsc_comm_set_nonfinite_check(self->world, DSC_NONFINITE_CHECK_FAIL));
     CHECK_RESULT(self, DSC_ERR_NONFINITE,
                  dsc_all_reduce_coalesced(self->world, tensors, 3, DSC_OP_SUM, buffer_bytes));
     CHECK(self, data[0][1] == 2 && isnan(data[1][0]) && data[1][1] == 4 && data[2][0] == 6);

@@ -80,7 +80,7 @@ static void ranks_disagree(void** state) {
   for (int32_t size = 2; size <= 4; ++size) assert_int_equal(run_ranks(size, disagreements_body, NULL), 0);
 }
 
-static int refused_plan(rank_t* self, dsc_moe_options_t options, const int32_t* experts, const float* weights,
+static int refused_plan(rank_t* self, dsc_moe_plan_options_t options, const int32_t* experts, const float* weights,
                         const char* text) {
   dsc_moe_plan_t* plan = NULL;
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
@@ -91,8 +91,8 @@ static int refused_plan(rank_t* self, dsc_moe_options_t options, const int32_t* 
 static int refused_plans(rank_t* self) {
   const int32_t experts[] = {0, 3, -1, 4}, good[] = {0, 3, -1, 1};
   const float weights[] = {1, 1, NAN, 1};
-  dsc_moe_options_t options, it;
-  CHECK_OK(self, dsc_moe_options_init(&options, sizeof options));
+  dsc_moe_plan_options_t options, it;
+  CHECK_OK(self, dsc_moe_plan_options_init(&options, sizeof options));
   PASS_ON(refused_plan(self, options, good, NULL, "experts is 0, expected 1 to 16777216"));
   options.experts = 4;
   options.top_k = 2;
@@ -184,7 +184,7 @@ static int in_progress_body(rank_t* self) {
   while (done == 0) CHECK_OK(self, dsc_work_test(work, &done));
   PASS_ON(moe_each_row(self, &it, moe_check_row));
   dsc_error_info_t info = {.struct_size = sizeof info};
-  CHECK_OK(self, dsc_work_error(work, &info));
+  CHECK_OK(self, dsc_work_error_info(work, &info));
   CHECK(self, info.code == DSC_OK);
   PASS_ON(moe_end(self, work));
   CHECK_RESULT(self, DSC_ERR_BAD_HANDLE, dsc_moe_plan_destroy(it.plan));
@@ -241,7 +241,7 @@ static int failure_body(rank_t* self) {
   } else {
     CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, &work));
     PASS_ON(ranks_meet(self));
-    CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, NULL, -1));
+    CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_work_wait(work, -1, NULL));
     int32_t done = 0;
     CHECK_OK(self, dsc_work_test(work, &done));
     CHECK(self, done == 1);

@@ -102,8 +102,8 @@ static int broadcast_body(rank_t* self) {
   dsc_mesh_t* mesh = NULL;
   dsc_comm_t* pipe = NULL;
   PASS_ON(make_mesh(self, sizes, NULL, &mesh));
-  dsc_group_options_t options;
-  CHECK_OK(self, dsc_group_options_init(&options, sizeof options));
+  dsc_comm_options_t options;
+  CHECK_OK(self, dsc_comm_options_init(&options, sizeof options));
   options.name = "pipeline";
   CHECK_OK(self, dsc_mesh_comm(mesh, self->world, "pp", &options, &pipe));
   int32_t stages = 0, last = -1, told = self->rank;

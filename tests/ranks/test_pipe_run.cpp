@@ -32,7 +32,7 @@ int chunked_body(rank_t* self) {
   dsc_comm_t* comm = nullptr;
   PASS_ON(split_off(self, &comm));
   const int32_t stages = self->size;
-  for (const int32_t messages : {DSC_PIPE_WHEN_NEEDED, DSC_PIPE_AT_ONCE}) {
+  for (const int32_t messages : {DSC_PIPE_MESSAGES_WHEN_NEEDED, DSC_PIPE_MESSAGES_AT_ONCE}) {
     for (const int32_t m : {2 * stages, 3 * stages}) {
       for (const char* name :
            {"zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "dualpipe_v", "interleaved_1f1b", "looped_bfs"})

@@ -365,7 +365,7 @@ void counts_operations(void**) {
     std::vector<dsc_op_stats_t> stats(32);
     stats[0].struct_size = sizeof(dsc_op_stats_t);
     size_t count = 0;
-    CHECK_OK(dsc_bucket_reducer_op_stats(reducer, stats.data(), stats.size(), &count));
+    CHECK_OK(dsc_bucket_reducer_stats(reducer, stats.data(), stats.size(), &count));
     uint64_t reductions = 0;
     for (size_t i = 0; i < std::min(count, stats.size()); ++i)
       if (std::strcmp(stats[i].operation, "all_reduce") == 0) reductions += stats[i].count;

@@ -77,7 +77,7 @@ float value(int rank, size_t parameter, size_t i, int step) {
 
 struct Rules {
   int32_t stage = 2;
-  int32_t layout = DSC_SHARD_UNIT;
+  int32_t layout = DSC_SHARD_LAYOUT_UNIT;
   int32_t shard_size = 0;
   size_t max_live_bytes = 0;
   int32_t average = DSC_AVERAGE_NONE;
@@ -102,7 +102,7 @@ struct Model {
     CHECK_OK(dsc_shard_plan_options_init(&plan, sizeof plan));
     plan.layout = rules.layout;
     plan.bucket_elements = 900;
-    if (rules.layout != DSC_SHARD_MEGATRON) {
+    if (rules.layout != DSC_SHARD_LAYOUT_MEGATRON) {
       plan.unit_starts = kUnits.data();
       plan.n_units = kUnits.size();
     }
@@ -115,7 +115,7 @@ struct Model {
     options.average = rules.average;
     CHECK_OK(dsc_sharded_create(world, tensors.data(), tensors.size(), &options, &sharded));
     size_t buckets[8], starts[8], shard = 0, shards = 0;
-    CHECK_OK(dsc_sharded_places(sharded, units, buckets, starts, &n_units, &shard, &shards));
+    CHECK_OK(dsc_sharded_locations(sharded, units, buckets, starts, &n_units, &shard, &shards));
   }
   ~Model() { CHECK_OK(dsc_sharded_destroy(sharded)); }
   Model(const Model&) = delete;
@@ -221,7 +221,7 @@ void trains_in_every_stage_and_layout(void**) {
   for (const int size : {1, 2, 3, 4})
     for (const int32_t stage : {1, 2, 3})
       for (const int32_t layout :
-           {DSC_SHARD_UNIT, DSC_SHARD_MEGATRON, DSC_SHARD_DEEPSPEED, DSC_SHARD_PARTITIONED})
+           {DSC_SHARD_LAYOUT_UNIT, DSC_SHARD_LAYOUT_MEGATRON, DSC_SHARD_LAYOUT_DEEPSPEED, DSC_SHARD_LAYOUT_PARTITIONED})
         on_ranks(size, [=](dsc_comm_t* world, int rank) {
           train(world, rank, size, {.stage = stage, .layout = layout});
         });
@@ -246,9 +246,9 @@ void keeps_within_live_bytes(void**) {
       CHECK_OK(dsc_sharded_finish(model.sharded, nullptr));
       CHECK_OK(dsc_sharded_step_done(model.sharded, 0, nullptr));
     }
-    dsc_sharded_memory_t memory{};
+    dsc_sharded_memory_info_t memory{};
     memory.struct_size = sizeof memory;
-    CHECK_OK(dsc_sharded_memory(model.sharded, &memory));
+    CHECK_OK(dsc_sharded_memory_info(model.sharded, &memory));
     CHECK(memory.peak_grad_bytes <= kLimit && memory.peak_param_bytes <= kLimit);
   });
 }

@@ -27,46 +27,46 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "mapping is 0, expected 1 (copy) to 9", MAP(0, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "mapping is 10, expected", MAP(10, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "direction is 3, expected 1 (forward) or 2 (backward)",
-          MAP(DSC_MAP_COPY, 3, in, out, 1, 8, 1));
+          MAP(DSC_TENSOR_MAPPING_COPY, 3, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, expected a multiple of 2",
-          MAP(DSC_MAP_GATHER, 1, in, out, 1, 7, 1));
+          MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 7, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, expected a multiple of 2",
-          MAP(DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes", MAP(DSC_MAP_GATHER, 1, NULL, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "recv is NULL, expected 32 bytes", MAP(DSC_MAP_GATHER, 1, in, NULL, 1, 8, 1));
+          MAP(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes", MAP(DSC_TENSOR_MAPPING_GATHER, 1, NULL, out, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "recv is NULL, expected 32 bytes", MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, NULL, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG,
           "send and recv overlap; expected separate buffers, or in place: send == recv + own part",
-          MAP(DSC_MAP_GATHER, 1, out + 1, out, 1, 8, 1));
+          MAP(DSC_TENSOR_MAPPING_GATHER, 1, out + 1, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "send and recv overlap; expected separate buffers",
-          MAP(DSC_MAP_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_REDUCE, 1, out + 1, out, 1, 8, 1));
+          MAP(DSC_TENSOR_MAPPING_GATHER, 1, out + 4 * self->rank, out, 2, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_TENSOR_MAPPING_REDUCE, 1, out + 1, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "chunks is 0, expected 1 or more",
-          dsc_tensor_map_chunk(w, DSC_MAP_GATHER, 1, in, out, 1, 8, 1, 0, 0, DSC_DTYPE_F32, NULL, NULL));
+          dsc_tensor_map_chunk(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 8, 1, 0, 0, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "chunk is 3, expected 0 to 2",
-          dsc_tensor_map_chunk(w, DSC_MAP_GATHER, 1, in, out, 1, 8, 1, 3, 3, DSC_DTYPE_F32, NULL, NULL));
+          dsc_tensor_map_chunk(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 8, 1, 3, 3, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "mapping 7 exchanges parts between pairs of ranks and has no chunks",
-          dsc_tensor_map_chunk(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, 8, 1, 0, 2, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_OVERFLOW, "elements do not fit", MAP(DSC_MAP_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
+          dsc_tensor_map_chunk(w, DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, in, out, 1, 8, 1, 0, 2, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_OVERFLOW, "elements do not fit", MAP(DSC_TENSOR_MAPPING_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dtype is 99",
-          dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));
+          dsc_tensor_map(w, DSC_TENSOR_MAPPING_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "parts is NULL",
-          dsc_tensor_map_v(w, DSC_MAP_GATHER, 1, in, out, 1, NULL, NULL, 1, DSC_DTYPE_F32, NULL, NULL));
+          dsc_tensor_map_v(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, NULL, NULL, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is NULL",
-          dsc_tensor_map_v(w, DSC_MAP_SEQUENCE_TO_HIDDEN, 1, in, out, 1, parts, NULL, 1, DSC_DTYPE_F32, NULL,
+          dsc_tensor_map_v(w, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 1, parts, NULL, 1, DSC_DTYPE_F32, NULL,
                            NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping 4",
-          dsc_tensor_map_v(w, DSC_MAP_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
+          dsc_tensor_map_v(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "expected the same size: both are of the part that this rank sends to itself",
-          dsc_tensor_map_v(w, DSC_MAP_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 2, in, in + 1, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_COPY, 1, in, in + 4, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_MAP_REDUCE, 1, in, in + 4, 1, 8, 1));
+          dsc_tensor_map_v(w, DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_TENSOR_MAPPING_COPY, 2, in, in + 1, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_TENSOR_MAPPING_COPY, 1, in, in + 4, 1, 8, 1));
+  REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send", MAP(DSC_TENSOR_MAPPING_REDUCE, 1, in, in + 4, 1, 8, 1));
   CHECK_OK(self, dsc_batch_begin(w));
   REFUSED(DSC_ERR_STATE, "a batch is open, and this step only copies",
-          MAP(DSC_MAP_SCATTER, 1, in, out, 1, 8, 1));
+          MAP(DSC_TENSOR_MAPPING_SCATTER, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL, expected NULL in a batch",
-          dsc_tensor_map(w, DSC_MAP_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
-  CHECK_OK(self, MAP(DSC_MAP_GATHER, 1, in, out, 2, 8, 1));
+          dsc_tensor_map(w, DSC_TENSOR_MAPPING_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
+  CHECK_OK(self, MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, out, 2, 8, 1));
   CHECK_OK(self, dsc_batch_end(w, NULL, NULL));
 #undef MAP
 #undef REFUSED
@@ -85,7 +85,7 @@ static int shapes_differ_body(rank_t* self) {
   memset(out, GUARD, sizeof out);
   const size_t outer = self->rank == 1 ? 2 : 4, dim = self->rank == 1 ? 8 : 4;
   PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "all_gather(f32, 8, [2, 8, 1])",
-                         dsc_tensor_map(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, outer, dim, 1,
+                         dsc_tensor_map(self->world, DSC_TENSOR_MAPPING_GATHER, DSC_MAP_FORWARD, in, out, outer, dim, 1,
                                         DSC_DTYPE_F32, NULL, NULL)));
   CHECK(self, strstr(dsc_last_error_message(), "[4, 4, 1]") != NULL);
   for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
@@ -98,7 +98,7 @@ static int parts_differ_body(rank_t* self) {
   const size_t usual[] = {1, 3}, odd[] = {2, 2};
   PASS_ON(
       expect_refusal(self, DSC_ERR_MISMATCH, "[2, 1+3, 1]",
-                     dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 2,
+                     dsc_tensor_map_v(self->world, DSC_TENSOR_MAPPING_GATHER, DSC_MAP_FORWARD, in, out, 2,
                                       self->rank == 1 ? odd : usual, NULL, 1, DSC_DTYPE_F32, NULL, NULL)));
   CHECK(self, strstr(dsc_last_error_message(), "[2, 2+2, 1]") != NULL);
   for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
@@ -109,7 +109,7 @@ static int other_chunk_body(rank_t* self) {
   float part[8] = {0}, whole[16];
   memset(whole, GUARD, sizeof whole);
   PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[1, 16, 1], chunk 1 of 2",
-                         dsc_tensor_map_chunk(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, part, whole, 1,
+                         dsc_tensor_map_chunk(self->world, DSC_TENSOR_MAPPING_GATHER, DSC_MAP_FORWARD, part, whole, 1,
                                               16, 1, (size_t)self->rank, 2, DSC_DTYPE_F32, NULL, NULL)));
   for (size_t i = 0; i < sizeof whole; ++i) CHECK(self, ((const char*)whole)[i] == GUARD);
   return 0;
@@ -121,7 +121,7 @@ static int other_step_body(rank_t* self) {
   memset(out, GUARD, sizeof out);
   const dsc_map_direction_t direction = self->rank == 1 ? DSC_MAP_BACKWARD : DSC_MAP_FORWARD;
   PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "[4, 4, 1], to hidden",
-                         dsc_tensor_map(self->world, DSC_MAP_SEQUENCE_TO_HIDDEN, direction, in, out, 4, 4, 1,
+                         dsc_tensor_map(self->world, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, direction, in, out, 4, 4, 1,
                                         DSC_DTYPE_F32, NULL, NULL)));
   for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
   return 0;
@@ -131,7 +131,7 @@ static int other_chunks_body(rank_t* self) {
   float in[8] = {0}, out[16];
   memset(out, GUARD, sizeof out);
   PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH, "chunk 1 of 4",
-                         dsc_tensor_map_chunk(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 1, 8, 1,
+                         dsc_tensor_map_chunk(self->world, DSC_TENSOR_MAPPING_GATHER, DSC_MAP_FORWARD, in, out, 1, 8, 1,
                                               1, self->rank == 1 ? 4 : 3, DSC_DTYPE_F32, NULL, NULL)));
   for (size_t i = 0; i < sizeof out; ++i) CHECK(self, ((const char*)out)[i] == GUARD);
   return 0;
@@ -146,7 +146,7 @@ static int long_lists_body(rank_t* self) {
   char* out = calloc(6, PART);
   PASS_ON(expect_refusal(self, DSC_ERR_MISMATCH,
                          "10000000+...); rank 2 differs in arguments that are not shown",
-                         dsc_tensor_map_v(self->world, DSC_MAP_GATHER, DSC_MAP_FORWARD, in, out, 1, parts,
+                         dsc_tensor_map_v(self->world, DSC_TENSOR_MAPPING_GATHER, DSC_MAP_FORWARD, in, out, 1, parts,
                                           NULL, 1, DSC_DTYPE_U8, NULL, NULL)));
   free(in), free(out);
   return 0;

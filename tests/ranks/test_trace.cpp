@@ -31,7 +31,7 @@ constexpr size_t kCount = 24;  // elements of every buffer, also where it holds 
 std::string text_of(dsc_comm_t* comm) {
   std::string text;
   size_t bytes = 0;
-  while (dsc_trace_text(comm, text.data(), text.size(), &bytes) >= DSC_OK && bytes > text.size())
+  while (dsc_trace_json(comm, text.data(), text.size(), &bytes) >= DSC_OK && bytes > text.size())
     text.resize(bytes + 4096);
   return text.c_str();
 }
@@ -70,9 +70,9 @@ bool in_order(const Json& entry, int64_t dump_ns) {
 }
 
 dsc_comm_t* split_off(rank_t* self, const char* name) {
-  dsc_group_options_t options;
+  dsc_comm_options_t options;
   dsc_comm_t* group = nullptr;
-  if (dsc_group_options_init(&options, sizeof options) != DSC_OK) return nullptr;
+  if (dsc_comm_options_init(&options, sizeof options) != DSC_OK) return nullptr;
   options.name = name;
   return dsc_comm_split(self->world, 0, 0, &options, &group) == DSC_OK ? group : nullptr;
 }
@@ -238,7 +238,7 @@ int internal_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "inner");
   void* memory = nullptr;
   CHECK(self, group != nullptr);
-  CHECK_OK(self, dsc_mem_alloc(self->world, 1 << 20, DSC_MEMORY_HOST, &memory));
+  CHECK_OK(self, dsc_mem_alloc(self->world, 1 << 20, DSC_MEMORY_KIND_HOST, &memory));
   CHECK_OK(self,
            dsc_all_reduce(self->world, memory, memory, 1 << 18, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, nullptr));
   std::vector<float> plain(1 << 18);
@@ -290,7 +290,7 @@ int messages_body(rank_t* self) {
   for (dsc_work_t*& work : queued)
     CHECK_OK(self, dsc_all_reduce(group, value, other, 3, DSC_DTYPE_F32, DSC_OP_SUM, nullptr, &work));
   if (self->rank == 0) {
-    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(queued[0], nullptr, 1));  // it has started then
+    CHECK_RESULT(self, DSC_IN_PROGRESS, dsc_work_wait(queued[0], 1, nullptr));  // it has started then
     const std::vector<Json> waiting = entries_of(trace_of(group), "pair");
     CHECK(self, waiting.size() == 7 && waiting[4].at("state") == "started" && !waiting[4].at("retired"));
     CHECK(self,

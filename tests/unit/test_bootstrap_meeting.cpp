@@ -168,7 +168,7 @@ void test_log_names_who_is_missing(void**) {
     const std::string& text = record.text;
     if (text.find("start-up has waited") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
   };
-  set_log_listener({receive, nullptr, nullptr, DSC_LOG_WARN});
+  set_log_listener({receive, nullptr, nullptr, DSC_LOG_LEVEL_WARN});
   Reports reports;
   run_threads({"progress", 6, 2, kTimeForAllMs,
                [](size_t i, MeetingSettings& settings) {

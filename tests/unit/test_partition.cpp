@@ -417,7 +417,7 @@ void stages_of_keys_are_found(void**) {
 
 uint64_t layer_seed(uint64_t seed, uint64_t layer) {
   uint64_t found = 0;
-  assert_int_equal(dsc_seed_layer(seed, layer, nullptr, &found), DSC_OK);
+  assert_int_equal(dsc_rng_layer_seed(seed, layer, nullptr, &found), DSC_OK);
   return found;
 }
 
@@ -437,15 +437,15 @@ void seeds_of_layers_are_the_same_everywhere(void**) {
 
 void seeds_of_regions_are_megatrons(void**) {
   uint64_t seed = 9;
-  assert_int_equal(dsc_seed_region(1234, DSC_RNG_DATA, 3, 2, 1, &seed), DSC_OK);
+  assert_int_equal(dsc_rng_region_seed(1234, DSC_RNG_REGION_DATA, 3, 2, 1, &seed), DSC_OK);
   assert_int_equal(seed, 1234);
-  assert_int_equal(dsc_seed_region(1234, DSC_RNG_TENSOR, 3, 2, 1, &seed), DSC_OK);
+  assert_int_equal(dsc_rng_region_seed(1234, DSC_RNG_REGION_TENSOR, 3, 2, 1, &seed), DSC_OK);
   assert_int_equal(seed, 1234 + 2718 + 3);
-  assert_int_equal(dsc_seed_region(1234, DSC_RNG_EXPERT, 3, 2, 1, &seed), DSC_OK);
+  assert_int_equal(dsc_rng_region_seed(1234, DSC_RNG_REGION_EXPERT, 3, 2, 1, &seed), DSC_OK);
   assert_int_equal(seed, 1234 + 1024 + 100 * 2 + 1);
-  assert_int_equal(dsc_seed_region(UINT64_MAX, DSC_RNG_DATA, 0, 0, 0, &seed), DSC_OK);
+  assert_int_equal(dsc_rng_region_seed(UINT64_MAX, DSC_RNG_REGION_DATA, 0, 0, 0, &seed), DSC_OK);
   assert_true(seed == UINT64_MAX);
-  assert_int_equal(dsc_seed_region(UINT64_MAX - 2717, DSC_RNG_TENSOR, 0, 0, 0, &seed), DSC_ERR_OVERFLOW);
+  assert_int_equal(dsc_rng_region_seed(UINT64_MAX - 2717, DSC_RNG_REGION_TENSOR, 0, 0, 0, &seed), DSC_ERR_OVERFLOW);
   assert_true(seed == UINT64_MAX);
 }
 

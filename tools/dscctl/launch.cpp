@@ -65,7 +65,7 @@ std::string format_start(const Json& start) {
 
 Json collect_launch() {
   return Json::parse(library_text([](char* text, size_t capacity, size_t* bytes) {
-    return dsc_launch_report(nullptr, text, capacity, bytes);
+    return dsc_launch_json(nullptr, text, capacity, bytes);
   }));
 }
 

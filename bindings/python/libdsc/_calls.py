@@ -138,7 +138,7 @@ class Calls(Shared):
 
     def _error_info(self) -> _raw.ErrorInfo:
         info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
-        check(lib.dsc_comm_error(self._handle, byref(info)))
+        check(lib.dsc_comm_error_info(self._handle, byref(info)))
         return info
 
     def _shown(self, error: Exception, op: str) -> Exception:

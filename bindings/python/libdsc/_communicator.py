@@ -157,7 +157,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     @property
     def start_report(self) -> str:
         """What start-up found, and what was missing, in words."""
-        return text_of(lib.dsc_comm_start_report, self._handle)
+        return text_of(lib.dsc_comm_start_summary, self._handle)
 
     @property
     def tuning(self) -> str:
@@ -239,7 +239,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
         Works in any thread, during a call of another one, and after a failure.
         """
-        found: dict[str, Any] = json.loads(text_of(lib.dsc_trace_text, self._handle))
+        found: dict[str, Any] = json.loads(text_of(lib.dsc_trace_json, self._handle))
         return found
 
     def dump_trace(self, path: Optional[_trace.Path] = None) -> None:
@@ -511,7 +511,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
                 self._fail(_raw.Result.ERR_BAD_HANDLE, "", "progress")
             slice_ms = _interrupt.SLICE_MS if _interrupt.on_main_thread() else 2**31 - 1  # a signal handler may have to run
             timeout_ms = math.ceil(max(0, min(slice_ms, seconds_of(timeout) * 1000)))
-            code = lib.dsc_progress(self._handle, timeout_ms)
+            code = lib.dsc_comm_progress(self._handle, timeout_ms)
             check(code)
             return bool(code != IN_PROGRESS)
         except Exception as error:
@@ -586,7 +586,7 @@ def group_options(
     priority: int = 0,
 ) -> _raw.GroupOptions:
     options = _raw.GroupOptions()
-    check(lib.dsc_group_options_init(byref(options), ctypes.sizeof(options)))
+    check(lib.dsc_comm_options_init(byref(options), ctypes.sizeof(options)))
     options.name = optional_string("name", name)
     if timeout is not None:
         options.timeout_ms = milliseconds(timeout)

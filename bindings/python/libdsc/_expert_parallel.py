@@ -372,7 +372,7 @@ class Experts(Losses):
 
 def _options(top_k: int, experts: int, capacity: Optional[int], drop: Any, padded: bool) -> _raw.MoeOptions:
     options = _raw.MoeOptions()
-    check(lib.dsc_moe_options_init(byref(options), ctypes.sizeof(options)))
+    check(lib.dsc_moe_plan_options_init(byref(options), ctypes.sizeof(options)))
     options.experts, options.top_k = integer("experts", experts, 1, _MOST_EXPERTS), top_k
     options.capacity = 0 if capacity is None else integer("capacity", capacity, 1, SIZE[1])
     options.drop, options.padded = named("drop", MoeDrop, drop), boolean("padded", padded)

@@ -235,7 +235,7 @@ class PipeSchedule(Shared):
 
     def _take(self, owner: _Handle) -> None:
         info = _raw.PipeScheduleInfo(struct_size=ctypes.sizeof(_raw.PipeScheduleInfo))
-        check(lib.dsc_pipe_schedule_describe(owner.value, byref(info)))
+        check(lib.dsc_pipe_schedule_info(owner.value, byref(info)))
         self.name = text_of(lib.dsc_pipe_schedule_name, owner.value)
         self.stages, self.stage = info.stages, _or_none(info.stage)
         self.micro_batches, self.chunks = info.micro_batches, info.chunks

@@ -62,7 +62,7 @@ def find_schedule(
     raw, keep = costs_of(**costs)
     result = _raw.PipeSearchResult(struct_size=ctypes.sizeof(_raw.PipeSearchResult))
     given = (byref(options), byref(raw), byref(search), byref(result))
-    owner = _Handle(lambda made: lib.dsc_pipe_schedule_find(*given, made))
+    owner = _Handle(lambda made: lib.dsc_pipe_search(*given, made))
     del keep
     named = result.best_named.decode() or None
     schedule = PipeSchedule._of(owner)

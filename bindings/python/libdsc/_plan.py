@@ -96,9 +96,9 @@ def shard_indices(
     try:
         import numpy
     except ImportError:
-        return list_of(c_size_t, lib.dsc_shard_indices, *fixed)
+        return list_of(c_size_t, lib.dsc_sampler_indices, *fixed)
     n = c_size_t()
-    check(lib.dsc_shard_indices(*fixed, None, 0, byref(n)))
+    check(lib.dsc_sampler_indices(*fixed, None, 0, byref(n)))
     samples = numpy.empty(n.value, numpy.int64)
-    check(lib.dsc_shard_indices(*fixed, cast(samples.ctypes.data, POINTER(c_size_t)), n.value, byref(n)))
+    check(lib.dsc_sampler_indices(*fixed, cast(samples.ctypes.data, POINTER(c_size_t)), n.value, byref(n)))
     return samples

@@ -309,14 +309,14 @@ class ReducerFeatures(OnlyOne):
         Times are nanoseconds. docs/buckets.md says what each field is.
         """
         try:
-            found: dict[str, Any] = json.loads(text_of(lib.dsc_bucket_reducer_stats, self._handle))
+            found: dict[str, Any] = json.loads(text_of(lib.dsc_bucket_reducer_stats_json, self._handle))
             return found
         except errors.DscError as error:
             raise shown(error)
 
     def op_stats(self) -> list[OpStats]:
         """Returns the running totals of the reducer's operations."""
-        return read_stats(lib.dsc_bucket_reducer_op_stats, self._handle)
+        return read_stats(lib.dsc_bucket_reducer_stats, self._handle)
 
     def draw(self) -> str:
         """Draws the last iteration as SVG: when each gradient came, when each bucket was reduced, what was exposed."""

@@ -189,7 +189,7 @@ class Sharded(OnlyOne):
         n = len(self._counts)
         lists = [(c_size_t * n)() for _ in range(3)]
         n_units, shard, shards = c_size_t(), c_size_t(), c_size_t()
-        check(lib.dsc_sharded_places(self._handle, *lists, byref(n_units), byref(shard), byref(shards)))
+        check(lib.dsc_sharded_locations(self._handle, *lists, byref(n_units), byref(shard), byref(shards)))
         #: The parameter indices of each unit.
         self.units: list[list[int]] = [[] for _ in range(n_units.value)]
         for i in range(n):
@@ -226,7 +226,7 @@ class Sharded(OnlyOne):
         """The bytes that this rank holds."""
         held = _raw.ShardedMemory()
         held.struct_size = ctypes.sizeof(held)
-        self._check(lib.dsc_sharded_memory(self._handle, byref(held)), "memory")
+        self._check(lib.dsc_sharded_memory_info(self._handle, byref(held)), "memory")
         return ShardedMemory(*(getattr(held, field.name) for field in fields(ShardedMemory)))
 
     def begin(self, accumulate: bool = False, *, stream: Any = None) -> None:

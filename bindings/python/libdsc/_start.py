@@ -204,7 +204,7 @@ def launch_report() -> dict[str, Any]:
     is None; "error" is None or has the code and text of
     what init_distributed() would say before it looks for the other ranks.
     """
-    return dict(json.loads(text_of(lib.dsc_launch_report, None)))
+    return dict(json.loads(text_of(lib.dsc_launch_json, None)))
 
 
 def _texts(**given: Optional[str]) -> dict[str, Any]:

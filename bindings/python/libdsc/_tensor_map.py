@@ -50,7 +50,7 @@ def split_range(count: int, parts: int, part: int) -> range:
     """Returns part `part` of range(count), divided as evenly as possible: the first count % parts are one longer."""
     begin, length = c_size_t(), c_size_t()
     sizes = [integer(name, value, *SIZE) for name, value in (("count", count), ("parts", parts), ("part", part))]
-    check(lib.dsc_split_range(*sizes, begin, length))
+    check(lib.dsc_tensor_map_part(*sizes, begin, length))
     return range(begin.value, begin.value + length.value)
 
 

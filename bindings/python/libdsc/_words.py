@@ -42,7 +42,7 @@ _CALLED = {
     "dsc_pipe_partition": "partition_layers",
     "dsc_pipe_schedule_create": "PipeSchedule",
     "dsc_pipe_schedule_create_custom": "PipeSchedule.custom",
-    "dsc_pipe_schedule_find": "find_schedule",
+    "dsc_pipe_search": "find_schedule",
     "dsc_pipe_schedule_import": "PipeSchedule.from_text",
     "dsc_pipe_simulate": "simulate_pipeline",
     "dsc_ring_create": "Ring",

@@ -278,7 +278,7 @@ def error_of(info: _raw.ErrorInfo, comm: Calls) -> errors.DscError:
 def _failure_of(handle: int, comm: Calls) -> Optional[errors.DscError]:
     """The failure of a completed operation; None also in a process that cannot ask, such as a forked child."""
     info = _raw.ErrorInfo(struct_size=ctypes.sizeof(_raw.ErrorInfo))
-    code = int(lib.dsc_work_error(handle, byref(info)))
+    code = int(lib.dsc_work_error_info(handle, byref(info)))
     return error_of(info, comm) if code >= 0 and info.code < 0 else None
 
 

@@ -123,7 +123,7 @@ int holder_of(const Shape& shape, int part, Placement placement) {
   if (placement == Placement::kUnknown) return part;
   dsc_pipe_schedule_info_t info{};
   info.stages = shape.stages;
-  info.placement = placement == Placement::kZigzag ? DSC_PIPE_ZIGZAG : DSC_PIPE_LOOP;
+  info.placement = placement == Placement::kZigzag ? DSC_PIPE_PLACEMENT_ZIGZAG : DSC_PIPE_PLACEMENT_LOOP;
   return schedule::stage_of(info, part);
 }
 
@@ -288,7 +288,7 @@ Candidates candidates(const Question& question) {
 }
 
 Placement placement_of(const schedule::Handle& schedule) {
-  return schedule::describe(schedule).placement == DSC_PIPE_ZIGZAG ? Placement::kZigzag : Placement::kLoop;
+  return schedule::describe(schedule).placement == DSC_PIPE_PLACEMENT_ZIGZAG ? Placement::kZigzag : Placement::kLoop;
 }
 
 bool has_ties(const Question& question) {

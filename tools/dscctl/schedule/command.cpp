@@ -219,7 +219,7 @@ void ScheduleCommand::add_output() {
 dsc_pipe_schedule_options_t ScheduleCommand::options(const std::string& kind) const {
   dsc_pipe_schedule_options_t options = whole_pipeline();
   options.merge_backward = merge_ ? 1 : 0;
-  options.messages = at_once_ ? DSC_PIPE_AT_ONCE : DSC_PIPE_WHEN_NEEDED;
+  options.messages = at_once_ ? DSC_PIPE_MESSAGES_AT_ONCE : DSC_PIPE_MESSAGES_WHEN_NEEDED;
   if (!from_.empty()) return options;
   options.name = kind.c_str();
   options.stages = stages_;
