@@ -33,7 +33,7 @@ std::vector<dsc::PlanTensor> described(const size_t* counts, const dsc_dtype_t* 
   for (size_t i = 0; i < n; ++i) {
     const size_t element_bytes = dsc::dtype_bytes(dtypes[i]);
     if (element_bytes == 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, which is not an element type", i, dtypes[i]);
+      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, expected 1 (i8) to 13 (bool)", i, dtypes[i]);
     if (expect_sparse && expect_sparse[i] > 1)
       dsc::fail(DSC_ERR_INVALID_ARG, "options->expect_sparse[%zu] is %d, expected 0 or 1", i,
                 expect_sparse[i]);

@@ -27,6 +27,11 @@ inline void check_rank(const char* name, int32_t rank, int32_t size) {
   if (rank < 0 || rank >= size) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 to %d", name, rank, size - 1);
 }
 
+inline bool read_flag(const char* name, int32_t value) {
+  if (value != 0 && value != 1) fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
+  return value == 1;
+}
+
 // Bytes of `count` elements times `parts`.
 inline size_t checked_bytes(size_t count, int32_t dtype, size_t parts) {
   size_t bytes = 0;
@@ -56,7 +61,7 @@ inline std::shared_ptr<const BlockList> read_counts(const char* name, const size
   size_t total = 0;
   for (int rank = 0; rank < size; ++rank)
     if (__builtin_add_overflow(total, counts[rank], &total) || total > SIZE_MAX / 2 / dtype_bytes(dtype))
-      fail(DSC_ERR_OVERFLOW, "%s: the elements up to number %d do not fit the address space", name, rank);
+      fail(DSC_ERR_OVERFLOW, "%s: the blocks of ranks 0 to %d do not fit the address space", name, rank);
   return std::make_shared<const BlockList>(std::vector<size_t>(counts, counts + size));
 }
 

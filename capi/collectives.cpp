@@ -147,7 +147,7 @@ dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, int64_t* 
     dsc::require(ndim, "ndim");
     if (capacity > 0) dsc::require(shape, "shape");
     if (inside->coalesced)
-      dsc::fail(DSC_ERR_STATE, "a batch is open, and this one blocks: call dsc_batch_end() first");
+      dsc::fail(DSC_ERR_STATE, "a batch is open, and this call blocks: expected dsc_batch_end() first");
     const bool is_root = inside->rank() == root;
     auto given = is_root ? read_shape(*dtype, shape, *ndim) : dsc::ArrayShape{};
     dsc::broadcast_shape(*inside, given, root);
@@ -314,8 +314,8 @@ dsc_result_t dsc_all_to_all_v(dsc_comm_t* comm, const void* send, const size_t* 
     const auto rank = static_cast<size_t>(inside->rank());
     if (sent->lengths[rank] != received->lengths[rank])
       dsc::fail(DSC_ERR_INVALID_ARG,
-                "send_counts[%zu] is %zu and recv_counts[%zu] is %zu; expected the same: it is this rank's "
-                "block for itself",
+                "send_counts[%zu] is %zu and recv_counts[%zu] is %zu, expected the same count: both are of "
+                "the block that this rank sends to itself",
                 rank, sent->lengths[rank], rank, received->lengths[rank]);
     const size_t bytes = dsc::dtype_bytes(dtype);
     dsc::check_buffer("send", send, sent->total() * bytes);
@@ -356,7 +356,8 @@ void message(OpKind kind, dsc_comm_t* comm, const void* send, void* recv, size_t
   OperationCall inside(comm);
   dsc::check_dtype(dtype);
   inside->check_rank("peer", peer);
-  if (peer == inside->rank()) dsc::fail(DSC_ERR_INVALID_ARG, "peer is %d, which is this rank", peer);
+  if (peer == inside->rank())
+    dsc::fail(DSC_ERR_INVALID_ARG, "peer is %d, which is this rank; expected another rank", peer);
   const size_t bytes = dsc::checked_bytes(count, dtype, 1);
   if (kind == OpKind::kSend) dsc::check_buffer("send", send, bytes);
   if (kind == OpKind::kRecv) dsc::check_buffer("recv", recv, bytes);
@@ -396,7 +397,8 @@ dsc_result_t dsc_batch_end(dsc_comm_t* comm, void* stream, dsc_work_t** work) {
     const auto calls = std::move(inside->coalesced);  // closed, however it ends
     for (Call& call : *calls) {
       if (call.stream && call.stream != stream)
-        dsc::fail(DSC_ERR_INVALID_ARG, "a call of the batch has another stream than dsc_batch_end()");
+        dsc::fail(DSC_ERR_INVALID_ARG,
+                  "a call in the batch has another stream than dsc_batch_end(), expected the same stream");
       call.stream = stream;
     }
     if (!work) return inside->run_batch(*calls);

@@ -155,7 +155,8 @@ dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* ranks, size_
     if (n_ranks < 1 || n_ranks > static_cast<size_t>(inside->size()))
       dsc::fail(DSC_ERR_INVALID_ARG, "n_ranks is %zu, expected 1 to %d", n_ranks, inside->size());
     for (size_t i = 0; i < n_ranks; ++i) {
-      dsc::check_rank("an entry of ranks", ranks[i], inside->size());
+      if (ranks[i] < 0 || ranks[i] >= inside->size())
+        dsc::fail(DSC_ERR_INVALID_ARG, "ranks[%zu] is %d, expected 0 to %d", i, ranks[i], inside->size() - 1);
       if (std::find(ranks, ranks + i, ranks[i]) != ranks + i)
         dsc::fail(DSC_ERR_INVALID_ARG, "ranks has rank %d twice, expected each rank once", ranks[i]);
     }
@@ -222,7 +223,7 @@ dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, int32_t check) {
     if (check < DSC_NONFINITE_CHECK_OFF || check > DSC_NONFINITE_CHECK_FAIL)
       dsc::fail(DSC_ERR_INVALID_ARG, "check is %d, expected 0 (off), 1 (count) or 2 (fail)", check);
     if (check != DSC_NONFINITE_CHECK_OFF && !pinned->checks_nonfinite())
-      dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not look at ranks of other hosts in this version");
+      dsc::fail(DSC_ERR_UNSUPPORTED, "the check does not work between hosts in this version");
     pinned->nonfinite()->set_check(static_cast<dsc::NonFiniteCheck>(check));
   });
 }

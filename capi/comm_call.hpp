@@ -16,7 +16,7 @@ inline dsc_comm_t* open_comm(std::shared_ptr<Comm> comm) {
 inline void check_stream(const Comm& comm, const void* stream) {
   if (stream && comm.device() < 0)
     fail(DSC_ERR_UNSUPPORTED,
-         "stream is not NULL, but this communicator is bound to no device: see device of "
+         "stream is not NULL, but this communicator is not bound to a device: set device in "
          "dsc_init_options_t");
 }
 
@@ -27,7 +27,8 @@ class CommCall : public OperationCall {
  public:
   explicit CommCall(const void* handle) : OperationCall(handle) {
     if ((*this)->coalesced)
-      fail(DSC_ERR_STATE, "a batch is open on this communicator: expected more of them, or dsc_batch_end()");
+      fail(DSC_ERR_STATE,
+           "a batch is open on this communicator: expected another operation, or dsc_batch_end()");
   }
 };
 

@@ -34,16 +34,14 @@ dsc_sequence_heads_options_t default_heads_options() {
 Division divide(const char* name, size_t size, const size_t* parts, int ranks, int32_t dtype) {
   if (!parts) {
     if (size % static_cast<size_t>(ranks) != 0)
-      dsc::fail(
-          DSC_ERR_INVALID_ARG,
-          "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or the size of each part",
-          name, size, ranks, ranks);
+      dsc::fail(DSC_ERR_INVALID_ARG,
+                "%s is %zu, expected a multiple of %d, the number of ranks, or the size of each part", name,
+                size, ranks);
     return {size, ranks};
   }
   auto list = dsc::read_counts(name, parts, ranks, dtype);
   if (list->total() != size)
-    dsc::fail(DSC_ERR_INVALID_ARG, "the parts of %s have %zu in sum, expected %zu", name, list->total(),
-              size);
+    dsc::fail(DSC_ERR_INVALID_ARG, "the parts of %s add up to %zu, expected %zu", name, list->total(), size);
   return Division(std::move(list));
 }
 
@@ -101,7 +99,7 @@ dsc_result_t exchange(dsc_comm_t* comm, const dsc_sequence_heads_options_t* opti
 void check_capacity(const char* what, size_t count, int32_t dtype, size_t capacity, const char* given) {
   if (const size_t bytes = dsc::checked_bytes(count, dtype, 1); bytes > capacity)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "the longest %s has %zu bytes, expected at most %zu, as %s of the ring says", what, bytes,
+              "the longest %s has %zu bytes, expected at most %zu, which is %s of the ring", what, bytes,
               capacity, given);
 }
 
@@ -113,8 +111,9 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
   }
   auto list = dsc::read_counts("counts", counts, ranks, dtype);
   if (counts[ring.rank()] != count)
-    dsc::fail(DSC_ERR_INVALID_ARG, "count is %zu and counts[%d] is %zu; expected the same: it is this rank's",
-              count, ring.rank(), counts[ring.rank()]);
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "count is %zu and counts[%d] is %zu, expected the same: both are of this rank's block", count,
+              ring.rank(), counts[ring.rank()]);
   if (std::ranges::all_of(list->lengths, [&](size_t length) { return length == count; }))
     return {list->total(), ranks};
   return Division(std::move(list));
@@ -124,7 +123,7 @@ Division read_blocks(const BlockRing& ring, size_t count, const size_t* counts, 
 void check_part(const BlockRing& ring, const char* name, const void* buffer, size_t bytes) {
   dsc::check_buffer(name, buffer, bytes);
   if (ring.is_own_memory(buffer, bytes))
-    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory that the ring has given; expected a copy of it", name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "%s is memory of the ring, expected a copy of it", name);
 }
 
 dsc::RingPass read_pass(const BlockRing& ring, const void* block, size_t count, const size_t* counts,
@@ -212,7 +211,8 @@ dsc_result_t dsc_ring_next(dsc_ring_t* ring, int32_t timeout_ms, int32_t* source
     dsc::require(source, "source");
     dsc::require(block, "block");
     dsc::require(count, "count");
-    if (!grad && inside->sums()) dsc::fail(DSC_ERR_INVALID_ARG, "grad is NULL in a pass with gradients");
+    if (!grad && inside->sums())
+      dsc::fail(DSC_ERR_INVALID_ARG, "grad is NULL, expected an address: the pass has gradients");
     const auto shown = inside->next(deadline);
     if (!shown) return DSC_IN_PROGRESS;
     *source = shown->source;

@@ -18,7 +18,7 @@ dsc_work_t* give_out(Comm& comm, const std::shared_ptr<Work>& started) {
 void check_work_of_batch(const Comm& comm, dsc_work_t** work) {
   if (comm.coalesced && work)
     fail(DSC_ERR_INVALID_ARG,
-         "work is not NULL in a batch, which has one work of its own: see dsc_batch_end()");
+         "work is not NULL, expected NULL in a batch: dsc_batch_end() gives the work of the batch");
 }
 
 void execute(Comm& comm, Call& call, void* stream, dsc_work_t** work) {

@@ -93,7 +93,7 @@ class ExchangeCall {
     const bool on_device = kind_.is_on_device(stream_);
     if (on_device && format_.is_fp8)
       dsc::fail(DSC_ERR_UNSUPPORTED,
-                "payload is 2 (f8e4m3) and the rows are memory of a device, expected payload 1 (plain)");
+                "payload is 2 (f8e4m3) and the rows are in device memory, expected payload 1 (plain)");
     const dsc::RowCall call{*comm_, format_, on_device ? kind_.first() : nullptr, stream_, work != nullptr};
     const auto started = exchange(plan().mover(on_device), call);
     if (work) *work = dsc::give_out(*comm_, started);

@@ -58,7 +58,7 @@ template <typename From, typename T, typename Convert>
 dsc_result_t give_structs(const char* name, const std::vector<From>& source, T* list, size_t capacity,
                           size_t* count, Convert convert) {
   check_room(list, name, capacity, count);
-  const size_t stride = capacity > 0 ? struct_size_of(list, name) : 0;
+  const size_t stride = capacity > 0 ? struct_size_of(list, (std::string(name) + "[0]").c_str()) : 0;
   auto* at = reinterpret_cast<std::byte*>(list);
   for (size_t i = 0; i < std::min(source.size(), capacity); ++i, at += stride) {
     std::memcpy(at, &stride, sizeof stride);

@@ -31,11 +31,11 @@ class ArrayKind {
     if (array.bytes == 0) return;
     const int found = comm_.device_of(array.data);
     if (found >= 0 && found != comm_.device())
-      fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d", array.name,
-           found, comm_.device());
-    const auto kind = [](int device) { return device < 0 ? "host memory" : "memory of a device"; };
+      fail(DSC_ERR_INVALID_ARG, "%s is in memory of device %d, but this world is bound to device %d",
+           array.name, found, comm_.device());
+    const auto kind = [](int device) { return device < 0 ? "host memory" : "device memory"; };
     if (first_.data && found != device_)
-      fail(DSC_ERR_INVALID_ARG, "%s is %s and %s is %s; expected both to be of one kind", first_.name,
+      fail(DSC_ERR_INVALID_ARG, "%s is in %s and %s is in %s, expected the same kind of memory", first_.name,
            kind(device_), array.name, kind(found));
     if (!first_.data) first_ = array, device_ = found;
   }
@@ -56,7 +56,7 @@ inline void check_array(const Comm& comm, const Array& array, size_t element_byt
   check_layout(array, element_bytes);
   const int found = array.data ? comm.device_of(array.data) : -1;
   if (found >= 0)
-    fail(DSC_ERR_UNSUPPORTED, "%s is memory of device %d, expected memory of the host", array.name, found);
+    fail(DSC_ERR_UNSUPPORTED, "%s is in memory of device %d, expected host memory", array.name, found);
 }
 
 inline void check_apart(const Array& one, const Array& other) {

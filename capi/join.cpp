@@ -21,10 +21,8 @@ dsc_join_options_t default_join_options() {
 
 dsc::JoinOptions read_join_options(const dsc_join_options_t* given) {
   const auto options = dsc::read_sized(given, default_join_options(), "options");
-  for (const int32_t flag : {options.divide_by_initial, options.throw_on_early_end})
-    if (flag != 0 && flag != 1)
-      dsc::fail(DSC_ERR_INVALID_ARG, "an option of a join is %d, expected 0 or 1", flag);
-  return {options.divide_by_initial == 1, options.throw_on_early_end == 1};
+  return {dsc::read_flag("options->divide_by_initial", options.divide_by_initial),
+          dsc::read_flag("options->throw_on_early_end", options.throw_on_early_end)};
 }
 
 dsc::Pinned<dsc::Join> pin_join(const void* handle) { return {dsc::HandleKind::kJoin, handle}; }

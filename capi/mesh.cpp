@@ -81,8 +81,10 @@ dsc::MeshSettings mesh_settings(const char* const* names, const int32_t* sizes, 
   dsc::require(names, "names");
   dsc::require(sizes, "sizes");
   dsc::MeshSettings settings;
-  for (size_t i = 0; i < n_axes; ++i)
-    settings.axes.push_back({&dsc::require(names[i], "an entry of names"), sizes[i]});
+  for (size_t i = 0; i < n_axes; ++i) {
+    if (!names[i]) dsc::fail(DSC_ERR_INVALID_ARG, "names[%zu] is NULL", i);
+    settings.axes.push_back({names[i], sizes[i]});
+  }
   settings.order = given.order;
   settings.world_size = given.world_size;
   settings.first_rank = given.rank_offset;
@@ -285,8 +287,8 @@ dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_options_t
                   .rank = given.rank});
     if ((group_capacity == 0) != (rank_capacity == 0))
       dsc::fail(DSC_ERR_INVALID_ARG,
-                "group_capacity is %zu and rank_capacity %zu, expected both 0 or both more", group_capacity,
-                rank_capacity);
+                "group_capacity is %zu and rank_capacity is %zu, expected both 0 or both above 0",
+                group_capacity, rank_capacity);
     dsc::check_room(names, "names", group_capacity, n_groups);
     dsc::check_room(starts, "starts", group_capacity, n_groups);
     dsc::check_room(ranks, "ranks", rank_capacity, n_ranks);

@@ -33,11 +33,6 @@ dsc_pipe_schedule_options_t default_schedule_options() {
   return options;
 }
 
-bool flag(const char* name, int32_t value) {
-  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
-  return value == 1;
-}
-
 dsc::StageOrder read_order(int32_t stage, const dsc_pipe_compute_t* operations, size_t begin, size_t end) {
   dsc::StageOrder order;
   for (size_t k = begin; k < end; ++k) {
@@ -70,8 +65,8 @@ ScheduleSpec spec_of(const dsc_pipe_schedule_options_t& options) {
           .micro_batches = options.micro_batches,
           .chunks = options.chunks,
           .micro_batch_group = options.micro_batch_group,
-          .forward_only = flag("forward_only", options.forward_only),
-          .merge_backward = flag("merge_backward", options.merge_backward),
+          .forward_only = dsc::read_flag("forward_only", options.forward_only),
+          .merge_backward = dsc::read_flag("merge_backward", options.merge_backward),
           .messages = static_cast<PipeMessages>(options.messages)};
 }
 
@@ -106,7 +101,7 @@ dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t* options
     const auto given = dsc::read_schedule_options(options);
     dsc::require(given.name, "options->name");
     if (given.placement != 0)
-      dsc::fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0: the schedule's name says it",
+      dsc::fail(DSC_ERR_INVALID_ARG, "placement is %d, expected 0: the name of the schedule determines it",
                 given.placement);
     auto plan = dsc::make_plan(dsc::spec_of(given));
     *schedule = dsc::open_schedule(plan, dsc::checked_stage(given.stage, plan->spec.stages));

@@ -140,7 +140,8 @@ void check_find(const dsc_pipe_schedule_options_t& options) {
   if (options.name && std::strcmp(options.name, "auto") != 0)
     dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL or \"auto\"", options.name);
   if (options.merge_backward != 0 || options.placement != 0)
-    dsc::fail(DSC_ERR_INVALID_ARG, "merge_backward is %d and placement %d, expected 0: both are looked for",
+    dsc::fail(DSC_ERR_INVALID_ARG,
+              "merge_backward is %d and placement is %d, expected 0 for both: the search chooses them",
               options.merge_backward, options.placement);
 }
 

@@ -21,12 +21,12 @@ static_assert(static_cast<int32_t>(dsc::PipeFormat::kPyTorchCompute) == DSC_PIPE
 
 // What a text says by itself may not be said again.
 void expect_unset(const char* name, int32_t value) {
-  if (value != 0) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0: the text says it", name, value);
+  if (value != 0) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0: the text gives it", name, value);
 }
 
 void check_import(const dsc_pipe_schedule_options_t& options) {
   if (options.name)
-    dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL: the text says it", options.name);
+    dsc::fail(DSC_ERR_INVALID_ARG, "name is \"%.32s\", expected NULL: the text gives it", options.name);
   expect_unset("stages", options.stages);
   expect_unset("micro_batches", options.micro_batches);
   expect_unset("chunks", options.chunks);
@@ -40,7 +40,7 @@ class Instructions {
  public:
   Instructions(const dsc_pipe_instruction_t* first, size_t count) : first_(first), count_(count) {
     if (count_ == 0) return;
-    size_ = dsc::struct_size_of(first, "instructions");
+    size_ = dsc::struct_size_of(&dsc::require(first, "instructions"), "instructions[0]");
   }
 
   dsc_pipe_instruction_t at(size_t i) const {

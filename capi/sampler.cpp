@@ -8,20 +8,11 @@
 #include "checks.hpp"
 #include "give.hpp"
 
-namespace {
-
-bool as_bool(int32_t value, const char* name) {
-  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
-  return value == 1;
-}
-
-}  // namespace
-
 dsc_result_t dsc_sampler_indices(size_t count, size_t shards, size_t shard, int32_t shuffle, uint64_t seed,
                                  int32_t drop_last, size_t* indices, size_t capacity, size_t* needed) {
   return dsc::guard_pure(__func__, [&] {
-    const dsc::Sharding sharding{count, shards, as_bool(shuffle, "shuffle"), seed,
-                                 as_bool(drop_last, "drop_last")};
+    const dsc::Sharding sharding{count, shards, dsc::read_flag("shuffle", shuffle), seed,
+                                 dsc::read_flag("drop_last", drop_last)};
     dsc::check_room(indices, "indices", capacity, needed);
     const size_t size = dsc::shard_size(sharding);
     dsc::check_shard(sharding, shard);

@@ -34,8 +34,9 @@ void read_settings(const dsc_setting_t* settings, size_t n_settings,
                    std::initializer_list<KnownSetting> known) {
   if (n_settings > 0) require(settings, "options->settings");
   for (size_t i = 0; i < n_settings; ++i) {
-    const char* name = &require(settings[i].name, "the name of a setting");
-    const char* text = &require(settings[i].value, "the value of a setting");
+    const char *name = settings[i].name, *text = settings[i].value;
+    if (!name) fail(DSC_ERR_INVALID_ARG, "options->settings[%zu].name is NULL", i);
+    if (!text) fail(DSC_ERR_INVALID_ARG, "options->settings[%zu].value is NULL", i);
     const KnownSetting& setting = find(name, known);
     std::visit([&](auto* target) { set(target, name, text); }, setting.value);
   }

@@ -26,7 +26,7 @@ std::vector<dsc::ShardTensor> tensors_of(const size_t* counts, const dsc_dtype_t
   std::vector<dsc::ShardTensor> tensors;
   for (size_t i = 0; i < n; ++i) {
     if (!dsc::is_dtype(dtypes[i]))
-      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, which is no element type", i, dtypes[i]);
+      dsc::fail(DSC_ERR_INVALID_ARG, "dtypes[%zu] is %d, expected 1 (i8) to 13 (bool)", i, dtypes[i]);
     tensors.push_back({counts[i], dtypes[i], !alone.empty() && alone[i] != 0});
   }
   return tensors;
@@ -71,7 +71,7 @@ dsc_shard_copy_t convert_copy(const dsc::ShardCopy& from) {
 namespace dsc {
 
 ReadShardPlan read_shard_plan(const dsc_shard_plan_options_t* given, size_t n_params) {
-  const auto options = read_sized(given, default_layout_options(), "options of the layout");
+  const auto options = read_sized(given, default_layout_options(), "options");
   if (options.wide_padding != 0 && options.wide_padding != 1)
     fail(DSC_ERR_INVALID_ARG, "wide_padding is %d, expected 0 or 1", options.wide_padding);
   ReadShardPlan plan;

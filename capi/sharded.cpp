@@ -36,11 +36,6 @@ dsc::Open<dsc::Pinned<dsc::Sharded>> pin_sharded(const void* handle) {
   return dsc::Open<dsc::Pinned<dsc::Sharded>>(dsc::HandleKind::kSharded, handle);
 }
 
-bool read_flag(int32_t value, const char* name) {
-  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
-  return value == 1;
-}
-
 dsc_sharded_options_t default_sharded_options() {
   const dsc::ShardedOptions defaults;
   dsc_sharded_options_t options{};
@@ -114,7 +109,7 @@ dsc_result_t dsc_sharded_create(dsc_comm_t* comm, const dsc_tensor_t* params, si
 dsc_result_t dsc_sharded_begin(dsc_sharded_t* sharded, int32_t accumulate, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    const bool adds = read_flag(accumulate, "accumulate");
+    const bool adds = dsc::read_flag("accumulate", accumulate);
     inside->begin(adds, stream);
   });
 }
@@ -158,7 +153,7 @@ dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* 
                 "options->%s is not NULL, expected NULL: the norm is over all parameters of these ranks",
                 wanted.shards ? "shards" : "counted");
     if (wanted.norm != DSC_NORM_TWO)
-      dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two), which alone there is over shards",
+      dsc::fail(DSC_ERR_UNSUPPORTED, "norm is %d, expected 1 (two): shards support no other norm",
                 wanted.norm);
     *norm = inside->clip(wanted.max_norm, wanted.scale, stream);
   });
@@ -167,7 +162,7 @@ dsc_result_t dsc_sharded_clip(dsc_sharded_t* sharded, const dsc_clip_options_t* 
 dsc_result_t dsc_sharded_step_done(dsc_sharded_t* sharded, int32_t changed, void* stream) {
   return dsc::guard(__func__, [&] {
     ShardedCall inside(sharded);
-    const bool has_changed = read_flag(changed, "changed");
+    const bool has_changed = dsc::read_flag("changed", changed);
     inside->step_done(has_changed, stream);
   });
 }

@@ -38,13 +38,9 @@ dsc_store_options_t default_store_options() {
   return options;
 }
 
-void check_flag(const char* name, int32_t value) {
-  if (value != 0 && value != 1) dsc::fail(DSC_ERR_INVALID_ARG, "%s is %d, expected 0 or 1", name, value);
-}
-
 dsc::StoreOptions convert(const dsc_store_options_t& given) {
-  check_flag("options->serve", given.serve);
-  check_flag("options->allow_unauthenticated", given.allow_unauthenticated);
+  dsc::read_flag("options->serve", given.serve);
+  dsc::read_flag("options->allow_unauthenticated", given.allow_unauthenticated);
   if (given.world_size < 1)
     dsc::fail(DSC_ERR_INVALID_ARG, "options->world_size is %d, expected 1 or more", given.world_size);
   if (given.timeout_ms < 1)
@@ -61,7 +57,8 @@ dsc::StoreOptions convert(const dsc_store_options_t& given) {
 
 dsc::Deadline deadline_of(const StoreObject& object, int32_t timeout_ms) {
   if (timeout_ms < -1)
-    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected -1 (the store's) or more", timeout_ms);
+    dsc::fail(DSC_ERR_INVALID_ARG, "timeout_ms is %d, expected 0 or more, or -1 for that of the store",
+              timeout_ms);
   return dsc::Deadline::after_ms(timeout_ms == -1 ? object.timeout_ms : timeout_ms);
 }
 
@@ -104,7 +101,7 @@ void call(const char* name, const std::string& key, Function&& function) {
   });
   if (!returned) dsc::fail(DSC_ERR_CALLBACK, "the store's %s threw an exception", name);
   if (result == DSC_ERR_TIMEOUT)
-    dsc::fail(DSC_ERR_TIMEOUT, "the store's %s of %s ran out of time", name, dsc::shown(key).c_str());
+    dsc::fail(DSC_ERR_TIMEOUT, "the store's %s of %s timed out", name, dsc::shown(key).c_str());
   if (result != DSC_OK)
     dsc::fail(DSC_ERR_CALLBACK, "the store's %s of %s returned %d (%s)", name, dsc::shown(key).c_str(),
               result, dsc::result_name(result));
@@ -138,8 +135,8 @@ std::shared_ptr<dsc::Store> make_store(const std::shared_ptr<const dsc_store_cal
                             value.size(), &bytes);
     });
     if (bytes > value.size())
-      dsc::fail(DSC_ERR_CALLBACK, "the store's get gave a value of %zu bytes, expected at most %zu", bytes,
-                value.size());
+      dsc::fail(DSC_ERR_CALLBACK, "the store's get returned a value of %zu bytes, expected at most %zu",
+                bytes, value.size());
     value.resize(bytes);
     return value;
   };
@@ -170,7 +167,8 @@ dsc_result_t dsc_store_from_callbacks(const dsc_store_callbacks_t* callbacks, ds
     dsc::require(store, "store") = nullptr;
     dsc::require(callbacks, "callbacks");
     const auto given = dsc::read_sized(callbacks, dsc_store_callbacks_t{}, "callbacks");
-    if (!given.put || !given.get) dsc::fail(DSC_ERR_INVALID_ARG, "callbacks: put and get are needed");
+    if (!given.put || !given.get)
+      dsc::fail(DSC_ERR_INVALID_ARG, "callbacks->put or callbacks->get is NULL, expected both functions");
     auto silent = given;
     silent.destroy = nullptr;
     // Until nothing can fail any more the context stays the caller's.

@@ -30,9 +30,9 @@ dsc_tensor_map_options_t default_map_options() {
 void check_divides(const char* name, size_t size, int ranks) {
   if (size % static_cast<size_t>(ranks) != 0)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "%s is %zu, which %d ranks do not divide; expected a multiple of %d, or the size of "
-              "each part in options->parts",
-              name, size, ranks, ranks);
+              "%s is %zu, expected a multiple of %d, the number of ranks, or the size of each part in "
+              "options->parts",
+              name, size, ranks);
 }
 
 // Counts are products of sizes that the caller gave, so the whole tensor is checked first.
@@ -73,11 +73,11 @@ void check_buffers(const TensorMap& map, const MapBuffers& buffers, dsc_dtype_t 
 void copy(dsc::Comm& comm, const TensorMap& map, const dsc::Call& call, dsc_work_t** work) {
   dsc::check_work_of_batch(comm, work);
   if (comm.coalesced)
-    dsc::fail(DSC_ERR_STATE, "a batch is open, and this step only copies: call it outside of the batch");
+    dsc::fail(DSC_ERR_STATE, "a batch is open, and this step only copies: call it outside the batch");
   if (!dsc::copy_locally(comm, map, call, work != nullptr))
-    dsc::fail(DSC_ERR_UNSUPPORTED,
-              "work is not NULL for a step that only copies on a device: expected NULL, and the order of the "
-              "stream");
+    dsc::fail(
+        DSC_ERR_UNSUPPORTED,
+        "work is not NULL, expected NULL: this step only copies on a device, in the order of the stream");
   if (work) *work = dsc::give_out(comm, std::make_shared<dsc::WorkSet>(0));
 }
 
@@ -113,8 +113,8 @@ TensorMap uneven_all_to_all(TensorMap map, Division received, bool forward) {
   const size_t kept = map.dim.part(map.rank), back = received.part(map.rank);
   if (kept != back)
     dsc::fail(DSC_ERR_INVALID_ARG,
-              "parts[%zu] is %zu and other_parts[%zu] is %zu; expected the same: it is this rank's part for "
-              "itself",
+              "parts[%zu] is %zu and other_parts[%zu] is %zu, expected the same size: both are of the part "
+              "that this rank sends to itself",
               rank, kept, rank, back);
   map.received = std::move(received);
   if (!forward) std::swap(map.dim, *map.received);

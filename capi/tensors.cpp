@@ -14,14 +14,13 @@ Tensor read_tensor(const void* given, const char* name, size_t index, size_t str
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
   if (own_size != struct_size) {  // before anything of that size is read
-    fail(DSC_ERR_INVALID_ARG, "struct_size of tensor %zu is %zu, that of tensor 0 is %zu; expected the same",
-         index, own_size, struct_size);
+    fail(DSC_ERR_INVALID_ARG, "%s[%zu].struct_size is %zu, expected %zu as in %s[0]", name, index, own_size,
+         struct_size, name);
   }
-  char place[64];
-  std::snprintf(place, sizeof place, "(&%s[%zu])", name, index);
-  const auto tensor = read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, place);
-  if (tensor.ndim < 0)
-    fail(DSC_ERR_INVALID_ARG, "ndim of tensor %zu is %d, expected 0 or more", index, tensor.ndim);
+  char element[96];
+  std::snprintf(element, sizeof element, "%s[%zu]", name, index);
+  const auto tensor = read_sized(static_cast<const dsc_tensor_t*>(given), dsc_tensor_t{}, element);
+  if (tensor.ndim < 0) fail(DSC_ERR_INVALID_ARG, "%s.ndim is %d, expected 0 or more", element, tensor.ndim);
   Tensor result;
   result.data = tensor.data;
   result.count = tensor.count;

@@ -55,15 +55,16 @@ dsc::TiedKey read_key(const void* given, size_t index, size_t struct_size) {
   size_t own_size = 0;
   std::memcpy(&own_size, given, sizeof own_size);
   if (own_size != struct_size)  // before anything of that size is read
-    dsc::fail(DSC_ERR_INVALID_ARG, "struct_size of key %zu is %zu, that of key 0 is %zu; expected the same",
-              index, own_size, struct_size);
+    dsc::fail(DSC_ERR_INVALID_ARG, "keys[%zu].struct_size is %zu, expected %zu as in keys[0]", index,
+              own_size, struct_size);
+  const std::string element = "keys[" + std::to_string(index) + "]";
   const auto key =
-      dsc::read_sized(static_cast<const dsc_tied_key_t*>(given), dsc_tied_key_t{}, "a key of the list");
+      dsc::read_sized(static_cast<const dsc_tied_key_t*>(given), dsc_tied_key_t{}, element.c_str());
   dsc::TiedKey result;
-  result.key = &dsc::require(key.key, "the name of a key");
+  result.key = &dsc::require(key.key, (element + ".key").c_str());
   if (key.n_stages > 0)
-    result.stages.assign(&dsc::require(key.stages, "the stages of a key"), key.stages + key.n_stages);
-  result.weights = dsc::read_tensors(key.weights, key.n_weights, "the weights of a key");
+    result.stages.assign(&dsc::require(key.stages, (element + ".stages").c_str()), key.stages + key.n_stages);
+  result.weights = dsc::read_tensors(key.weights, key.n_weights, (element + ".weights").c_str());
   return result;
 }
 

@@ -116,7 +116,7 @@ static int64_t attribute(call_t* call, const char* name) {
     return *(const int64_t*)scalar->value;
   }
   char text[128];
-  snprintf(text, sizeof text, "attribute \"%s\" is missing or no 64-bit integer", name);
+  snprintf(text, sizeof text, "attribute \"%s\" is missing or not a 64-bit integer", name);
   refuse(call, text);
   return 0;
 }
@@ -185,12 +185,11 @@ static dsc_result_t check_token(call_t* call) {
   const array_t token = argument(call, last_argument(call));
   if (call->problem[0] != 0) return DSC_ERR_INVALID_ARG;
   const float* values = token.data;
-  if (token.dtype != DSC_DTYPE_F32) return refuse(call, "the last argument is no token");
+  if (token.dtype != DSC_DTYPE_F32) return refuse(call, "the last argument is not a token");
   if (token.count == 0 || values[0] != 0) return DSC_OK;
   snprintf(call->problem, sizeof call->problem,
-           "%s: nothing orders this call. It was traced for libdsc.jax.jit() and is run by another "
-           "transformation, which may "
-           "reorder calls; expected libdsc.jax.jit() in place of jax.jit(), or token=",
+           "%s: nothing orders this call. It was traced for libdsc.jax.jit(), but another transformation "
+           "runs it and may reorder calls; expected libdsc.jax.jit() instead of jax.jit(), or token=",
            call->name);
   return DSC_ERR_STATE;
 }
@@ -210,7 +209,7 @@ static dsc_result_t reduce_one(call_t* call, int64_t i, dsc_op_t op) {
   const int is_number = send.units == 1 || send.dtype == DSC_DTYPE_F32 || send.dtype == DSC_DTYPE_F64;
   if (!is_number) return refuse(call, "16-bit integers cannot be reduced");
   if (send.units == 2 && op != DSC_OP_SUM && op != DSC_OP_AVG)
-    return refuse(call, "complex numbers have sum and avg only");
+    return refuse(call, "complex numbers support sum and avg only");
   return dsc_all_reduce(call->comm, send.data, recv.data, send.count, send.dtype, op, NULL, NULL);
 }
 

@@ -33,7 +33,7 @@ void make_folder_of(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) fail_errno(error.value(), "the folder %.200s cannot be made", folder.c_str());
+  if (error) fail_errno(error.value(), "the folder %.200s cannot be created", folder.c_str());
 }
 
 // Returns 0 or an errno value.

@@ -118,7 +118,9 @@ Slot* pin(HandleKind kind, uint64_t id) {
     fail(DSC_ERR_BAD_HANDLE, "the handle is of another kind (kind %d, expected %d)",
          static_cast<int>(id_kind), static_cast<int>(kind));
   Slot* slot = table().find(static_cast<uint32_t>(id & ((uint64_t{1} << kIndexBits) - 1)));
-  if (!slot) fail(DSC_ERR_BAD_HANDLE, "0x%llx was never given out", static_cast<unsigned long long>(id));
+  if (!slot)
+    fail(DSC_ERR_BAD_HANDLE, "0x%llx is not a handle: no call has returned it",
+         static_cast<unsigned long long>(id));
   const uint64_t word = slot->word.fetch_add(1, std::memory_order_acquire);
   if (generation(word) == ((id >> kIndexBits) & kGenerationMask) && (word & (kClosing | kVacant)) == 0 &&
       slot->kind == kind)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.hpp"
 
@@ -16,6 +17,9 @@ constexpr size_t kMaxStructBytes = 65536;
 template <typename T>
 inline constexpr size_t kFirstSize = sizeof(T);
 
+// Returns what joins `what` and the name of a member: "options->stage", but "params[0].device".
+inline const char* member_of(std::string_view what) noexcept { return what.ends_with(']') ? "." : "->"; }
+
 // Returns the size that a caller's struct carries. A size that was never set must not make the library read
 // beyond the caller's memory.
 template <typename T>
@@ -24,8 +28,8 @@ size_t struct_size_of(const T* given, const char* what) {
   size_t size = 0;
   std::memcpy(&size, given, sizeof size);
   if (size < kFirstSize<T> || size > kMaxStructBytes)
-    fail(DSC_ERR_INVALID_ARG, "%s->struct_size is %zu, expected %zu to %zu: was it initialised?", what, size,
-         kFirstSize<T>, kMaxStructBytes);
+    fail(DSC_ERR_INVALID_ARG, "%s%sstruct_size is %zu, expected %zu to %zu: was it initialised?", what,
+         member_of(what), size, kFirstSize<T>, kMaxStructBytes);
   return size;
 }
 
@@ -43,7 +47,7 @@ T read_sized(const T* given, T defaults, const char* what) {
   defaults.struct_size = sizeof(T);
   if constexpr (requires { defaults.reserved; })
     if (defaults.reserved != 0)
-      fail(DSC_ERR_INVALID_ARG, "%s->reserved is %d, expected 0", what, defaults.reserved);
+      fail(DSC_ERR_INVALID_ARG, "%s%sreserved is %d, expected 0", what, member_of(what), defaults.reserved);
   return defaults;
 }
 

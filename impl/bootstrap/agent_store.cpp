@@ -192,7 +192,7 @@ std::string AgentStore::get(std::string_view key, int32_t owner, Deadline deadli
     const size_t came = stream_.read(&stop, sizeof stop, deadline);
     if (came == 0 && !deadline.passed()) fail_short(&stop, came, deadline);
     if (came == 0)
-      fail(DSC_ERR_TIMEOUT, "the key '%.60s' of rank %d did not come through torchrun's agent at %.100s:%d",
+      fail(DSC_ERR_TIMEOUT, "the key '%.60s' of rank %d did not arrive through torchrun's agent at %.100s:%d",
            std::string(key).c_str(), owner, host_.c_str(), port_);
     if (stop != kStopWaiting) fail_foreign(&stop, sizeof stop);
     send(request(Request::kGet) + key_text(key), deadline);

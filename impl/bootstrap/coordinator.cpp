@@ -64,16 +64,16 @@ MeetingOutcome Coordinator::timed_out(const std::vector<Hello>& came, const std:
   outcome.code = DSC_ERR_TIMEOUT;
   outcome.ranks = missing_ranks(came);
   outcome.text = "only " + std::to_string(came.size()) + " of " + std::to_string(world_size_) +
-                 " came within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) + " ms; missing: rank " +
-                 rank_list(missing_ranks(came)) + "; came: " + names(came);
-  if (!left.empty()) outcome.text += "; came and went away: " + names(left);
+                 " ranks arrived within " + std::to_string((now_ns() - start_ns_) / kNsPerMs) +
+                 " ms; missing: rank " + rank_list(missing_ranks(came)) + "; arrived: " + names(came);
+  if (!left.empty()) outcome.text += "; arrived and left: " + names(left);
   return outcome;
 }
 
 void Coordinator::log_progress(const std::vector<Hello>& came) {
   if (now_ns() < next_log_ns_) return;
   next_log_ns_ += progress_ns_;
-  log(DSC_LOG_LEVEL_WARN, "start-up waits since %lld s for rank %s of %d",
+  log(DSC_LOG_LEVEL_WARN, "start-up has waited %lld s for rank %s of %d",
       static_cast<long long>((now_ns() - start_ns_) / kNsPerSecond), rank_list(missing_ranks(came)).c_str(),
       world_size_);
 }

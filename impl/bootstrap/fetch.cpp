@@ -43,7 +43,7 @@ UniqueFd take_reply(int fd, const std::string& owner, bool& crowded) {
   if (got < 0 && errno == EMFILE) fail_errno(errno, "taking a descriptor from %s", owner.c_str());
   if (got <= 0) return {};
   if (got != sizeof wire || wire.magic != kEndpointMagic || wire.wire_version != kEndpointVersion)
-    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answers, but is not libdsc (%zd bytes came)", owner.c_str(),
+    fail(DSC_ERR_PROTOCOL, "the endpoint of %s answers, but is not libdsc (got %zd bytes)", owner.c_str(),
          got);
   crowded = wire.code == DSC_ERR_SYSTEM;
   if (crowded) return {};
@@ -84,9 +84,9 @@ UniqueFd fetch(const std::string& endpoint, const std::string& owner, const Item
     if (UniqueFd item = attempt(endpoint, owner, key, deadline, check, crowded)) return item;
     if (check) check();
     if (deadline.passed() && crowded)
-      fail(DSC_ERR_SYSTEM, "%s is out of file descriptors and could not give one", owner.c_str());
+      fail(DSC_ERR_SYSTEM, "%s is out of file descriptors and could not send one", owner.c_str());
     if (deadline.passed())
-      fail(DSC_ERR_TIMEOUT, "%s did not give item %llu of kind %u within %lld ms", owner.c_str(),
+      fail(DSC_ERR_TIMEOUT, "%s did not send item %llu of kind %u within %lld ms", owner.c_str(),
            static_cast<unsigned long long>(key.id), key.kind,
            static_cast<long long>((now_ns() - start_ns) / kNsPerMs));
     sleep_until({std::min(deadline.ns, Deadline::after_ms(kRetryMs).ns)});

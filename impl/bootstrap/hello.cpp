@@ -132,8 +132,7 @@ std::vector<int32_t> missing_ranks(const std::vector<Hello>& hellos) {
 std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hosts) {
   std::string text = differing(hellos, version_text);
   if (!text.empty())
-    return Problem{DSC_ERR_VERSION, "different versions of libdsc meet: " + text,
-                   odd_ones(hellos, version_text)};
+    return Problem{DSC_ERR_VERSION, "versions of libdsc differ: " + text, odd_ones(hellos, version_text)};
   const auto size_text = [](const Hello& hello) { return std::to_string(hello.world_size); };
   text = differing(hellos, size_text);
   if (!text.empty())
@@ -149,8 +148,8 @@ std::optional<Problem> find_conflict(const std::vector<Hello>& hellos, Hosts hos
   if (!text.empty() && hosts == Hosts::kOne)
     return Problem{
         DSC_ERR_CONFIG,
-        "the ranks meet as those of one host, but the hosts are: " + text +
-            "; where LOCAL_WORLD_SIZE and LOCAL_RANK count each host's own, they meet through TCP"};
+        "the ranks meet as ranks of one host, but their hosts are: " + text +
+            "; if LOCAL_WORLD_SIZE and LOCAL_RANK count the ranks of each host, they meet through TCP"};
   return std::nullopt;
 }
 

@@ -39,7 +39,8 @@ void write_source(JsonWriter& json, const SourceFinding& source) {
 std::string meeting_text(const Launch& launch) {
   if (launch.way == MeetingWay::kNobody) return launch.world_size == 1 ? "none: a world of one rank" : "";
   if (launch.way == MeetingWay::kOneHost) return "abstract unix socket";
-  return launch.told_through.empty() ? "TCP" : "TCP, at a place that is told through " + launch.told_through;
+  return launch.told_through.empty() ? "TCP"
+                                     : "TCP, at an address that is told through " + launch.told_through;
 }
 
 void write_launch(JsonWriter& json, const Launch& launch) {

@@ -334,22 +334,24 @@ void Search::find_way() {
   std::string why;
   if (const auto many = has_many_hosts(why)) {
     if (*many && launch_.master_addr_from == "default" && told_through().empty())
-      fail(DSC_ERR_CONFIG, "the job has several hosts (%s), but nobody says where rank 0 is: set MASTER_ADDR",
+      fail(DSC_ERR_CONFIG,
+           "the job has several hosts (%s), but the address of rank 0 is not known: set MASTER_ADDR",
            why.c_str());
     return take(*many ? MeetingWay::kTcp : MeetingWay::kOneHost, why);
   }
   const std::string through = told_through();
   if (options_.has_store || (!through.empty() && through.front() == '/'))
-    return take(MeetingWay::kTcp, "nobody says how many hosts there are, and there is " + through);
+    return take(MeetingWay::kTcp, "the number of hosts is not known, and there is " + through);
   const std::string address = "the master address " + launch_.master_addr;
   switch (locate_(launch_.master_addr)) {
     case AddressLocation::kElsewhere:
-      return take(MeetingWay::kTcp, address + " is another host's");
+      return take(MeetingWay::kTcp, address + " is that of another host");
     case AddressLocation::kLoopback:
       return take(MeetingWay::kOneHost, address + " is loopback");
     case AddressLocation::kThisHost:
-      if (has_token()) return take(MeetingWay::kTcp, address + " can be reached by others, with a token");
-      return take(MeetingWay::kOneHost, address + " is this host's, and nobody says that there are others");
+      if (has_token())
+        return take(MeetingWay::kTcp, address + " can be reached from other hosts, and there is a token");
+      return take(MeetingWay::kOneHost, address + " is that of this host, and no other hosts are known");
   }
 }
 

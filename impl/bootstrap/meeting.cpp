@@ -22,7 +22,8 @@ void check_settings(const MeetingSettings& settings) {
   if (settings.world_size < 1)
     fail(DSC_ERR_CONFIG, "world size is %d, expected 1 or more", settings.world_size);
   if (settings.world_size > kMaxRanks)
-    fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks of one host",
+    fail(DSC_ERR_UNSUPPORTED,
+         "world size is %d, expected at most %d: this version joins no more ranks on one host",
          settings.world_size, kMaxRanks);
   if (settings.world_size == 1 && settings.rank != 0)
     fail(DSC_ERR_CONFIG, "rank %d is outside its world: expected 0 in a world of 1", settings.rank);
@@ -80,7 +81,8 @@ MeetingOutcome attempt(const MeetingSettings& settings, const Hello& hello, cons
     return follow_meeting(std::move(connection), hello, settings.deadline, settings.check);
   MeetingOutcome outcome;
   outcome.code = DSC_IN_PROGRESS;
-  outcome.text = error == EAGAIN ? "too many processes wait there" : "the name is held, but nobody listens";
+  outcome.text = error == EAGAIN ? "too many processes wait for this name"
+                                 : "a process holds the name, but does not listen";
   return outcome;
 }
 
@@ -120,7 +122,7 @@ MeetingResult meet(const MeetingSettings& settings) {
   MeetingOutcome outcome =
       settings.world_size == 1 ? alone(hello) : attempt_until_deadline(settings, hello, result.listener);
   if (outcome.code == DSC_ERR_TIMEOUT)  // which the name of the meeting contains
-    outcome.text += "; ranks of other users than " + std::to_string(::geteuid()) + " do not meet this one";
+    outcome.text += "; ranks of users other than " + std::to_string(::geteuid()) + " cannot meet this one";
   if (outcome.code != DSC_OK) fail_meeting(outcome.code, outcome.text, outcome.ranks, settings);
   result.nonce = outcome.nonce;
   result.held = {outcome.nonce, settings.world_size, outcome.host_pid, false};

@@ -47,7 +47,7 @@ MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline de
   const ssize_t sent = send_message(connection.get(), message.data(), message.size());
   // if the connection is closed, receiving shows the reason
   if (sent < 0 && errno != EPIPE && errno != ECONNRESET)
-    return answer(DSC_IN_PROGRESS, who + ", which hosts, could not be told who comes");
+    return answer(DSC_IN_PROGRESS, who + ", which hosts the meeting, did not take this rank's greeting");
   std::string bytes(kMaxOutcomeBytes, '\0');
   ssize_t got = -1;
   do {  // the outcome is sent only once
@@ -55,7 +55,7 @@ MeetingOutcome follow_meeting(UniqueFd connection, const Hello& own, Deadline de
       return answer(DSC_ERR_TIMEOUT, who + " hosts the meeting but gave no result; is that process stopped?");
     got = receive_message(connection.get(), bytes.data(), bytes.size());
   } while (got < 0 && errno == EAGAIN);
-  if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted, went away");
+  if (got <= 0) return answer(DSC_IN_PROGRESS, who + ", which hosted the meeting, is gone");
   return decode_outcome(bytes.data(), std::min(static_cast<size_t>(got), bytes.size()));
 }
 

@@ -148,9 +148,8 @@ MeetingOutcome decode_outcome(const void* data, size_t bytes) {
   OutcomeWire wire{};
   if (bytes >= sizeof wire) std::memcpy(&wire, data, sizeof wire);
   if (wire.magic != kMeetingMagic)
-    return problem(DSC_ERR_PROTOCOL, "somebody answers under this name, but is not libdsc (" +
-                                         std::to_string(bytes) + " bytes came:" + first_bytes(data, bytes) +
-                                         ")");
+    return problem(DSC_ERR_PROTOCOL, "a process answers under this name, but is not libdsc (got " +
+                                         std::to_string(bytes) + " bytes:" + first_bytes(data, bytes) + ")");
   MeetingOutcome outcome;
   outcome.code = wire.code;
   outcome.text = bounded_text(wire.text);

@@ -9,7 +9,7 @@ bool has_pmix() noexcept { return false; }
 namespace {
 
 [[noreturn]] void fail_unknown() {
-  fail(DSC_ERR_NO_BACKEND, "this build of libdsc does not know PMIx: its headers were missing");
+  fail(DSC_ERR_NO_BACKEND, "this build of libdsc does not support PMIx: its headers were missing");
 }
 
 }  // namespace

@@ -115,9 +115,9 @@ void PmixExchange::put(std::string_view key, std::string_view value, Deadline de
     pmix_status_t status = library.put(PMIX_GLOBAL, key.c_str(), &object);  // the value is copied
     if (status == PMIX_SUCCESS) status = library.commit();
     if (status != PMIX_SUCCESS)
-      fail(DSC_ERR_SYSTEM, "PMIx does not take the key '%s': %s", key.c_str(), library.error_string(status));
+      fail(DSC_ERR_SYSTEM, "PMIx refuses the key '%s': %s", key.c_str(), library.error_string(status));
   };
-  const std::string late = "the PMIx server did not take the key '" + std::string(key) + "' in time";
+  const std::string late = "the PMIx server did not store the key '" + std::string(key) + "' in time";
   run_until(deadline, "dsc-pmix", store, late.c_str());
 }
 
@@ -132,12 +132,12 @@ std::string PmixExchange::get(std::string_view key, int32_t owner, Deadline dead
   while (wait(*ask(library, process, name), deadline, status, value)) {
     if (status == PMIX_SUCCESS) return value;
     if (!may_still_come(status) || pmix_server_is_lost())
-      fail(DSC_ERR_SYSTEM, "PMIx cannot tell the key '%s' of rank %d: %s", name.c_str(), owner,
+      fail(DSC_ERR_SYSTEM, "PMIx cannot give the key '%s' of rank %d: %s", name.c_str(), owner,
            library.error_string(status));
     if (deadline.passed()) break;
     sleep_until(sooner(deadline, Deadline::after_ms(kAskAgainMs)));
   }
-  fail(DSC_ERR_TIMEOUT, "the key '%s' of rank %d did not come through PMIx in time", name.c_str(), owner);
+  fail(DSC_ERR_TIMEOUT, "the key '%s' of rank %d did not arrive through PMIx in time", name.c_str(), owner);
 }
 
 }  // namespace dsc

@@ -27,7 +27,7 @@ namespace {
 [[noreturn]] void fail_without_first_rank(dsc_result_t code, const std::string& why) {
   Failure cause;
   cause.ranks = {0};
-  fail_because_of(cause, code, "rank 0 did not come: %s", why.c_str());
+  fail_because_of(cause, code, "rank 0 did not arrive: %s", why.c_str());
 }
 
 constexpr size_t kOtherDescriptors = 64;  // descriptors that a process opens for other purposes
@@ -102,7 +102,7 @@ StoreLocation decode_location(std::string_view bytes, const std::string& source)
   location.host = reader.text();
   location.token = reader.text();
   if (magic != kMeetingMagic || !reader.at_end())
-    fail(DSC_ERR_PROTOCOL, "what %s brings is not the location of a store of libdsc (%zu bytes)",
+    fail(DSC_ERR_PROTOCOL, "%s does not hold the address of a store of libdsc, but %zu other bytes",
          source.c_str(), bytes.size());
   return location;
 }
@@ -250,7 +250,7 @@ StoreLocation Meeting::find_location(Deadline deadline) const {
           [&](dsc_result_t code, const char* text) {
             if (code != DSC_ERR_TIMEOUT) throw Error(code, text);
             fail_without_first_rank(
-                code, "it has not said through " + launch_.told_through + " where it listens (" + text + ")");
+                code, "it has not told through " + launch_.told_through + " where it listens (" + text + ")");
           });
   return decode_location(bytes, launch_.told_through);
 }
@@ -346,8 +346,8 @@ Rendezvous meet_through_tcp(const RendezvousSettings& rendezvous, const MeetingS
   MeetingSettings settings = wanted;
   settings.latest_world = worlds_met().latest(rendezvous.launch.job_id);
   if (settings.world_size > kMaxJobRanks)
-    fail(DSC_ERR_UNSUPPORTED, "world size is %d; this version joins up to %d ranks", settings.world_size,
-         kMaxJobRanks);
+    fail(DSC_ERR_UNSUPPORTED, "world size is %d, expected at most %d: this version joins no more ranks",
+         settings.world_size, kMaxJobRanks);
   std::string reason;
   for (;;) {
     std::optional<Rendezvous> done;

@@ -59,7 +59,7 @@ std::string wait_for_outcome(Store& store, const MeetingSettings& settings) {
 StoreOutcome follow(Store& store, const Hello& hello, const MeetingSettings& settings, bool& late) {
   const std::string number = introduce(store, hello, settings);
   auto outcome = decode_store_outcome(wait_for_outcome(store, settings));
-  if (!outcome) fail(DSC_ERR_PROTOCOL, "the result in the store is not one of this version");
+  if (!outcome) fail(DSC_ERR_PROTOCOL, "the result in the store is not in this version's format");
   if (outcome->code == DSC_OK) late = store.remove(hello_key(number), Deadline::after_ms(kStoreAnswerMs));
   return *std::move(outcome);
 }

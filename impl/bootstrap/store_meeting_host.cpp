@@ -112,8 +112,8 @@ bool StoreMeetingHost::take_news() {
   if (!news) return false;
   if (news->size() % kNumberBytes != 0)
     fail(DSC_ERR_PROTOCOL,
-         "somebody wrote %zu bytes into the roll of the meeting, expected %zu for each rank", news->size(),
-         kNumberBytes);
+         "another program wrote %zu bytes into the meeting's list of ranks, expected %zu for each rank",
+         news->size(), kNumberBytes);
   for (size_t at = 0; at < news->size(); at += kNumberBytes) {
     take_hello(news->substr(at, kNumberBytes));
     roll_bytes_ += kNumberBytes;

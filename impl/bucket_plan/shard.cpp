@@ -64,7 +64,8 @@ void shard_indices(const Sharding& sharding, size_t shard, std::span<size_t> ind
   const size_t size = shard_size(sharding);
   check_shard(sharding, shard);
   if (indices.size() < size) {
-    fail(DSC_ERR_INVALID_ARG, "capacity is %zu, the shard has %zu samples", indices.size(), size);
+    fail(DSC_ERR_INVALID_ARG, "capacity is %zu, expected at least %zu, the samples of the shard",
+         indices.size(), size);
   }
   std::vector<size_t> sequence;
   if (sharding.shuffle) sequence = shuffled(sharding.count, sharding.seed);

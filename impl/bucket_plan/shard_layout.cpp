@@ -58,7 +58,7 @@ void check_units(std::span<const ShardTensor> tensors, const ShardRules& rules) 
   }
   for (size_t i = 0; i < tensors.size(); ++i)
     if (tensors[i].alone)
-      fail(DSC_ERR_INVALID_ARG, "tensor %zu is to be alone, expected that only where units are planned", i);
+      fail(DSC_ERR_INVALID_ARG, "alone[%zu] is 1, expected 0: unit_starts gives the units", i);
 }
 
 // Cuts consecutive parameters into units: a unit is closed by the parameter that fills it.

@@ -20,7 +20,7 @@ bool is_of_host(const Call& call) {
 }
 
 [[noreturn]] void refuse_without_device() {
-  fail(DSC_ERR_UNSUPPORTED, "this communicator is bound to no device: see device of dsc_init_options_t");
+  fail(DSC_ERR_UNSUPPORTED, "this communicator is not bound to a device: set device in dsc_init_options_t");
 }
 
 }  // namespace
@@ -92,8 +92,8 @@ bool Comm::is_on_device(const std::vector<Call>& calls) {
   const auto all = std::ssize(calls);
   if (here != 0 && here != all)
     fail(DSC_ERR_INVALID_ARG,
-         "the batch has %td operations on host memory and %td on a device; expected one kind", all - here,
-         here);
+         "the batch has %td operations on host memory and %td on device memory, expected one kind of memory",
+         all - here, here);
   if (here != 0) return true;
   for (const Call& call : calls) group_->expect_supported(call);
   for (const Call& call : calls)
@@ -214,7 +214,7 @@ void Comm::leave() noexcept {
 }
 
 void Comm::finalize() {
-  if (finalized()) fail(DSC_ERR_STATE, "the communicator was finalized before");
+  if (finalized()) fail(DSC_ERR_STATE, "the communicator is already finalized");
   note_step(OpKind::kFinalize);
   if (device_) device_->finalize();
   group_->finalize();

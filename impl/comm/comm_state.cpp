@@ -49,7 +49,7 @@ Failure CommState::refusal(const Failure& cause) const noexcept {
   } else {
     refusal = cause;
     refusal.code = DSC_ERR_REVOKED;
-    refusal.text = "the communicator failed before: ";
+    refusal.text = "the communicator failed earlier: ";
     if (!cause.operation.empty()) refusal.text.add("%s: ", cause.operation.c_str());
     refusal.text += cause.text;
   }

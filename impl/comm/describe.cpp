@@ -23,7 +23,7 @@ void say_if_late(Failure& failure, int32_t self, OpKind kind, uint64_t sequence)
   const bool is_cause =
       failure.sequence == sequence && failure.operation == std::string_view(op_kind_name(kind));
   if (is_cause && failure.code == DSC_ERR_TIMEOUT && failure.ranks == RankList{self})
-    failure.text.add("; this is rank %d, which came too late", self);
+    failure.text.add("; this is rank %d, which arrived late", self);
 }
 
 }  // namespace dsc

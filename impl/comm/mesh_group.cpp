@@ -13,7 +13,7 @@ void verify_mesh(Comm& comm, const RankMesh& mesh, const char* axes) {
   const auto found = find_disagreement(comm, kMeshTag, lines);
   if (!found) return;
   fail(DSC_ERR_MISMATCH, "expected the same %s on all ranks, but it is \"%s\" on rank 0 and \"%s\" on %s",
-       found->line == 0 ? "mesh" : "text of axes", shown_words(found->expected).c_str(),
+       found->line == 0 ? "mesh" : "axes", shown_words(found->expected).c_str(),
        shown_words(found->found).c_str(), ranks_text(found->ranks).c_str());
 }
 

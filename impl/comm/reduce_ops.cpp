@@ -28,7 +28,8 @@ int32_t add_custom_op(CustomOp op) {
   OpRegistry& registry = OpRegistry::get();
   auto kept = std::make_shared<const CustomOp>(std::move(op));
   MutexLock lock(registry.mutex);
-  if (registry.next == INT32_MAX) fail(DSC_ERR_OVERFLOW, "2^31 operations were made; no numbers are left");
+  if (registry.next == INT32_MAX)
+    fail(DSC_ERR_OVERFLOW, "2^31 ops were created, and no numbers are left for more");
   registry.ops.emplace(registry.next, std::move(kept));
   return registry.next++;
 }
@@ -62,12 +63,12 @@ void set_reduction(Call& call, int32_t op) {
          op_unsupported_reason(call.op, call.dtype));
   if (!custom) return;
   if (!is_floating(call.dtype))
-    fail(DSC_ERR_UNSUPPORTED, "a sum of scaled %s: inputs are multiplied in floating point only",
+    fail(DSC_ERR_UNSUPPORTED, "op scales elements of %s, expected a floating-point type",
          dtype_name(call.dtype));
   // Types other than f64 are scaled in f32.
   const auto narrow = static_cast<float>(custom->prescale);
   if (call.dtype != DSC_DTYPE_F64 && (!std::isfinite(narrow) || (narrow == 0 && custom->prescale != 0)))
-    fail(DSC_ERR_INVALID_ARG, "op scales by %g, which f32 does not hold; expected less of it for %s",
+    fail(DSC_ERR_INVALID_ARG, "op scales by %g, expected a number that f32 can hold, for elements of %s",
          custom->prescale, dtype_name(call.dtype));
   call.prescale = custom->prescale;
 }

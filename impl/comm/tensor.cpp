@@ -21,7 +21,7 @@ std::optional<uint64_t> product(std::span<const int64_t> shape) {
 void check_tensor(const Tensor& tensor, size_t index) {
   const std::string name = label(tensor.name, index);
   if (!is_dtype(tensor.dtype))
-    fail(DSC_ERR_INVALID_ARG, "%s: dtype %d is no element type", name.c_str(), tensor.dtype);
+    fail(DSC_ERR_INVALID_ARG, "%s: dtype is %d, expected 1 (i8) to 13 (bool)", name.c_str(), tensor.dtype);
   if (tensor.has_shape && product(tensor.shape) != tensor.count)
     fail(DSC_ERR_INVALID_ARG, "%s: %s do not fit the shape", name.c_str(),
          clipped(describe(tensor), kShownBytes).c_str());
@@ -51,12 +51,12 @@ std::optional<TensorProblem> device_problem(const Comm& comm, const Tensor& tens
   const std::string given = "device is " + std::to_string(tensor.device) + ", expected ";
   if (tensor.device != -1 && tensor.device != comm.device()) {
     const std::string own = comm.device() < 0
-                                ? "-1: the communicator is bound to no device"
+                                ? "-1: the communicator is not bound to a device"
                                 : "-1 or " + std::to_string(comm.device()) + ", the communicator's";
     return TensorProblem{DSC_ERR_UNSUPPORTED, given + own};
   }
   if (tensor.device != first.device)
-    return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as of the first one"};
+    return TensorProblem{DSC_ERR_UNSUPPORTED, given + std::to_string(first.device) + " as for the first one"};
   return std::nullopt;
 }
 
@@ -124,7 +124,7 @@ void expect_gradient_on(const Comm& comm, int32_t device, const void* gradient, 
   if (!gradient || comm.device() < 0) return;
   const int32_t found = comm.device_of(gradient);
   if (found != device)
-    fail(DSC_ERR_INVALID_ARG, "%s: gradient is %s, expected %s as the parameters'", who.c_str(),
+    fail(DSC_ERR_INVALID_ARG, "%s: gradient is in %s, expected %s as for the parameters", who.c_str(),
          memory_text(found).c_str(), memory_text(device).c_str());
 }
 

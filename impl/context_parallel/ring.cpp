@@ -155,7 +155,7 @@ bool BlockRing::arrived(Deadline deadline) {
 }
 
 std::optional<RingBlock> BlockRing::next(Deadline deadline) {
-  if (!pass_) fail(DSC_ERR_STATE, "no pass is open: expected dsc_ring_begin()");
+  if (!pass_) fail(DSC_ERR_STATE, "no pass is open: expected dsc_ring_begin() first");
   memory_->check(pass_->stream, pass_->grad_dtype);
   if (is_shown_) {
     if (!arrived(deadline)) return std::nullopt;

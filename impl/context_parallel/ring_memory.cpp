@@ -30,13 +30,13 @@ RingMemory::~RingMemory() {
 void RingMemory::check(void* stream, int32_t grad_dtype) const {
   if (!space_->in_stream_order()) return;
   if (space_->is_captured(stream))
-    fail(
-        DSC_ERR_STATE,
-        "the stream of the pass is being captured in a graph, expected one that is not: ranks compare passes "
-        "on the host");
+    fail(DSC_ERR_STATE,
+         "the stream of the pass is being captured in a graph, expected another stream: ranks compare passes "
+         "on the host");
   if (grad_dtype == 0) return;
   if (!is_floating(grad_dtype))
-    fail(DSC_ERR_UNSUPPORTED, "grad_dtype is %s, expected a floating type: a device adds no other gradients",
+    fail(DSC_ERR_UNSUPPORTED,
+         "grad_dtype is %s, expected a floating-point type: a device can add no other gradients",
          dtype_name(grad_dtype));
   space_->prepare();
 }

@@ -211,7 +211,7 @@ Decision Consensus::read_decision() const {
 void Consensus::check_membership() const {
   if (group_.has_left(group_.rank())) fail(DSC_ERR_STATE, "the communicator was destroyed during the call");
   if (lost_.contains(group_.rank()))
-    fail(DSC_ERR_PEER_STALLED, "the other ranks have gone on without %s, which did not run for too long",
+    fail(DSC_ERR_PEER_STALLED, "the other ranks have gone on without %s, which was stopped for too long",
          group_.describe_member(group_.rank()).c_str());
 }
 
@@ -226,7 +226,7 @@ Decision Consensus::adopt(Decision decision, uint64_t sequence) {
   late.outcome = DSC_ERR_TIMEOUT;
   late.lost = lost_;
   late.named.insert(group_.rank());
-  late.text = group_.describe_member(group_.rank()).str() + " came too late: the others have gone on";
+  late.text = group_.describe_member(group_.rank()).str() + " arrived too late: the others have gone on";
   return late;
 }
 

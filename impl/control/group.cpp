@@ -364,7 +364,7 @@ FixedText<160> Group::describe_departure(int member) const noexcept {
   const bool finalizes = state(member).left.load(std::memory_order_acquire) == kLeftToFinalize;
   FixedText<160> text = describe_member(member);
   return text +=
-         finalizes ? " finalizes the world, and takes part in no other operation" : " has left the group";
+         finalizes ? " finalizes the world and takes part in no more operations" : " has left the group";
 }
 
 }  // namespace dsc

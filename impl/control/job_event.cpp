@@ -188,7 +188,7 @@ std::string describe(const RankGone& gone) {
   if (gone.pid > 0) text.add(" (pid %lld)", static_cast<long long>(gone.pid));
   if (gone.code == DSC_ERR_PEER_LEFT) return (text += " left").str();
   if (gone.code != DSC_ERR_PEER_STALLED) return (text += " died").str();
-  text.add(" does not run: nothing was heard of it for %.1f s", static_cast<double>(gone.silent_ms) / 1000);
+  text.add(" does not run: nothing was heard from it for %.1f s", static_cast<double>(gone.silent_ms) / 1000);
   return text.str();
 }
 
@@ -199,7 +199,7 @@ Failure failure_of(const GroupLeft& left) noexcept {
   failure.has_user_ranks = true;
   failure.text.add(
       "rank %d%s", left.rank,
-      left.finalizes ? " finalizes the world, and takes part in no other operation" : " has left");
+      left.finalizes ? " finalizes the world and takes part in no more operations" : " has left");
   return failure;
 }
 

@@ -46,21 +46,21 @@ const char* algorithm_rule(Algorithm algorithm) noexcept {
     case Algorithm::kLocal:
       return "one rank alone: its input is its result";
     case Algorithm::kDirect:
-      return "nothing is reduced, or for one of two ranks, or at most direct_bytes of all ranks together: "
-             "everybody reads what it needs out of the stages, stage_bytes at a time";
+      return "nothing is reduced, or one of two ranks gets the result, or all ranks together have at most "
+             "direct_bytes: every rank reads what it needs from the stages, stage_bytes at a time";
     case Algorithm::kDivided:
-      return "more than direct_bytes and at most divided_bytes of all ranks together: every rank reduces its "
-             "share in all stages and reads the rest back from its own, stage_bytes at a time";
+      return "all ranks together have more than direct_bytes and at most divided_bytes: every rank reduces "
+             "its share in all stages and reads the rest from its own stage, stage_bytes at a time";
     case Algorithm::kClaimed:
-      return "more than direct_bytes and divided_bytes of all ranks together: whoever runs takes the next "
-             "chunk of at most "
-             "stage_chunk_bytes and reduces it in all stages, and each reads the result back from its own, "
-             "stage_bytes at a time";
+      return "all ranks together have more than direct_bytes and divided_bytes: any rank that runs takes the "
+             "next chunk of at most stage_chunk_bytes and reduces it in all stages, and every rank reads the "
+             "result from its own stage, stage_bytes at a time";
     case Algorithm::kStaged:
-      return "a message that is not zero_copy: through a channel, message_chunk_bytes at a time";
+      return "a message that is not zero_copy: it goes through a channel, message_chunk_bytes at a time";
     case Algorithm::kZeroCopy:
-      return "all buffers lie in the same memory of dsc_mem_alloc(), and a rank's data is at least "
-             "zero_copy_min_bytes: straight between the buffers, at most zero_copy_chunk_bytes at a time";
+      return "all buffers are in the same memory from dsc_mem_alloc(), and a rank has at least "
+             "zero_copy_min_bytes: data goes directly between the buffers, at most zero_copy_chunk_bytes at "
+             "a time";
   }
   return nullptr;
 }

@@ -90,7 +90,7 @@ CudaResult init_in_time(const CudaLibrary& library, int patience_ms) {
   while (!attempt->result && !deadline.passed())
     attempt->ended.wait_for(attempt->mutex, std::chrono::nanoseconds(deadline.remaining_ns()));
   if (!attempt->result)
-    fail(DSC_ERR_NO_BACKEND, "cuInit of %.200s did not come back within %d ms", library.path.c_str(),
+    fail(DSC_ERR_NO_BACKEND, "cuInit of %.200s did not return within %d ms", library.path.c_str(),
          patience_ms);
   return *attempt->result;
 }

@@ -166,7 +166,7 @@ void Kernels::check(CudaResult result, const char* call, const char* kernel) con
   cuda_->functions.get_error_name(result, &name);
   cuda_->functions.get_error_string(result, &text);
   fail(DSC_ERR_BACKEND, "%s of %s failed: %.60s (%u), %.200s", call, kernel, name ? name : "error",
-       static_cast<unsigned>(result), text ? text : "of which the driver says nothing");
+       static_cast<unsigned>(result), text ? text : "which the driver does not describe");
 }
 
 void Kernels::launch(CudaFunction* function, const char* name, uint64_t chunks, void* args,

@@ -19,8 +19,8 @@ const char* op_name(int32_t op) { return kOps[is_op(op) ? op : 0]; }
 
 const char* op_unsupported_reason(int32_t op, int32_t dtype) {
   if (op_supports(op, dtype)) return nullptr;
-  if (!is_dtype(dtype)) return "this is not an element type";
-  if (!is_op(op)) return "this is not a reduce operation";
+  if (!is_dtype(dtype)) return "expected an element type";
+  if (!is_op(op)) return "expected a reduce operation";
   if (op == DSC_OP_AVG && dtype == DSC_DTYPE_BOOL) return "truth values have no average";
   if (op == DSC_OP_AVG) return "an average of integers is not exact; use sum";
   return "bitwise operations need integers or bool";

@@ -52,7 +52,7 @@ void set_divisor(KernelArgs& args, double divisor) {
 
 void run(int32_t dtype, const KernelArgs& args) {
   const Kernel kernel = find_kernel(dtype);
-  if (kernel == nullptr) fail(DSC_ERR_UNSUPPORTED, "there is no arithmetic on %s", dtype_name(dtype));
+  if (kernel == nullptr) fail(DSC_ERR_UNSUPPORTED, "%s has no arithmetic", dtype_name(dtype));
   if (args.count == 0) return;
   const FpMode mode;
   kernel(args);

@@ -89,7 +89,9 @@ CallDifference CallComparison::difference_of(std::span<const TransportGroup::Hea
     const std::string_view text = headers[host].text;
     const size_t count = text.size() / sizeof(DistinctCall);
     if (count == 0 || text.size() % sizeof(DistinctCall) != 0)
-      fail(DSC_ERR_PROTOCOL, "host %zu shows %zu bytes of its calls", host, text.size());
+      fail(DSC_ERR_PROTOCOL,
+           "host %zu sent %zu bytes about its calls, expected a multiple of the size of one call", host,
+           text.size());
     for (size_t i = 0; i < count; ++i) {
       DistinctCall call;
       std::memcpy(&call, text.data() + i * sizeof call, sizeof call);

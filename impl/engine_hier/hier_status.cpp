@@ -182,7 +182,7 @@ void HierStatus::report_late(Waiting& waiting, const std::vector<int32_t>& ranks
 
 std::string HierStatus::describe_late(const Call& call, bool has_met, std::span<const int32_t> ranks) const {
   FixedText<64> text;
-  text.add(" %s within %.1f s", has_met ? "came, but did not finish" : "did not come",
+  text.add(" %s within %.1f s", has_met ? "arrived, but did not finish" : "did not arrive",
            static_cast<double>(state_.timeout_ms(call)) / 1000);
   return list_ranks(ranks) + text.str();
 }

@@ -12,7 +12,7 @@ namespace dsc {
 std::optional<std::string> HierTransfer::unsupported_reason(const Call& call) {
   if (call.user) return "user-defined operations do not run between hosts in this version";
   if (call.nonfinite != NonFiniteCheck::kOff)
-    return "the non-finite check does not look at ranks of other hosts in this version";
+    return "the non-finite check does not work between hosts in this version";
   return std::nullopt;
 }
 

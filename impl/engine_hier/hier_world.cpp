@@ -261,9 +261,9 @@ void HierWorld::on_left(const GroupLeft& left) {
 
 void HierWorld::on_unresponsive(int32_t rank, bool unresponsive) {
   if (unresponsive)
-    log(DSC_LOG_LEVEL_WARN, "nothing was heard of rank %d for 2 s", rank);
+    log(DSC_LOG_LEVEL_WARN, "nothing was heard from rank %d for 2 s", rank);
   else
-    log(DSC_LOG_LEVEL_INFO, "rank %d is heard of again", rank);
+    log(DSC_LOG_LEVEL_INFO, "rank %d is heard from again", rank);
   MutexLock lock(mutex_);
   if (unresponsive)
     unresponsive_since_ns_.try_emplace(rank, now_ns() - kUnresponsiveNs);

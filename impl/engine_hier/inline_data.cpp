@@ -26,7 +26,7 @@ size_t start_of(const std::vector<size_t>& bytes, int rank) {
 
 const std::byte* InlineData::expect(const TransportGroup::Header& header, size_t bytes) {
   if (header.inline_data.size() != bytes)
-    fail(DSC_ERR_PROTOCOL, "%zu bytes came with a call, expected %zu", header.inline_data.size(), bytes);
+    fail(DSC_ERR_PROTOCOL, "a call arrived with %zu bytes, expected %zu", header.inline_data.size(), bytes);
   return header.inline_data.data();
 }
 

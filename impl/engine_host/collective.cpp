@@ -186,7 +186,8 @@ void Collective::check_own_slot(const SharedRange& shown) const {
   if (holds(shown, sends ? own.send.segment : own.recv.segment) &&
       (transfer_.pattern != Pattern::kAllReduce || holds(recv_range_, own.recv.segment)))
     return;
-  fail(DSC_ERR_PROTOCOL, "somebody wrote into the slot of %s", group_.describe_member(group_.rank()).c_str());
+  fail(DSC_ERR_PROTOCOL, "another program wrote into the slot of %s",
+       group_.describe_member(group_.rank()).c_str());
 }
 
 Staged& Collective::stage() {

@@ -68,7 +68,7 @@ std::string describe_outcome(const Group& group, const Decision& decision,
   const std::string who = named.size() == 1 ? group.describe_member(named.front()).str() : list_ranks(named);
   if (decision.outcome == DSC_ERR_REVOKED) return who + " aborted the communicator";
   char text[48];
-  std::snprintf(text, sizeof text, " did not come within %.1f s",
+  std::snprintf(text, sizeof text, " did not arrive within %.1f s",
                 static_cast<double>(decision.elapsed_ns) / kNsPerSecond);
   return who + text;
 }
@@ -93,7 +93,7 @@ Failure loss_of(const Group& group, const std::vector<int32_t>& lost) {
   failure.code = group.loss_of(lost.front());
   if (failure.code == DSC_OK) failure.code = DSC_ERR_PEER_STALLED;  // it was silent and runs again
   failure.ranks = lost;
-  failure.text.add("%s takes no part any more", group.describe_member(lost.front()).c_str());
+  failure.text.add("%s no longer takes part", group.describe_member(lost.front()).c_str());
   return failure;
 }
 
@@ -136,7 +136,7 @@ Ballot HostEngine::map_survivors(const Decision& decision, std::string name, con
         auto group = Group::create(group_->shared_host(), id, std::move(name), std::move(survivors));
         group->map_members(call.deadline, [&] {
           if (call.is_off() || consensus_.is_hopeless())
-            fail(DSC_ERR_PEER_LEFT, "the ranks that live are not the same any more");
+            fail(DSC_ERR_PEER_LEFT, "the surviving ranks have changed");
         });
         const int timeout = options.timeout_ms > 0 ? options.timeout_ms : timeout_ms();
         child = std::make_shared<HostEngine>(group, state.info(), timeout);

@@ -187,7 +187,7 @@ Progress RecvMessage::take_piece() {
   const auto memory = group_.host().memory().get(location.segment);
   const int sender = group_.local_rank(peer_);
   if (!memory || !memory->holds(sender, location.offset, bytes_))
-    fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(peer_).c_str());
+    fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory", group_.describe_member(peer_).c_str());
   const size_t at = chunk_ * kPieceBytes;
   {
     const OthersMemory others(group_);

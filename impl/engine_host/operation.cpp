@@ -74,8 +74,13 @@ Failure Operation::failure() const noexcept {
     failure.ranks = {found_.source};
     failure.text = describe_found(found_);
   } else {
+    const int32_t self = group_.shown_rank(group_.rank());
     failure = group_.first_cause();
-    say_if_late(failure, group_.shown_rank(group_.rank()), call_.kind, sequence_);
+    // A rank that failed for a reason of its own; this one learns only that the group has failed, and why.
+    const bool is_of_other =
+        !group_.failed_here() && std::ranges::find(failure.ranks, self) == failure.ranks.end();
+    if (is_of_other && !is_group_fatal(failure.code)) failure.code = DSC_ERR_REVOKED;
+    say_if_late(failure, self, call_.kind, sequence_);
   }
   failure.elapsed_ns = elapsed_ns();
   return failure;
@@ -164,7 +169,7 @@ std::string Operation::describe_chain(std::vector<int32_t>& late, int64_t elapse
   late = {found.ranks.back()};
   found.ranks.pop_back();
   const std::string text =
-      beginning + describe_waits(found.ranks) + ", and " + describe_ranks(late) + " did not come";
+      beginning + describe_waits(found.ranks) + ", and " + describe_ranks(late) + " did not arrive";
   return group_.is_part() ? text : text + "; " + describe_latest(late);
 }
 
@@ -186,7 +191,7 @@ std::string Operation::describe_time_out(std::vector<int32_t>& late, int64_t ela
       if (member != group_.rank() && suspects(member)) late.push_back(member);
   }
   if (late.empty()) return "not finished within " + seconds(elapsed);
-  const char* what = met_ticks_ == 0 ? " did not come within " : " came, but did not finish within ";
+  const char* what = met_ticks_ == 0 ? " did not arrive within " : " arrived, but did not finish within ";
   std::string text = describe_ranks(late) + what + seconds(elapsed);
   // The latest operation of a rank in a part of a larger group is not an operation that the user called.
   return group_.is_part() ? text : text + "; " + describe_latest(late);

@@ -128,7 +128,8 @@ void ZeroCopy::find_buffers() {
                              size_t elements) {
     const int local_rank = group_.local_rank(member);
     if (!allocation.holds(local_rank, location.offset, transfer_.bytes_of(elements)))
-      fail(DSC_ERR_PROTOCOL, "%s shows a buffer outside its memory", group_.describe_member(member).c_str());
+      fail(DSC_ERR_PROTOCOL, "%s announced a buffer outside its memory",
+           group_.describe_member(member).c_str());
     return allocation.base(local_rank) + location.offset;
   };
   size_t targets = 0;
@@ -171,8 +172,9 @@ Progress ZeroCopy::finish() noexcept {
     return Progress::kDone;
   Failure cause;
   cause.code = DSC_ERR_PEER_STALLED;
-  cause.text.add("%s lost its shared memory to a rank that does not run",
-                 group_.describe_member(group_.rank()).c_str());
+  cause.text.add(
+      "%s made its shared memory private because another rank, which does not run, may still write it",
+      group_.describe_member(group_.rank()).c_str());
   group_.revoke(cause);
   return Progress::kFailed;
 }

@@ -56,7 +56,7 @@ CudaLibrary load_driver(const DeviceRequest& request, const Loader& loader, cons
   if (used->path.empty()) used->path = cuda.path;
   if (used->path != cuda.path)
     fail(DSC_ERR_NO_BACKEND,
-         "this process uses CUDA's driver of %.180s already, but %s %.180s: expected one for all its ranks",
+         "this process already uses CUDA's driver of %.180s, but %s %.180s: expected one for all its ranks",
          used->path.c_str(), request.setting(kCudaLibrary).empty() ? "found" : "setting cuda.library names",
          cuda.path.c_str());
   return cuda;
@@ -74,7 +74,7 @@ struct Choice {
 };
 
 Choice choose(const CudaLibrary& cuda, int wanted, int local_rank) {
-  if (wanted >= 0) return {wanted, "as asked for"};
+  if (wanted >= 0) return {wanted, "as requested"};
   if (const int current = Device::current(cuda); current >= 0)
     return {current, "that of the current context"};
   return {local_rank % cuda.devices, "by the local rank"};
@@ -99,7 +99,7 @@ DeviceWorld bind(const DeviceRequest& request, int local_rank, const Loader& loa
     log(DSC_LOG_LEVEL_WARN, "%s", world.nccl.library->warning.c_str());
   if (environment("NCCL_COMM_BLOCKING") == "1")
     log(DSC_LOG_LEVEL_WARN,
-        "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end: time-outs do not hold");
+        "with NCCL_COMM_BLOCKING=1, calls of NCCL may block for any time: time-outs have no effect");
   return world;
 }
 
@@ -117,9 +117,8 @@ void check_devices(const std::vector<Binding>& all) {
     for (size_t b = a + 1; b < all.size(); ++b)
       if (share_a_card(all[a], all[b]) && all[a].nccl_host == all[b].nccl_host && !all[a].shares_cards)
         fail(DSC_ERR_CONFIG,
-             "ranks %zu and %zu are bound to one card of one host, which is their device %d and %d: expected "
-             "a "
-             "card for each rank, or different values of NCCL_HOSTID",
+             "ranks %zu and %zu are bound to the same GPU, their devices %d and %d: expected a GPU for each "
+             "rank, or different values of NCCL_HOSTID",
              a, b, all[a].number, all[b].number);
   }
 }
@@ -141,7 +140,7 @@ std::shared_ptr<DeviceEngine> make_bound(const DeviceWorld& world, const std::sh
       },
       [&](const Error& error) {
         if (asked || host->revoked()) throw Error(error);
-        log(DSC_LOG_LEVEL_WARN, "the host engine alone is used, not NCCL: %s", error.what());
+        log(DSC_LOG_LEVEL_WARN, "only the host engine is used, not NCCL: %s", error.what());
         host->restart_sequence();
       });
   return bound;
@@ -187,8 +186,9 @@ std::shared_ptr<DeviceEngine> bind_nccl(const std::shared_ptr<GroupEngine>& host
   const std::string text = first_text(all, failed ? Bound::kFailed : Bound::kNotWanted);
   if (failed && asked)
     fail(std::ranges::find(all, Bound::kFailed, &Binding::bound)->code, "%s", text.c_str());
-  if (asked) fail(DSC_ERR_CONFIG, "%s, but others do: expected all ranks to, or none", text.c_str());
-  log(DSC_LOG_LEVEL_WARN, "the host engine alone is used, not NCCL: %s", text.c_str());
+  if (asked)
+    fail(DSC_ERR_CONFIG, "%s, but others do: expected a device for all ranks, or for none", text.c_str());
+  log(DSC_LOG_LEVEL_WARN, "only the host engine is used, not NCCL: %s", text.c_str());
   return nullptr;
 }
 

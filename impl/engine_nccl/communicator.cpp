@@ -61,7 +61,7 @@ void NcclCommunicator::begin_to_make(const NcclSettings& settings, const Make& m
 void NcclCommunicator::await_made(const char* function, const NcclWait& limits) {
   while (!std::atomic_ref(made_).load()) {
     limits.check();
-    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s did not finish in time", function);
     nanosleep(&kPause, nullptr);
   }
   comm_.store(made_);
@@ -166,7 +166,7 @@ void NcclCommunicator::await_completion(const char* function, const NcclWait& li
       continue;
     }
     limits.check();
-    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s was not done in time", function);
+    if (limits.deadline.passed()) fail(DSC_ERR_TIMEOUT, "%s did not finish in time", function);
     nanosleep(&kPause, nullptr);
   }
 }

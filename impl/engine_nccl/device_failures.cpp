@@ -22,7 +22,7 @@ Failure DeviceFailures::failure_of(const Call& call, uint64_t sequence) const {
   if (ending_.stuck()) {
     failure.code = DSC_ERR_BACKEND_STUCK;
     failure.text +=
-        "; ncclCommAbort did not come back within 30 s: this process can no longer use the GPU, exit";
+        "; ncclCommAbort did not return within 30 s: this process can no longer use the GPU, exit";
   }
   failure.revoked = true;
   failure.operation = op_kind_name(call.kind);
@@ -42,7 +42,7 @@ void DeviceFailures::refuse(const Call& call) {
   else if (!is_first || !is_group_fatal(refusal.code))
     refusal.code = DSC_ERR_REVOKED;
   refusal.revoked = true;
-  refusal.text = "the communicator failed before: " + refusal.text.str();
+  refusal.text = "the communicator failed earlier: " + refusal.text.str();
   refusal.sequence = 0;  // the text names the operation that failed
   group_.host->state.name_operation(refusal, op_kind_name(call.kind),
                                     group_.published ? group_.latest_call() + 1 : 0);

@@ -14,7 +14,7 @@ CudaStream* stream_of(const Call& call) { return static_cast<CudaStream*>(call.s
 }  // namespace
 
 std::optional<std::string> DeviceLaunches::unsupported_reason(const Call& call) const {
-  if (!group_.communicator && call.prescale != 1) return "it cannot be scaled in a group of one rank";
+  if (!group_.communicator && call.prescale != 1) return "a group of one rank cannot scale the input";
   return dsc::unsupported_reason(group_.world.nccl, call);
 }
 
@@ -42,8 +42,8 @@ void DeviceLaunches::load_kernels(const Call& call) const {
   const DeviceScope scope(group_.device());
   if (is_capturing(group_.device(), stream_of(call)))
     fail(DSC_ERR_STATE,
-         "%s with kernels: they are not loaded, and a stream capture does not allow that; expected one "
-         "such call before the capture",
+         "%s needs kernels, which cannot be loaded during a stream capture; expected one such call before "
+         "the capture",
          op_kind_name(call.kind));
   kernels.get();
 }

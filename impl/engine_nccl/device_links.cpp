@@ -33,7 +33,8 @@ DeviceLink& DeviceLinks::get(const Call& call) {
 void DeviceLinks::expect_ready(const Call& call) const {
   const DeviceLink* const link = find(call);
   if (!link || !link->ready())
-    fail(DSC_ERR_STATE, "the first message to or from a rank cannot be captured: expected one before");
+    fail(DSC_ERR_STATE,
+         "the first message to or from a rank cannot be captured: expected one message before the capture");
 }
 
 // The locks of the links are taken without this object's lock, because a link may hold its lock for long.

@@ -58,8 +58,8 @@ std::optional<CallFailure> LateCalls::find_departed(const Call& call, uint64_t s
 
 CallFailure LateCalls::timed_out(const Call& call, uint64_t sequence, int64_t elapsed_ns) const {
   const std::string limit = std::to_string(group_.host->state.timeout_ms(call));
-  CallFailure found{call,
-                    group_.failure(DSC_ERR_TIMEOUT, call.kind, sequence, "not done within " + limit + " ms")};
+  CallFailure found{
+      call, group_.failure(DSC_ERR_TIMEOUT, call.kind, sequence, "not finished within " + limit + " ms")};
   found.cause.elapsed_ns = elapsed_ns;
   return found;
 }
@@ -85,7 +85,7 @@ std::vector<CallThere> LateCalls::ask_all(const Call& call, uint64_t sequence) c
   for (const Answer& answer : answers) {
     auto there = decode_call(answer.text);
     if (!there)
-      there = CallThere{0, kNoRank, {}, {}, "; rank " + std::to_string(answer.rank) + " gives no answer"};
+      there = CallThere{0, kNoRank, {}, {}, "; rank " + std::to_string(answer.rank) + " does not answer"};
     all.push_back(*std::move(there));
   }
   return all;
@@ -110,8 +110,8 @@ void LateCalls::explain(const Call& call, Failure& cause) const {
     late_text += there.late_text;
   }
   if (late_text.empty() && !group_.on_one_host() && all.size() == 1)
-    late_text = "; all ranks of this host have called it, and others were not heard of";
-  if (late_text.empty()) late_text = "; all ranks that were asked have called it";
+    late_text = "; all ranks of this host have called it, and nothing was heard from the others";
+  if (late_text.empty()) late_text = "; all ranks that answered have called it";
   cause.text += late_text;
 }
 

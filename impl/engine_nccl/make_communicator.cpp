@@ -94,13 +94,14 @@ std::shared_ptr<NcclCommunicator> make_communicator(const DeviceWorld& world, Gr
     const Deadline deadline =
         attempt == kAttempts ? end : Deadline::after_ms(std::max<int64_t>(end.remaining_ms() / 2, 1));
     std::shared_ptr<NcclCommunicator> made;
-    const bool done = capture(
-        [&] { made = try_to_make(world, host, published, settings, attempt, deadline); },
-        [&](const Error& error) {
-          if (attempt == kAttempts || host.revoked()) throw Error(error);
-          log(DSC_LOG_LEVEL_WARN, "group \"%s\": NCCL's start-up failed, once more with a fresh id: %s",
-              host.name().c_str(), error.what());
-        });
+    const bool done =
+        capture([&] { made = try_to_make(world, host, published, settings, attempt, deadline); },
+                [&](const Error& error) {
+                  if (attempt == kAttempts || host.revoked()) throw Error(error);
+                  log(DSC_LOG_LEVEL_WARN,
+                      "group \"%s\": NCCL's start-up failed and is tried once more with a new id: %s",
+                      host.name().c_str(), error.what());
+                });
     if (done) return made;
   }
 }

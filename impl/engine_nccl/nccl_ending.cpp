@@ -18,7 +18,7 @@ std::atomic<bool> abort_has_hung{false};
 void NcclEnding::expect_usable() {
   if (abort_has_hung.load())
     fail(DSC_ERR_BACKEND_STUCK,
-         "an earlier ncclCommAbort did not come back: this process can no longer use the GPU, exit");
+         "an earlier ncclCommAbort did not return: this process can no longer use the GPU, exit");
 }
 
 void NcclEnding::await_all(Deadline deadline) noexcept {

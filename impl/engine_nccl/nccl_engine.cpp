@@ -41,14 +41,14 @@ bool NcclEngine::takes(const Call& call) {
     if (number == kHostMemory) continue;
     ++on_device;
     if (number != own)
-      fail(DSC_ERR_INVALID_ARG, "%s is memory of device %d, but this world is bound to device %d",
+      fail(DSC_ERR_INVALID_ARG, "%s is in memory of device %d, but this world is bound to device %d",
            buffer == call.send ? "send" : "recv", number, own);
   }
   if (known == 0) return call.stream != nullptr;
   if (on_device != 0 && on_device != known)
-    fail(DSC_ERR_INVALID_ARG, "send is %s and recv is %s; expected both to be of one kind",
-         device_of(call, call.send) == kHostMemory ? "host memory" : "memory of a device",
-         device_of(call, call.recv) == kHostMemory ? "host memory" : "memory of a device");
+    fail(DSC_ERR_INVALID_ARG, "send is in %s and recv is in %s, expected the same kind of memory",
+         device_of(call, call.send) == kHostMemory ? "host memory" : "device memory",
+         device_of(call, call.recv) == kHostMemory ? "host memory" : "device memory");
   return on_device != 0;
 }
 

@@ -55,8 +55,10 @@ void check_adopted(const std::vector<Adopted>& all) {
            "nccl_comm of rank %zu has %d ranks, expected those of this communicator: %zu", r, all[r].ranks,
            all.size());
     if (rank >= all.size() || seen[rank])
-      fail(DSC_ERR_INVALID_ARG, "nccl_comm of rank %zu has rank %d there, which another rank has as well", r,
-           all[r].rank);
+      fail(DSC_ERR_INVALID_ARG,
+           "nccl_comm of rank %zu is rank %d of NCCL's communicator, as that of another rank is; expected "
+           "each rank once",
+           r, all[r].rank);
     seen[rank] = true;
   }
 }

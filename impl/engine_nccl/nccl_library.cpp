@@ -19,9 +19,9 @@ struct BrokenVersions {
 };
 
 constexpr BrokenVersions kBroken[] = {
-    {0, 22702, "a port scan can end its start-up; mended in 2.27.3"},
-    {22501, 22501, "an abort can hang; mended in 2.26.2"},
-    {22803, 22808, "it can crash after an abort; mended in 2.28.9"},
+    {0, 22702, "a port scan can end its start-up; fixed in 2.27.3"},
+    {22501, 22501, "an abort can hang; fixed in 2.26.2"},
+    {22803, 22808, "it can crash after an abort; fixed in 2.28.9"},
 };
 
 void find_needed(const Symbols& symbols, NcclFunctions& nccl) {

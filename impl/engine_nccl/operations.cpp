@@ -69,17 +69,17 @@ std::byte* at(void* base, size_t elements, int32_t dtype) {
 
 std::optional<std::string> unsupported_reason(const NcclContext& context, const Call& call) {
   if (!is_reduction(call.kind)) return std::nullopt;
-  if (call.op == kUserOp) return "functions of the caller's run on host memory only";
+  if (call.op == kUserOp) return "user-defined operations run on host memory only";
   if (call.nonfinite != NonFiniteCheck::kOff)
-    return "the check for values that are not finite is for host memory and for reducers";
+    return "the non-finite check works on host memory and in reducers only";
   const bool bitwise = call.op == DSC_OP_BAND || call.op == DSC_OP_BOR || call.op == DSC_OP_BXOR;
   if (bitwise && (call.dtype != DSC_DTYPE_BOOL || call.op == DSC_OP_BXOR))
     return std::string("NCCL has no ") + op_name(call.op);
   if (is_float8(call.dtype)) {
     if (context.library->number < kFirstFloat8)
-      return "NCCL " + context.library->version + " has no 8-bit floats, 2.24 has";
+      return "NCCL " + context.library->version + " has no 8-bit floats, expected 2.24 or newer";
     if (context.device->compute_capability() < kFloat8Capability)
-      return "8-bit floats are summed from compute capability 9.0 on, this device has " +
+      return "sums of 8-bit floats need compute capability 9.0 or newer, this device has " +
              std::to_string(context.device->compute_capability() / 10) + "." +
              std::to_string(context.device->compute_capability() % 10);
   }
@@ -96,8 +96,8 @@ void check_aligned(const Call& call, size_t send_bytes, size_t recv_bytes) {
     const size_t rest = reinterpret_cast<uintptr_t>(memory) % width;
     if (bytes > 0 && rest != 0)
       fail(DSC_ERR_INVALID_ARG,
-           "%s lies %zu byte%s past a multiple of %zu: expected memory of a device that is "
-           "aligned to its elements (%s) where they are reduced",
+           "%s is %zu byte%s past a multiple of %zu: expected device memory that is aligned to its elements "
+           "(%s), which are reduced",
            what, rest, rest == 1 ? "" : "s", width, dtype_name(call.dtype));
   };
   check("send", call.send, send_bytes);

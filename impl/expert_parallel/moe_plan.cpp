@@ -56,7 +56,7 @@ std::vector<size_t> exchange_counts(Comm& comm, const MoeSettings& settings, con
     rows[i] = received[i % ranks * block + i / ranks];
     // A corrupt peer must not make this rank write beyond its memory.
     if (rows[i] > (settings.capacity > 0 ? settings.capacity : kMostRows) || (total += rows[i]) > kMostRows)
-      fail(DSC_ERR_PROTOCOL, "rank %zu sends %zu rows to an expert, which is more than there can be",
+      fail(DSC_ERR_PROTOCOL, "rank %zu sends %zu rows to an expert, which is more than it can have",
            i % ranks, rows[i]);
   }
   return rows;

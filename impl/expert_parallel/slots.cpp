@@ -71,7 +71,7 @@ void check_choice(const MoeSettings& settings, const Choice& choice) {
       fail(DSC_ERR_INVALID_ARG, "expert_ids[%zu][%zu] is %d, expected 0 to %zu, or -1 for none", token, k,
            expert, settings.experts - 1);
     if (weighs && std::isnan(choice.weights[slot]))
-      fail(DSC_ERR_INVALID_ARG, "weights[%zu][%zu] is NaN, expected a number that can be compared", token, k);
+      fail(DSC_ERR_INVALID_ARG, "weights[%zu][%zu] is NaN, expected a number", token, k);
   }
 }
 

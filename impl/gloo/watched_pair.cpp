@@ -59,9 +59,10 @@ void WatchedPair::connect_to(const std::vector<char>& bytes) {
     return of == AF_INET ? "IPv4" : of == AF_INET6 ? "IPv6" : "another family";
   };
   if (family != own_family)
-    throw std::invalid_argument(std::string("this host is reached by ") + name(own_family) + " (" +
-                                self_.str() + "), the other one by " + name(family) + " (" + peer.str() +
-                                "): all hosts need one; a number as MASTER_ADDR decides it");
+    throw std::invalid_argument(std::string("the address of this host is ") + name(own_family) + " (" +
+                                self_.str() + "), that of the other host is " + name(family) + " (" +
+                                peer.str() +
+                                "): expected one family on all hosts; a numeric MASTER_ADDR chooses it");
   connect(bytes);
 }
 
@@ -255,7 +256,7 @@ void WatchedPair::check_preamble() const {
                     preamble.roffset <= (*found)->bytes() - preamble.length;
   if (!fits || preamble.opcode != tcp::Op::SEND_BUFFER ||
       preamble.nbytes != sizeof preamble + preamble.length)
-    throw ::gloo::IoException("what came is no message of libdsc");
+    throw ::gloo::IoException("received bytes that are not a message of libdsc");
 }
 
 // Reads the header of a message; false until it is complete. The connection is closed by Gloo's thread:

@@ -128,8 +128,8 @@ void Marks::expect_gradient(size_t index, const MarkedGradient& gradient) {
   if (usage_.marks(index) > 0) {
     if (gradient.data == params_[index].gradient.data) return;
     fail(DSC_ERR_INVALID_ARG,
-         "%s: gradient is not that of its marks before, expected the same memory at every mark of an "
-         "iteration",
+         "%s: gradient is not where it was at the previous mark, expected the same memory at every mark of "
+         "an iteration",
          label(index));
   }
   if (!gradient.data) return;

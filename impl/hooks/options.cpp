@@ -30,7 +30,7 @@ void check_keys(const HookSpec& spec, std::span<const HookOption> list) {
     if (!find(list, key)) {
       std::vector<std::string> names;
       for (const HookOption& option : list) names.emplace_back(option.key);
-      fail(DSC_ERR_INVALID_ARG, "hook %s has no option %s%s; its options are: %s", spec.name.c_str(),
+      fail(DSC_ERR_INVALID_ARG, "hook %s has no option %s%s; expected one of: %s", spec.name.c_str(),
            key.c_str(), did_you_mean(key, names).c_str(), keys_of(list).c_str());
     }
     for (size_t k = 0; k < i; ++k)
@@ -66,7 +66,7 @@ HookOptions::HookOptions(const HookSpec& spec, std::span<const HookOption> list)
 double HookOptions::number(const char* key) const {
   for (size_t i = 0; i < list_.size(); ++i)
     if (std::strcmp(list_[i].key, key) == 0) return values_[i];
-  fail(DSC_ERR_INTERNAL, "a hook asks for option %s, which it has not", key);
+  fail(DSC_ERR_INTERNAL, "a hook reads option %s, which it does not have", key);
 }
 
 std::string did_you_mean(const std::string& word, std::span<const std::string> names) {

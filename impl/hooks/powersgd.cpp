@@ -25,7 +25,7 @@ constexpr std::array kPowerSgdOptions{
     HookOption{"min_compression_rate", "2", 0, 1e6, false,
                "a matrix is compressed if that makes it so much smaller"},
     HookOption{"error_feedback", "1", 0, 1, true,
-               "1: what the approximation does not hold is added in the next iteration"},
+               "1: what the approximation cannot hold is added in the next iteration"},
     HookOption{"warm_start", "1", 0, 1, true, "1: each iteration starts from the approximation before"},
     HookOption{"epsilon", "0", 0, 1, false, "added to norms where columns are made orthogonal"},
     HookOption{"seed", "0", 0, 9e15, true, "of the first approximation; the same on all ranks"},

@@ -60,7 +60,7 @@ const Entry& find(const std::string& name) {
     if (name == entry.name) return entry;
     names.emplace_back(entry.name);
   }
-  fail(DSC_ERR_INVALID_ARG, "there is no hook %s%s; hooks are: %s", name.c_str(),
+  fail(DSC_ERR_INVALID_ARG, "unknown hook %s%s; expected one of: %s", name.c_str(),
        did_you_mean(name, names).c_str(), joined(names, ", ").c_str());
 }
 
@@ -73,9 +73,9 @@ std::shared_ptr<BucketHook> make(const HookSpec& spec, HookMaking making) {
     return entry.is_of_any_memory ? hook : make_host_staged_hook(std::move(hook));
   }
   if (entry.wire_dtype == 0)
-    fail(DSC_ERR_INVALID_ARG, "hook %s takes no hook inside; fp16 and bf16 do", entry.name);
+    fail(DSC_ERR_INVALID_ARG, "hook %s cannot have a hook inside; fp16 and bf16 can", entry.name);
   if (!find(spec.inner->name).sends_wire)
-    fail(DSC_ERR_INVALID_ARG, "hook %s cannot be inside %s, since it chooses its own type",
+    fail(DSC_ERR_INVALID_ARG, "hook %s cannot be inside %s, because it chooses its own type",
          spec.inner->name.c_str(), entry.name);
   making.wire_dtype = entry.wire_dtype;
   return make(*spec.inner, making);

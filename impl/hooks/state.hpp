@@ -87,8 +87,7 @@ class StateReader {
     if (number() != kStateMark)
       fail(DSC_ERR_INVALID_ARG,
            "the state for hook %s does not begin as one of format %llu: it is damaged, of an older version, "
-           "or "
-           "no state of a hook; expected the bytes that were saved",
+           "or not the state of a hook; expected the bytes that were saved",
            hook_.c_str(), static_cast<unsigned long long>(kStateFormat));
     const uint64_t format = number();
     if (format != kStateFormat)

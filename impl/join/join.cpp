@@ -155,7 +155,7 @@ void Join::shadow(const std::vector<Word>& words) {
 }
 
 int Join::finish(std::span<const Tensor> params) {
-  if (is_over_) fail(DSC_ERR_STATE, "the join was finished before; make another one");
+  if (is_over_) fail(DSC_ERR_STATE, "the join is already finished; create another one");
   for (const auto& reducer : reducers_) reducer->expect_idle();
   for (uint64_t alone = 0;; ++alone) {
     const std::vector<bool> before = active_;

@@ -58,7 +58,7 @@ bool Space::await(const Mark& mark, const char* what, Deadline deadline) const {
     if (group_.revoked()) throw Error(group_.failure());
     if (deadline.passed()) return false;
     if (last.passed())
-      fail(DSC_ERR_TIMEOUT, "%s of rank %d were not there after %d ms", what, group_.rank(),
+      fail(DSC_ERR_TIMEOUT, "%s of rank %d were not ready after %d ms", what, group_.rank(),
            group_.timeout_ms());
   }
   return true;

@@ -60,13 +60,13 @@ size_t last_of(const std::vector<bool>& flags) {
     const uint64_t rest = std::accumulate(request.bytes.begin() + static_cast<ptrdiff_t>(last),
                                           request.bytes.end(), uint64_t{0});
     fail(DSC_ERR_INVALID_ARG,
-         "part %zu cannot hold what is left to it: the parts before it hold layers up to %zu at most, the "
+         "part %zu cannot hold the remaining layers: the parts before it hold layers 0 to %zu at most, the "
          "other %zu layers take %llu bytes, and its limit is %llu",
          part, last - 1, request.layers - last, Number{rest}, Number{limit_of(request, part)});
   }
   fail(DSC_ERR_INVALID_ARG,
-       "part %zu cannot hold any layer that it could begin with (%zu to %zu): each takes more bytes than its "
-       "limit, which is %llu",
+       "part %zu cannot hold any of the layers that it could begin with (%zu to %zu): each takes more bytes "
+       "than its limit, which is %llu",
        part, first_of(starts), last, Number{limit_of(request, part)});
 }
 
@@ -82,7 +82,7 @@ void explain_limits(const PartitionRequest& request) {
     if (is_last ? !ends[request.layers] : first_of(ends) > request.layers) fail_at(request, starts, part);
     starts = std::move(ends);
   }
-  fail(DSC_ERR_INTERNAL, "no partition keeps within the limits, and it is not known why");
+  fail(DSC_ERR_INTERNAL, "no partition is within the limits, for an unknown reason");
 }
 
 }  // namespace dsc

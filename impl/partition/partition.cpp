@@ -44,7 +44,7 @@ constexpr std::array<Row, 5> kMethods{{
 const Row& find_method(std::string_view name) {
   const auto found = std::ranges::find(kMethods, name, &Row::name);
   if (found != kMethods.end()) return *found;
-  fail(DSC_ERR_INVALID_ARG, "there is no method '%.*s'; expected one of %s", static_cast<int>(name.size()),
+  fail(DSC_ERR_INVALID_ARG, "unknown method '%.*s'; expected one of: %s", static_cast<int>(name.size()),
        name.data(), joined(kMethods, ", ", &Row::name).c_str());
 }
 

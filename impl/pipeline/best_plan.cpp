@@ -64,7 +64,7 @@ class Finder {
     if (!best_.plan) expect_room_for_static_bytes();
     if (!best_.plan)
       fail(DSC_ERR_INVALID_ARG,
-           "no order keeps to the limits: %lld activations and %g bytes on a stage (0: any)",
+           "no order is within the limits: %lld activations and %g bytes on a stage (0: any)",
            static_cast<long long>(limits_.activations), limits_.bytes);
     best_.bound = bound_;
     best_.is_optimal = best_.is_optimal || meets_bound();
@@ -86,7 +86,7 @@ class Finder {
     }
     if (limits_.bytes > 0 && least > limits_.bytes)
       fail(DSC_ERR_INVALID_ARG,
-           "no order keeps to the limits: static_bytes alone are %g on a stage, expected at most %g", least,
+           "no order is within the limits: static_bytes alone are %g on a stage, expected at most %g", least,
            limits_.bytes);
   }
   std::vector<PlacementShape> shapes() const {

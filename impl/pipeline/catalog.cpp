@@ -104,7 +104,7 @@ constexpr int64_t kMostListed = int64_t{1} << 21;
   const std::string_view shown = name.substr(0, kShown);
   if (name == "custom")
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"custom\" has no order by itself; it is made by create_custom, or imported");
+         "schedule \"custom\" has no order; expected dsc_pipe_schedule_create_custom(), or an import");
   std::vector<std::string_view> known{kAuto};
   for (const Entry& entry : kEntries) known.push_back(entry.name);
   std::ranges::stable_sort(known, {}, [&](std::string_view one) { return edit_distance(shown, one); });
@@ -136,9 +136,9 @@ void check_options(const ScheduleSpec& spec, const Entry& entry) {
   const char* name = spec.name.c_str();
   if (spec.forward_only && entry.closed_form && entry.order != forward_passes)
     fail(DSC_ERR_INVALID_ARG,
-         "forward_only is set, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
+         "forward_only is 1, expected 0 for schedule \"%s\"; see \"deepspeed_inference\"", name);
   if (spec.messages != PipeMessages::kWhenNeeded && entry.closed_form)
-    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0: schedule \"%s\" has places of its own for them",
+    fail(DSC_ERR_INVALID_ARG, "messages is %d, expected 0: schedule \"%s\" places its messages itself",
          static_cast<int>(spec.messages), name);
   if (spec.micro_batch_group != 0 && spec.name != "interleaved_1f1b")
     fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0 for schedule \"%s\"",
@@ -198,8 +198,9 @@ int32_t default_group(const ScheduleSpec& spec) {
   int64_t more = int64_t{spec.micro_batches} + 1;
   while (more < INT32_MAX && !has_equal_groups(static_cast<int32_t>(more), spec.stages)) ++more;
   fail(DSC_ERR_INVALID_ARG,
-       "micro_batches is %d, expected what can be cut into equal groups of %d (stages) or a few more for "
-       "schedule \"interleaved_1f1b\", such as %d or %lld, or a micro_batch_group",
+       "micro_batches is %d, expected a number that splits into equal groups of %d (stages) or slightly more "
+       "for "
+       "schedule \"interleaved_1f1b\", such as %d or %lld; or set micro_batch_group",
        spec.micro_batches, spec.stages, rounds * spec.stages, static_cast<long long>(more));
 }
 
@@ -236,7 +237,7 @@ void complete_custom(ScheduleSpec& spec) {
   if (spec.chunks == 0) spec.chunks = 1;
   if (spec.chunks < 0) fail(DSC_ERR_INVALID_ARG, "chunks is %d, expected 1 or more", spec.chunks);
   if (spec.micro_batch_group != 0)
-    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0: the order says it",
+    fail(DSC_ERR_INVALID_ARG, "micro_batch_group is %d, expected 0: the order determines it",
          spec.micro_batch_group);
   if (spec.stages > kMostStages || passes_of(spec) > kMostListed) refuse_size(spec, kMostListed);
 }
@@ -255,8 +256,7 @@ std::shared_ptr<const PipelinePlan> changed(const PipelinePlan& plan, bool merge
                                             PipeMessages messages) {
   if ((merge_backward || messages != plan.spec.messages) && (plan.program || plan.closed_form))
     fail(DSC_ERR_INVALID_ARG,
-         "schedule \"%s\" has places of its own for its messages, expected neither "
-         "merge_backward nor messages",
+         "schedule \"%s\" places its messages itself, expected neither merge_backward nor messages",
          plan.spec.name.c_str());
   auto other = std::make_shared<PipelinePlan>(plan);
   other->spec.messages = messages;

@@ -35,7 +35,7 @@ Progress::Progress(const PipelinePlan& plan)
 const char* Progress::problem(int32_t stage, const Compute& op) const {
   const bool is_forward = op.op == PipeOp::kForward;
   if (!is_forward && !runs_input_half(op.op) && !runs_weight_half(op.op))
-    return "is nothing that an order may hold: expected forward or a backward pass";
+    return "cannot be in an order, expected a forward or a backward pass";
   if (op.chunk < 0 || op.chunk >= placement_.chunks()) return "is of a chunk that does not exist";
   if (op.micro_batch < 0 || op.micro_batch >= micro_batches_)
     return "is of a micro-batch that does not exist";
@@ -44,7 +44,7 @@ const char* Progress::problem(int32_t stage, const Compute& op) const {
   const size_t at = index(part, op.micro_batch);
   if ((is_forward && forward_[at]) || (runs_input_half(op.op) && input_half_[at]) ||
       (runs_weight_half(op.op) && weight_half_[at]))
-    return "comes a second time";
+    return "occurs a second time";
   if (!is_forward && !forward_[at]) return "comes before its forward pass";
   if (op.op == PipeOp::kBackwardWeight && !input_half_[at]) return "comes before its backward_input";
   const Source source = source_of(placement_, part, op.op);

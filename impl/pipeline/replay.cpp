@@ -93,7 +93,7 @@ class Replay {
     const bool is_gradient = moves_gradient(event.op.op);
     if (!progress_.has({part, is_gradient}, event.op.micro_batch))
       refuse(from, "is sent before it is computed");
-    if (received_[index({part, is_gradient}, event.op.micro_batch)]) refuse(from, "comes a second time");
+    if (received_[index({part, is_gradient}, event.op.micro_batch)]) refuse(from, "occurs a second time");
     mark_received({part, is_gradient}, event.op.micro_batch);
     if (is_gradient)
       listener_.gradient(part, event.op.micro_batch);

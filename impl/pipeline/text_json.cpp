@@ -87,7 +87,7 @@ void write_spec(JsonWriter& json, const PipelinePlan& plan) {
 
 const Json& member(const Json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end()) fail(DSC_ERR_INVALID_ARG, "there is no \"%s\"", name);
+  if (found == object.end()) fail(DSC_ERR_INVALID_ARG, "\"%s\" is missing", name);
   return *found;
 }
 
@@ -223,7 +223,7 @@ Json parsed(std::string_view text) {
   std::string problem;
   expect_shallow(text);
   capture([&] { json = Json::parse(text); }, [&](dsc_result_t, const char* words) { problem = words; });
-  if (!problem.empty()) fail(DSC_ERR_INVALID_ARG, "this is no JSON: %.200s", problem.c_str());
+  if (!problem.empty()) fail(DSC_ERR_INVALID_ARG, "not valid JSON: %.200s", problem.c_str());
   if (!json.is_object()) refuse("the text", json, "an object");
   return json;
 }

@@ -11,7 +11,7 @@ namespace dsc {
 void DeviceOrder::check(void* stream) const {
   if (space_->is_captured(stream))
     fail(DSC_ERR_UNSUPPORTED,
-         "stream is captured, expected one that is not: ranks meet on the host in each run");
+         "stream is being captured in a graph, expected another stream: ranks meet on the host in each run");
 }
 
 void DeviceOrder::begin(void* stream, int32_t buffers) {

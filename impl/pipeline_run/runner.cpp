@@ -53,8 +53,8 @@ void check_stage(const ScheduleSpec& spec, const Comm& comm) {
 void check_actions(const PipeNeeds& needs, const PipeActions& actions) {
   for (const PipeOp op : kPasses)
     if (needs.has(op) && !actions.has(op))
-      fail(DSC_ERR_INVALID_ARG, "there is no callback for %s, which the schedule has as %s", pipe_op_name(op),
-           describe(*needs.first(op)).c_str());
+      fail(DSC_ERR_INVALID_ARG, "there is no callback for %s, expected one: the schedule has %s",
+           pipe_op_name(op), describe(*needs.first(op)).c_str());
 }
 
 void check_memory(const Comm& comm, const PipeShapes& shapes) {

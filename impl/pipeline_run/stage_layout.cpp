@@ -68,8 +68,8 @@ void check_memory(const PipeShapes& shapes) {
                                            : shapes.inputs[0].device;
   const int32_t out = shapes.outputs.empty() ? in : shapes.outputs[0].device;
   if (in != out)
-    fail(DSC_ERR_INVALID_ARG, "device of the inputs is %d, that of the outputs %d; expected the same", in,
-         out);
+    fail(DSC_ERR_INVALID_ARG, "device of the inputs is %d and that of the outputs is %d, expected the same",
+         in, out);
   const bool alone = shapes.inputs.empty() && shapes.outputs.empty();
   if (in < 0 && shapes.stream && !alone)
     fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, expected NULL: the tensors are in host memory");
@@ -100,7 +100,7 @@ StageLayout::StageLayout(const Comm* comm, const PipeShapes& shapes, const PipeN
   const std::string in = describe(shapes.inputs), out = describe(shapes.outputs);
   if (ends.has_neighbours && in != out)
     fail(DSC_ERR_INVALID_ARG,
-         "inputs are %.160s, outputs are %.160s; expected the same: data flows between chunks of stage %d",
+         "inputs are %.160s and outputs are %.160s, expected the same: data flows between chunks of stage %d",
          in.c_str(), out.c_str(), stage);
   if (needs.has(PipeOp::kRecvActivation)) add(inputs_, shapes.inputs, false);
   if (ends.has_outputs) add(outputs_, shapes.outputs, false);

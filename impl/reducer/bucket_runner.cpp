@@ -55,7 +55,7 @@ void BucketRunner::set_hook(std::shared_ptr<BucketHook> hook) {
 void BucketRunner::expect_capturable(const Space& space, void* stream) const {
   if (!hook_ || !hook_->needs_host() || !space.is_captured(stream)) return;
   fail(DSC_ERR_STATE,
-       "the stream is captured in a graph, expected one that is not: hook %s computes on the host",
+       "the stream is being captured in a graph, expected another stream: hook %s computes on the host",
        hook_->name().c_str());
 }
 

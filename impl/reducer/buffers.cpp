@@ -39,7 +39,7 @@ void Buffers::set(Comm& group, std::span<const Tensor> buffers) {
 
 void Buffers::require() const {
   if (!list_)
-    fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() before");
+    fail(DSC_ERR_STATE, "the reducer has no buffers, expected dsc_bucket_reducer_set_buffers() first");
 }
 
 std::vector<Tensor> Buffers::select(bool on_device, bool mean, int32_t how) const {

@@ -9,7 +9,7 @@ namespace dsc {
 
 void Reducer::expect_no_join() const {
   const MutexLock lock(gradients_.mutex);
-  if (!join_.expired()) fail(DSC_ERR_STATE, "the reducer is under a join that was not finished");
+  if (!join_.expired()) fail(DSC_ERR_STATE, "the reducer belongs to a join that is not finished");
 }
 
 void Reducer::set_join(std::weak_ptr<JoinGate> join) {

@@ -37,11 +37,10 @@ void Reducer::mark_ready(size_t index, void* gradient, void* stream) {
     const GradientSlot& slot = this->slot(index);
     if (gradient == slot.view) gradient = nullptr;
     if (!gradient && sets_.is_replaced(index) && !gradients_.marks().has_sum(index))
-      fail(
-          DSC_ERR_STATE,
-          "%s: the view that was given is of buckets that were replaced since; ask for the view again before "
-          "the gradient is written there",
-          label(index).c_str());
+      fail(DSC_ERR_STATE,
+           "%s: the buckets of its view were replaced; expected a new call for the view before its gradient "
+           "is written",
+           label(index).c_str());
     storage().check(slot.bytes > 0 ? gradient : nullptr, stream, label(index));
     if (gradients_.accept(index, {gradient, slot.gradient_bytes(), stream}))
       complete = gradients_.complete(index);

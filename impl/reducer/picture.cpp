@@ -134,7 +134,7 @@ class Picture {
 
 std::string to_svg(const ReducerReport& report) {
   if (report.times.finished == 0 || report.times.launched.size() != report.layout->plan.buckets())
-    fail(DSC_ERR_STATE, "no iteration was finished with these buckets, so that there is nothing to draw yet");
+    fail(DSC_ERR_STATE, "no iteration has finished with these buckets yet, so there is nothing to draw");
   return Picture(report).draw();
 }
 

@@ -64,8 +64,8 @@ void check_grad_dtype(int32_t grad_dtype, int32_t dtype, const std::string& who)
 void check_param(const ReducerOptions& options, const Tensor& param, const std::string& who) {
   const int32_t dtype = options.grad_dtype == 0 ? param.dtype : options.grad_dtype;
   if (param.expect_sparse == 1 && param.shape.empty())
-    fail(DSC_ERR_INVALID_ARG, "%s expects sparse gradients, and has no shape that says how many rows it has",
-         who.c_str());
+    fail(DSC_ERR_INVALID_ARG,
+         "%s expects sparse gradients, but has no shape; expected one, for the number of rows", who.c_str());
   if (param.expect_sparse == 1 && param.device >= 0)
     fail(DSC_ERR_UNSUPPORTED, "%s is on device %d, expected host memory for sparse gradients", who.c_str(),
          param.device);
@@ -220,7 +220,7 @@ void Reducer::await_replaced_buckets() const {
   const auto set = current_set();
   if (!sets_.has_next() || set->storage->wait_idle(Deadline::after_ms(group_->timeout_ms()))) return;
   check_alive();
-  fail(DSC_ERR_TIMEOUT, "the iteration before was not over on the device of rank %d after %d ms",
+  fail(DSC_ERR_TIMEOUT, "the previous iteration did not finish on the device of rank %d within %d ms",
        group_->rank(), group_->timeout_ms());
 }
 
@@ -292,8 +292,8 @@ void Reducer::close() noexcept {
   if (finishing || runner_.is_starting()) abort();
   if (closed_.exchange(true)) return;
   if (group_->revoked() && is_on_device() && !reported_.exchange(true))
-    log(DSC_LOG_LEVEL_WARN, "%s: closed without anybody having asked for its failure: %s",
-        group_->name().c_str(), group_->failure().text.c_str());
+    log(DSC_LOG_LEVEL_WARN, "%s was closed before any call reported its failure: %s", group_->name().c_str(),
+        group_->failure().text.c_str());
   if (finishing || runner_.is_running()) {
     abort();
   } else {

@@ -155,7 +155,8 @@ void GradientStorage::end(void* stream) {
 Norm GradientStorage::norm(std::span<const Elements> parts) {
   if (space_->is_captured(end_stream_))
     fail(DSC_ERR_STATE,
-         "the stream of finish is captured in a graph, expected one that is not: the host reads the norm");
+         "the stream of finish is being captured in a graph, expected another stream: the host reads the "
+         "norm");
   space_->order(end_stream_, stream_.get());
   Norm found;
   capture([&] { found = space_->norm(parts, stream_.get(), "the gradients"); },

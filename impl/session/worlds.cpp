@@ -78,7 +78,7 @@ uint64_t existing_world() {
   if (is_open(thread_world)) return reuse(thread_world);
   MutexLock after_another(registry().starting);
   const uint64_t handle = process_world().handle;
-  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and require_existing forbids to make one");
+  if (handle == 0) fail(DSC_ERR_STATE, "no world exists, and require_existing forbids creating one");
   return reuse(handle);
 }
 
@@ -126,7 +126,8 @@ std::shared_ptr<Comm> shrunk_from(const Comm& world) {
 // A communicator that has failed may be in use by another thread, which will see the failure soon.
 void finalize_world() {
   const uint64_t handle = current_world();
-  if (handle == 0) fail(DSC_ERR_STATE, "there is no world: it was not made yet, or was finalized before");
+  if (handle == 0)
+    fail(DSC_ERR_STATE, "there is no world: it was not created yet, or it is already finalized");
   Pinned<Comm> world(HandleKind::kComm, handle);
   if (world->coalesced && !world->failure().revoked)
     fail(DSC_ERR_STATE, "a batch is open on the world: expected dsc_batch_end() first");

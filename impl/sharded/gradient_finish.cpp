@@ -36,7 +36,7 @@ void GradientShards::finish(void* stream) {
     fail_incomplete(list_, groups_.all().rank(), absent,
                     failure.code == DSC_OK
                         ? std::to_string(launched) + " of " + std::to_string(units_.size()) +
-                              " units were reduced; the shards hold nothing of use"
+                              " units were reduced; the contents of the shards are undefined"
                         : "the sharded parameters are revoked: " + failure.text.str(),
                     failure);
   }

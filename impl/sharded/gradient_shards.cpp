@@ -17,16 +17,15 @@ constexpr int kReductionWaitMs = 2000;
 
 [[noreturn]] void fail_no_view() {
   fail(DSC_ERR_UNSUPPORTED,
-       "full gradients in memory of a device have no address that lasts in stages 2 and 3; expected the "
-       "gradient in the call that marks it");
+       "in stages 2 and 3, full gradients in device memory have no lasting address; expected the gradient in "
+       "the call that marks it");
 }
 
 void expect_no_check(const NonFiniteLedger& ledger) {
   if (ledger.check() != NonFiniteCheck::kOff)
     fail(DSC_ERR_UNSUPPORTED,
          "sharded gradients on a device are not checked for NaNs and infinities, expected the check to be "
-         "off; "
-         "the norm that clip gives shows them");
+         "off; the norm from clip shows them");
 }
 
 using Parts = std::vector<std::pair<size_t, size_t>>;  // of a unit: bytes from its start, and length

@@ -253,7 +253,7 @@ void* ParameterShards::view(size_t index) const {
     return (memory_.units().views() ? memory_.units().views() + full_offsets_.units[unit].offset
                                     : memory_.units().buffer(unit)) +
            offset;
-  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not there: call %swait first", index,
+  fail(DSC_ERR_STATE, "parameter %zu belongs to %s, which is not ready: call %swait first", index,
        unit_labels_[unit].c_str(), options_.keeps_full ? "" : "unshard and ");
 }
 

@@ -17,7 +17,7 @@ ShardMemory::ShardMemory(Comm& group, bool on_device, const FlatOffsets& full, s
 void ShardMemory::check_stream(void* stream) const {
   space_->check_stream(stream);
   if (space_->is_captured(stream))
-    fail(DSC_ERR_UNSUPPORTED, "stream is being captured in a graph, expected one that is not");
+    fail(DSC_ERR_UNSUPPORTED, "stream is being captured in a graph, expected another stream");
 }
 
 void ShardMemory::keep() noexcept {

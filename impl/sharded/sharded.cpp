@@ -35,8 +35,8 @@ void Sharded::begin(bool adds, void* stream) {
   groups_.check_alive();
   if (!adds && needs_step_ && !gradients_->is_open())
     fail(DSC_ERR_STATE,
-         "the gradients of the iteration before are not used: expected step_done, or accumulate 1 to add to "
-         "them");
+         "the gradients of the previous iteration are not used yet: expected step_done first, or accumulate "
+         "1 to add to them");
   gradients_->begin(adds, params_->step_tag(), stream);
   needs_step_ = false;
 }

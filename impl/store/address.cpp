@@ -43,8 +43,7 @@ std::vector<SocketAddress> resolve_name(const std::string& name, uint16_t port, 
     if (std::ranges::none_of(found, [&](const SocketAddress& other) { return same_address(address, other); }))
       found.push_back(address);
   }
-  if (found.empty())
-    fail(DSC_ERR_CONFIG, "%s '%.100s' has no address of the internet", what.c_str(), name.c_str());
+  if (found.empty()) fail(DSC_ERR_CONFIG, "%s '%.100s' has no IP address", what.c_str(), name.c_str());
   return found;
 }
 
@@ -142,8 +141,7 @@ std::vector<SocketAddress> listening_addresses(const std::string& host, const st
   }
   if (::if_nametoindex(bind.c_str()) == 0) return resolve(bind, port, "DSC_BIND", deadline);
   auto addresses = interface_addresses(bind, port);
-  if (addresses.empty())
-    fail(DSC_ERR_CONFIG, "DSC_BIND: interface %.100s has no address of the internet", bind.c_str());
+  if (addresses.empty()) fail(DSC_ERR_CONFIG, "DSC_BIND: interface %.100s has no IP address", bind.c_str());
   return addresses;
 }
 

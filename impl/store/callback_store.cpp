@@ -15,7 +15,8 @@ StoreReply CallbackStore::perform(const StoreRequest& request, Deadline deadline
   } else if (request.op == StoreOp::kWait) {
     for (const std::string& key : request.keys) callbacks_.get(key, deadline);
   } else {
-    fail(DSC_ERR_UNSUPPORTED, "%s: a store of callbacks can set, get and wait", store_op_name(request.op));
+    fail(DSC_ERR_UNSUPPORTED, "%s: a store of callbacks supports only set, get and wait",
+         store_op_name(request.op));
   }
   return reply;
 }

@@ -42,7 +42,7 @@ std::string hex_of(std::string_view bytes) {
 std::string no_way(const SocketAddress& address, int error) {
   if (error != ENETUNREACH && error != EAFNOSUPPORT && error != EADDRNOTAVAIL) return "";
   const char* const family = address.storage.ss_family == AF_INET6 ? "IPv6" : "IPv4";
-  return std::string("from this host no way leads to that ") + family + " address: ";
+  return std::string("this host has no route to that ") + family + " address: ";
 }
 
 // A channel over TCP: handshake, then authenticated frames.
@@ -100,7 +100,7 @@ class TcpChannel final : public Channel {
   void send_frame(FrameType type, std::string_view payload, Deadline deadline) {
     const std::string frame = outgoing_->seal(type, payload);
     if (stream_.write(frame, deadline) < frame.size())
-      fail_short("the store at " + target_ + " takes no more requests");
+      fail_short("the store at " + target_ + " accepts no more requests");
   }
 
   // Returns false if fewer bytes have arrived by the deadline; the next call continues.
@@ -138,7 +138,7 @@ class TcpChannel final : public Channel {
         stream_.read(server_hello_.data(), server_hello_.size(), sooner(deadline, hello_deadline)));
     const auto server_hello = decode_server_hello(server_hello_);
     if (server_hello && server_hello->version != kStoreVersion)
-      fail(DSC_ERR_VERSION, "the store at %s speaks version %u, this library %u", target_.c_str(),
+      fail(DSC_ERR_VERSION, "the store at %s speaks protocol version %u, expected %u", target_.c_str(),
            server_hello->version, kStoreVersion);
     if (server_hello) {
       needs_token_ = (server_hello->flags & kNeedsToken) != 0;
@@ -172,7 +172,7 @@ class TcpChannel final : public Channel {
   bool prove_token(const StoreTarget& target, Deadline deadline, std::string& reason) {
     if (needs_token_ && !target.token)
       fail(DSC_ERR_AUTH,
-           "the store at %s wants a token, but this process has none: set DSC_TOKEN_FILE or DSC_TOKEN",
+           "the store at %s requires a token, but this process has none: set DSC_TOKEN_FILE or DSC_TOKEN",
            target_.c_str());
     if (!needs_token_ && target.token)
       fail(DSC_ERR_AUTH, "this process has a token, but the store at %s has none", target_.c_str());
@@ -187,8 +187,10 @@ class TcpChannel final : public Channel {
     stream_.write(text + std::string(bytes_of(proof)), reply_deadline);
     std::string result(kResultBytes + kProofBytes, '\0');
     if (stream_.read(result.data(), result.size(), reply_deadline) < result.size())
-      return give_up(reason, stream_.ended() ? "the store ended the connection: it ends, or has too many"
-                                             : "the store did not answer the hello");
+      return give_up(
+          reason, stream_.ended()
+                      ? "the store closed the connection: the store is ending, or it has too many connections"
+                      : "the store did not answer the hello");
     check_result(result, keys);
     incoming_.emplace(keys.to_client());
     outgoing_.emplace(keys.to_server());

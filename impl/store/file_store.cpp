@@ -59,7 +59,7 @@ int write_at(int fd, uint64_t offset, std::string_view data) {
 }
 
 [[noreturn]] void fail_locked(const std::string& path) {
-  fail(DSC_ERR_TIMEOUT, "%.200s: somebody else keeps it locked", path.c_str());
+  fail(DSC_ERR_TIMEOUT, "%.200s: another process keeps it locked", path.c_str());
 }
 
 [[noreturn]] void fail_writing(int error, const std::string& path) {
@@ -254,7 +254,7 @@ void FileStore::write_record(const std::string& key) {
   table_.clear();
   cut(file_.get(), good, path_);
   if (full)
-    fail(DSC_ERR_NOSPACE, "%.200s has all of the %llu bytes that it may have: too much was written there",
+    fail(DSC_ERR_NOSPACE, "%.200s has reached its limit of %llu bytes: too much was written to it",
          path_.c_str(), static_cast<unsigned long long>(kMaxFileBytes));
   fail_writing(error, path_);
 }

@@ -81,7 +81,7 @@ std::optional<StoreReply> KeyTable::apply(const StoreRequest& request) {
       break;
     }
     case StoreOp::kWill:
-      fail(DSC_ERR_UNSUPPORTED, "will: only a store behind TCP has connections that can end");
+      fail(DSC_ERR_UNSUPPORTED, "will: only a store over TCP has connections that can end");
   }
   return reply;
 }

@@ -34,7 +34,7 @@ void warn_if_unauthenticated(const StoreServer::Options& options) {
   for (const SocketAddress& address : options.addresses)
     if (!options.token && !is_loopback(address))
       return log(DSC_LOG_LEVEL_WARN,
-                 "the store at %s has no token: whoever reaches the port can join and write",
+                 "the store at %s has no token: any process that reaches the port can join and write",
                  to_text(address).c_str());
 }
 

@@ -85,7 +85,7 @@ std::string Store::get(std::string_view key, int32_t, Deadline deadline) { retur
 
 void fail_missing(const std::vector<std::string>& missing) {
   const auto name = [](const std::string& key) { return shown(key); };
-  fail(DSC_ERR_TIMEOUT, "nobody has set %s in time", first_joined(missing, 8, name).c_str());
+  fail(DSC_ERR_TIMEOUT, "no process set %s in time", first_joined(missing, 8, name).c_str());
 }
 
 }  // namespace dsc

@@ -89,8 +89,8 @@ Digest parse_token(std::string_view text, const std::string& source) {
     const int high = digit_value(digits[2 * i]);
     const int low = digit_value(digits[2 * i + 1]);
     if (high < 0 || low < 0)
-      fail(DSC_ERR_CONFIG, "%s has something at character %zu that is no hexadecimal digit", source.c_str(),
-           2 * i + (high < 0 ? 1 : 2));
+      fail(DSC_ERR_CONFIG, "%s has a character at position %zu that is not a hexadecimal digit",
+           source.c_str(), 2 * i + (high < 0 ? 1 : 2));
     token[i] = static_cast<uint8_t>(high << 4 | low);
   }
   return token;

@@ -176,7 +176,7 @@ void run_in_stream_order(Space& space, std::span<const Tensor> tensors, const Bu
   error.run([&] {
     const int timeout_ms = space.group().timeout_ms();
     if (!space.wait_for(space.mark(stream.get()), Deadline::after_ms(timeout_ms)))
-      fail(DSC_ERR_TIMEOUT, "copies on device %d were not over after %d ms", space.group().device(),
+      fail(DSC_ERR_TIMEOUT, "copies on device %d did not finish within %d ms", space.group().device(),
            timeout_ms);
   });
   error.rethrow();
@@ -208,7 +208,7 @@ void expect_apart(std::span<const Tensor> tensors) {
   std::ranges::sort(order, {}, start);
   for (size_t i = 1; i < order.size(); ++i)
     if (start(order[i]) - start(order[i - 1]) < tensors[order[i - 1]].bytes())
-      fail(DSC_ERR_INVALID_ARG, "tensors %zu and %zu overlap, expected memory of its own for each",
+      fail(DSC_ERR_INVALID_ARG, "tensors %zu and %zu overlap, expected separate memory for each",
            std::min(order[i], order[i - 1]), std::max(order[i], order[i - 1]));
 }
 

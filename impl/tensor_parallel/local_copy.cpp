@@ -37,8 +37,8 @@ bool copy_locally(Comm& comm, const TensorMap& map, Call call, bool waits) {
   const auto space = Space::of(comm, on_device);
   if (copy.rows > 1 && !space->is_prepared() && space->is_captured(call.stream))
     fail(DSC_ERR_STATE,
-         "a slice of columns: the kernels are not loaded, and a stream capture does not allow that; expected "
-         "one such call before the capture");
+         "a slice of columns needs kernels, which cannot be loaded during a stream capture; expected one "
+         "such call before the capture");
   space->copy_rows({.to = call.recv,
                     .from = copy.from,
                     .rows = copy.rows,

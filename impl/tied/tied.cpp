@@ -80,7 +80,7 @@ void TiedLayers::check_gradients(std::span<const Tensor> gradients, const void* 
   if (groups_.empty()) return;
   const Comm& comm = *groups_[0].comm;
   if (stream && comm.device() < 0)
-    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but the communicator is bound to no device");
+    fail(DSC_ERR_UNSUPPORTED, "stream is not NULL, but the communicator is not bound to a device");
   if (const auto problem = first_problem(comm, gradients, true))
     fail(problem->code, "%s", problem->text.c_str());
   if (stream && gradients[0].device < 0)
@@ -123,7 +123,7 @@ void TiedLayers::reduce_group(const Group& group, std::span<const Tensor> gradie
 int32_t TiedLayers::owner(const std::string& key) const {
   const auto found = std::ranges::find(owners_, key, &Owner::key);
   if (found != owners_.end()) return found->stage;
-  fail(DSC_ERR_INVALID_ARG, "there is no key '%s'; expected one of: %s", clipped(key, 100).c_str(),
+  fail(DSC_ERR_INVALID_ARG, "unknown key '%s'; expected one of: %s", clipped(key, 100).c_str(),
        clipped(joined(owners_, ", ", &Owner::key), 300).c_str());
 }
 

@@ -62,7 +62,8 @@ void check_names(const TiedRequest& request) {
   }
   std::ranges::sort(names);
   if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
-    fail(DSC_ERR_INVALID_ARG, "key '%s' comes twice, expected once", clipped(*twice, kShownKeyBytes).c_str());
+    fail(DSC_ERR_INVALID_ARG, "keys has '%s' twice, expected each key once",
+         clipped(*twice, kShownKeyBytes).c_str());
 }
 
 void check_stages(const TiedKey& key, int32_t stages) {

@@ -139,10 +139,9 @@ RankMesh expert_mesh(const RankMesh& dense, int32_t ep, int32_t expert_tp) {
   RankMesh experts(settings);
   if (pp > 1 && experts.stride(experts.axis("pp")) != dense.stride(dense.axis("pp")))
     fail(DSC_ERR_INVALID_ARG,
-         "pp groups of dense layers and of experts differ: one step along pp is %d ranks "
-         "there and %d here, expected the same: put pp last in the order, or make expert tp x ep x dp before "
-         "it "
-         "as large as tp x cp x dp",
+         "pp groups of dense layers and of experts differ: one step along pp is %d ranks for dense layers "
+         "and %d ranks for experts, expected the same; put pp last in the order, or make expert tp x ep x dp "
+         "before it as large as tp x cp x dp",
          dense.stride(dense.axis("pp")), experts.stride(experts.axis("pp")));
   return experts;
 }

@@ -32,10 +32,9 @@ void check_axes(const std::vector<MeshAxis>& axes) {
     check_axis_name(axis.name);
     for (size_t j = 0; j < i; ++j)
       if (axes[j].name == axis.name)
-        fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" is there twice, expected each name once",
-             axis.name.c_str());
+        fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" occurs twice, expected each name once", axis.name.c_str());
     if (axis.size < 1 && axis.size != kInferredSize)
-      fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" has size %d, expected 1 or more, or -1 for what is left",
+      fail(DSC_ERR_INVALID_ARG, "the axis \"%s\" has size %d, expected 1 or more, or -1 for the rest",
            axis.name.c_str(), axis.size);
     if (axis.size == kInferredSize && std::exchange(inferred, true))
       fail(DSC_ERR_INVALID_ARG, "more than one axis has size -1, expected at most one");
@@ -140,7 +139,7 @@ void RankMesh::take_order(const char* order) {
   for (const std::string_view token : split_tokens(order, "order")) {
     const auto at = std::ranges::find(names, token);
     if (at == names.end())
-      fail(DSC_ERR_INVALID_ARG, "order has \"%s\", which is no axis%s", shown_words(token).c_str(),
+      fail(DSC_ERR_INVALID_ARG, "order has \"%s\", which is not an axis%s", shown_words(token).c_str(),
            known_names(token, names).c_str());
     order_.push_back(static_cast<size_t>(at - names.begin()));
   }

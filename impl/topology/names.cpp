@@ -26,7 +26,7 @@ bool is_near(std::string_view word, const std::string& name) {
 
 void check_axis_name(std::string_view name) {
   if (name.empty() || name.size() > kAxisNameBytes || !std::ranges::all_of(name, is_name_letter))
-    fail(DSC_ERR_INVALID_ARG, "\"%s\" names no axis: expected 1 to %zu letters, digits or '_'",
+    fail(DSC_ERR_INVALID_ARG, "\"%s\" is not the name of an axis: expected 1 to %zu letters, digits or '_'",
          shown_words(name).c_str(), kAxisNameBytes);
 }
 

@@ -109,7 +109,7 @@ void Connections::read_hello(int32_t peer, std::string_view text) {
   const char* const own = transport_->table().library;
   if (read.library != own)
     fail(DSC_ERR_VERSION,
-         "%s moves bytes by \"%.64s\", this one by \"%.64s\"; expected the same on all hosts",
+         "%s has transport \"%.64s\", this host has \"%.64s\"; expected the same on all hosts",
          name_of(peer).c_str(), read.library.c_str(), own);
   nonces_[static_cast<size_t>(peer)] = std::move(read.nonce);
   peer_addresses_[static_cast<size_t>(peer)] = std::move(read.address);
@@ -183,7 +183,7 @@ void Connections::check_peers(Deadline deadline) {
     const auto at = static_cast<size_t>(peer);
     if (const std::byte* hello = known[at] ? nullptr : channel(peer).arrived()) {
       if (std::memcmp(hello, nonces_[at].data(), kNonceBytes) != 0)
-        fail(DSC_ERR_PROTOCOL, "the connection for %s came from somebody else", name_of(peer).c_str());
+        fail(DSC_ERR_PROTOCOL, "the connection for %s came from another program", name_of(peer).c_str());
       channel(peer).release();
       known[at] = true;
     }
@@ -355,7 +355,7 @@ void Connections::fail_dead(int32_t peer, const std::string& why) {
 void Connections::fail_late(const std::vector<bool>& late) {
   Failure failure;
   failure.code = DSC_ERR_TIMEOUT;
-  failure.text.add("%s: did not come in time: ", doing_);
+  failure.text.add("%s: did not arrive in time: ", doing_);
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (!late[static_cast<size_t>(peer)]) continue;
     failure.text.add("%s%s", failure.ranks.empty() ? "" : ", ", name_of(peer).c_str());

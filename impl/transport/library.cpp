@@ -85,7 +85,7 @@ TransportLibrary load_transport(const Environment& environment) {
   const auto table_of =
       reinterpret_cast<dsc_transport_table_function>(dlsym(handle, DSC_TRANSPORT_TABLE_SYMBOL));
   if (!table_of)
-    fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is no transport module of libdsc", library.path.c_str(),
+    fail(DSC_ERR_NO_BACKEND, "%s has no %s; it is not a transport module of libdsc", library.path.c_str(),
          DSC_TRANSPORT_TABLE_SYMBOL);
   library.table = table_of();
   if (library.table->version < DSC_TRANSPORT_TABLE_VERSION ||

@@ -105,7 +105,13 @@ WRONG_TYPES = [
     (lambda w, x: dsc.init_distributed(require_existing=2), "require_existing is 2; expected True or False"),
     (lambda w, x: dsc.shard_indices(10, 2, 0.5), "shard is 0.5; expected an integer"),
     (lambda w, x: dsc.plan_buckets([1.5], ["f32"], [9]), r"numels\[0\] is 1.5; expected an integer"),
-    (lambda w, x: setattr(w, "nonfinite_check", True), "nonfinite_check is a name or a number; got bool"),
+    (lambda w, x: w.all_gather(x, [x, x]), r"^x is a list; expected .*; the order of arguments is all_gather\(out, x\)$"),
+    (lambda w, x: w.all_reduce(x, x), r"^op is array.*; the order of arguments is all_reduce\(x, op, out\)$"),
+    (lambda w, x: w.broadcast(0, x), r"^root is array.*; the order of arguments is broadcast\(x, root\)$"),
+    (lambda w, x: w.send(1, x), r"^peer is array.*; the order of arguments is send\(x, peer\)$"),
+    (lambda w, x: w.reduce_scatter("sum", x, x), r"^out is a str; .*; the order of arguments is reduce_scatter\(out, x, op\)$"),
+    (lambda w, x: w.gather(x, 1), r"^x is a int; .*; the order of arguments is gather\(out, x, root\)$"),
+    (lambda w, x: setattr(w, "nonfinite_check", True), "nonfinite_check is a bool; expected a name or a number"),
 ]
 OUT_OF_RANGE = [
     (lambda w, x: w.broadcast(x, root=2**32 + 1), "root is 4294967297; expected 0 to 1"),
@@ -113,9 +119,10 @@ OUT_OF_RANGE = [
     (lambda w, x: w.split(2**33), r"color is 8589934592; expected 0 to 2\*\*31 - 1, or None"),
     (lambda w, x: w.split(-1), r"color is -1; expected 0 to 2\*\*31 - 1, or None"),
     (lambda w, x: w.split(-5), r"color is -5; expected 0 to 2\*\*31 - 1, or None"),
-    (lambda w, x: w.all_gather([x, x], x), r"out\[0\] and out\[1\] overlap; expected memory of its own for each"),
+    (lambda w, x: w.all_gather([x, x], x), r"out\[0\] and out\[1\] overlap; expected separate memory for each"),
     (lambda w, x: w.all_gather([x[1:], x[:2]], x[:2]), r"out\[1\] and out\[0\] overlap"),
     (lambda w, x: w.all_to_all([x[:2], x[1:]], [x[:2], x[:3]]), r"out\[0\] and out\[1\] overlap"),
+    (lambda w, x: w.all_gather(x[:2], x), r"^out has 2 elements; expected 8 .*; the order of arguments is all_gather\(out, x\)$"),
     (lambda w, x: w.split(0, key=-(2**40)), r"key is -\d+; expected -2\*\*31 to 2\*\*31 - 1"),
     (lambda w, x: w.create_group([2**32]), r"ranks\[0\] is 4294967296; expected"),
     (lambda w, x: w.agree(2**65), r"flags is 36893488147419103232; expected -2\*\*31 to 2\*\*31 - 1"),
@@ -127,7 +134,7 @@ OUT_OF_RANGE = [
     (lambda w, x: dsc.init_distributed(port=2**40), "port is 1099511627776; expected"),
     (lambda w, x: dsc.shard_indices(2**64, 2, 0), "count is 18446744073709551616; expected 0 to"),
     (lambda w, x: w.set_timeout(float("nan")), "timeout is nan; expected a number of seconds above 0"),
-    (lambda w, x: w.split(0, name="a\0b"), "expected no zero byte"),
+    (lambda w, x: w.split(0, name="a\0b"), "expected a string without zero bytes"),
 ]
 
 

@@ -128,7 +128,7 @@ async def fails(world):
         group.abort()
     late = world.split(0, name="late", timeout=0.1)
     if world.rank == 0:
-        with pytest.raises(dsc.TimeoutError, match="did not come"):
+        with pytest.raises(dsc.TimeoutError, match="did not arrive"):
             await asyncio.wait_for(late.barrier(async_op=True), LONG)
     world.barrier()
     return "good"

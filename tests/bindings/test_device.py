@@ -454,8 +454,8 @@ def refuses(world):
     work_on(peer)
     elsewhere = Interface(values(0))
     check(driver().cuCtxPopCurrent_v2(None))
-    refused(ValueError, rf"send is memory of device {peer}", world.all_reduce, elsewhere)
-    refused(ValueError, "recv is host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
+    refused(ValueError, rf"send is in memory of device {peer}", world.all_reduce, elsewhere)
+    refused(ValueError, "recv is in host memory", world.all_reduce, x, out=np.zeros(6, np.float32))
     refused(ValueError, r"^x\[0\] is on a GPU, where lists", world.reduce_scatter, x, [x, x])
     refused(ValueError, r"^out\[0\] is on a GPU, where lists", world.all_gather, [x, x], x)
     refused(TypeError, "^stream is 'left'; expected an integer, or", world.all_reduce, x, stream="left")
@@ -471,7 +471,7 @@ def refuses(world):
     reducer.mark_unused(0)
     reducer.finish()
     mixed = dsc.broadcast_coalesced, world, [x, values(0)]
-    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as of the first one", *mixed)
+    refused(dsc.UnsupportedError, "parameter 1: device is -1, expected . as for the first one", *mixed)
     world.all_reduce(x)
     return x.read().tolist()
 
@@ -483,7 +483,7 @@ def test_refusals_name_the_argument_and_end_nothing():
 def has_none(world):
     x = Interface(values(0))
     advice = r'expected host memory, or init_distributed\(backend="device"\) or device='
-    said = rf"^x is on a GPU, and this communicator is bound to none; {advice}$"
+    said = rf"^x is on a GPU, and this communicator is not bound to a GPU; {advice}$"
     refused(ValueError, said, world.all_reduce, x)
     refused(ValueError, said, world.all_reduce, x, async_op=True)
     refused(ValueError, "^out is on a GPU", world.all_gather, Interface(np.zeros(12, np.float32)), values(0))

@@ -122,10 +122,10 @@ def refusals(world):
 
 def test_what_is_refused():
     for said in ranks(2, refusals):
-        assert "tokens is memory of a device and rows is host memory; expected both to be of one kind" in said[0]
+        assert "tokens is in device memory and rows is in host memory, expected the same kind of memory" in said[0]
         assert "out is None; expected an array on the GPU, because x has no new_empty()" in said[1]
-        assert "rows are memory of a device, expected payload 1 (plain)" in said[2]
-        assert "expert_ids is memory of device" in said[3] and "expected memory of the host" in said[3]
+        assert "rows are in device memory, expected payload 1 (plain)" in said[2]
+        assert "expert_ids is in memory of device" in said[3] and "expected host memory" in said[3]
         assert "grad_weights is None; expected an array on the GPU, because weights has no new_empty()" in said[4]
 
 
@@ -136,7 +136,7 @@ def unbound(rank):
     class OnGpu:
         __cuda_array_interface__ = {"shape": (3, 2), "typestr": "<f4", "data": (1 << 20, False), "version": 3}
 
-    with pytest.raises(ValueError, match="is on a GPU, and this communicator is bound to none"):
+    with pytest.raises(ValueError, match="is on a GPU, and this communicator is not bound to a GPU"):
         plan.dispatch(OnGpu(), OnGpu())
     plan.close()
     dsc.finalize()

@@ -195,11 +195,11 @@ def test_tensors():
 def refusals(world):
     here, there = np.zeros(4, np.float32), Interface(np.zeros(4, np.float32))
     with dsc.Ring(world, 16, 16) as ring:
-        with pytest.raises(ValueError, match="block is on a GPU and grad is on the host; expected both in memory of one kind"):
+        with pytest.raises(ValueError, match="block is on a GPU and grad is on the host; expected both in the same kind of memory"):
             ring.backward(there, here)
         with pytest.raises(ValueError, match="block is on the host and grad is on a GPU"):
             ring.backward(here, there)
-        with pytest.raises(dsc.UnsupportedError, match="grad_dtype is i32, expected a floating type"):
+        with pytest.raises(dsc.UnsupportedError, match="grad_dtype is i32, expected a floating-point type"):
             ring.backward(there, Interface(np.zeros(4, np.int32)))
         assert [source for source, _ in ring(there)] == [world.rank, 1 - world.rank]
         assert [source for source, _ in ring(here)] == [world.rank, 1 - world.rank]

@@ -257,7 +257,7 @@ def mistakes(world):
         sharded.begin()
         with pytest.raises(ValueError, match="grad is in memory of the host; expected memory of a GPU"):
             sharded.mark_ready(0, initial(0)[0])
-        with pytest.raises(dsc.UnsupportedError, match="no address that lasts in stages 2 and 3"):
+        with pytest.raises(dsc.UnsupportedError, match="in stages 2 and 3, full gradients in device memory have no lasting address"):
             sharded.grad_view(0)
         for i in range(len(SHAPES)):
             sharded.mark_unused(i)

@@ -161,7 +161,7 @@ def works(world):
     rows, out = np.empty((plan.rows, 6), np.float32), np.empty_like(layer.tokens)
     work = plan.dispatch(layer.tokens, rows, async_op=True)
     if world.size > 1:
-        with pytest.raises(dsc.StateError, match="the work of the call before on this plan is not complete"):
+        with pytest.raises(dsc.StateError, match="the previous call on this plan is not complete"):
             plan.dispatch(layer.tokens)
     work.wait()
     assert rows.tobytes() == plan.dispatch(layer.tokens).tobytes()

@@ -102,7 +102,7 @@ def has_groups(world):
     with pytest.raises(dsc.StateError, match="not initialized; expected initialize_model_parallel"):
         mpu.get_tensor_model_parallel_group()
     mpu.initialize_model_parallel(2, 2)
-    with pytest.raises(dsc.StateError, match="initialized already; expected destroy_model_parallel"):
+    with pytest.raises(dsc.StateError, match="already initialized; expected destroy_model_parallel"):
         mpu.initialize_model_parallel()
     groups = {name: members(world, get()) for name, get in GROUPS.items()}
     known = {

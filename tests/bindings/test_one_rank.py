@@ -74,7 +74,7 @@ def test_require_existing_looks_at_nothing_else(world, monkeypatch):
     assert dsc.init_distributed(require_existing=True, timeout=-1, backend="nonsense", job_id="another") is world
     script = "import libdsc as dsc\ntry: dsc.init_distributed(require_existing=True)\nexcept dsc.StateError as e: print(e)"
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
-    assert said == "init_distributed: no world exists, and require_existing forbids to make one\n"
+    assert said == "init_distributed: no world exists, and require_existing forbids creating one\n"
 
 
 def test_operations(world):
@@ -104,7 +104,7 @@ def test_operations(world):
         (lambda w, x: w.all_gather([x, x], x), "out has 2 arrays; expected one per rank, 1"),
         (lambda w, x: w.all_gather([np.empty(3)], x), r"out\[0\] has 3 elements; expected 4"),
         (lambda w, x: w.reduce_scatter(np.empty(3), x), "x has 4 elements; expected 3"),
-        (lambda w, x: w.all_reduce(x, op="mean"), 'op is one of "sum", "prod"'),
+        (lambda w, x: w.all_reduce(x, op="mean"), 'op is "mean"; expected one of "sum", "prod"'),
         (lambda w, x: w.set_timeout(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.broadcast(x, root=1), ""),
         (lambda w, x: w.send(x, 0), ""),
@@ -292,7 +292,7 @@ def test_reducer_refusals(world):
         assert caught.value.op == "bucket_reducer_finish"
     with pytest.raises(ValueError, match="names has 2 entries; expected 1"):
         dsc.BucketReducer(world, [np.zeros(3)], names=["a", "b"])
-    with pytest.raises(ValueError, match='average is one of "pre", "post", "none", "pytorch"'):
+    with pytest.raises(ValueError, match='average is "median"; expected one of "pre", "post", "none", "pytorch"'):
         dsc.BucketReducer(world, [np.zeros(3)], average="median")
     with pytest.raises(ValueError, match=r"params\[1\] is not contiguous"):
         dsc.BucketReducer(world, [np.zeros(3), np.zeros(6)[::2]])

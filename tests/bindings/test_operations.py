@@ -149,7 +149,7 @@ def test_a_list_of_equal_arrays_is_the_same_as_one_array():
         (lambda w, x: w.monitored_barrier(0), "timeout is 0; expected a number of seconds above 0"),
         (lambda w, x: w.all_reduce(x, dsc.premul(float("nan"))), "scale"),
         (lambda w, x: dsc.user_op(min, -1), r"id is -1; expected 0 to 2\*\*64 - 1"),
-        (lambda w, x: setattr(w, "nonfinite_check", "on"), 'nonfinite_check is one of "off", "count", "fail"; got "on"'),
+        (lambda w, x: setattr(w, "nonfinite_check", "on"), 'nonfinite_check is "on"; expected one of "off", "count", "fail"'),
     ],
 )
 def test_wrong_arguments(world, call, text):

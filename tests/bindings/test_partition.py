@@ -106,7 +106,7 @@ def test_memory_limits():
     assert dsc.partition_layers(weights, 2) == [0, 3, 6]
     assert dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=6) == [0, 4, 6]
     assert dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=[9, 5]) == [0, 5, 6]
-    with pytest.raises(dsc.InvalidArgError, match="part 1 cannot hold what is left to it: .* up to 3 at most"):
+    with pytest.raises(dsc.InvalidArgError, match="part 1 cannot hold the remaining layers: .* 0 to 3 at most"):
         dsc.partition_layers(weights, 2, layer_bytes=size, part_limits=[4, 5])
 
 
@@ -118,7 +118,7 @@ def test_memory_limits():
         (([1, 2], -1), {}, ValueError, "parts is -1; expected 0 to"),
         (([1, -2], 2), {}, dsc.InvalidArgError, r"weights\[1\] is -2"),
         (([1, "x"], 2), {}, TypeError, r"weights\[1\] is 'x'; expected a number"),
-        (([1, 2], 2, "even"), {}, dsc.InvalidArgError, "no method 'even'; expected one of bottleneck"),
+        (([1, 2], 2, "even"), {}, dsc.InvalidArgError, "unknown method 'even'; expected one of: bottleneck"),
         ((None, 2), {}, ValueError, "weights is None; expected one number per layer"),
         ((None, 2, "uniform"), {}, ValueError, "names is None"),
         ((None, 2, "type:x"), {}, ValueError, "names is None; expected the names"),
@@ -160,7 +160,7 @@ def test_seeds():
         dsc.seed_layer(-1, 0)
     assert [dsc.seed_layer(1234, layer, method="deepspeed") for layer in range(3)] == [1234, 1235, 1236]
     assert dsc.seed_layer(1234, 95, "split_mix") == dsc.seed_layer(1234, 95) == 0xF7360057C7C7AB
-    with pytest.raises(dsc.InvalidArgError, match="there is no method 'megatron'; expected split_mix or deepspeed"):
+    with pytest.raises(dsc.InvalidArgError, match="unknown method 'megatron'; expected split_mix or deepspeed"):
         dsc.seed_layer(0, 0, "megatron")
     with pytest.raises(dsc.OverflowError, match="expected at most 18446744073709551614: 1 is added to it"):
         dsc.seed_layer(2**64 - 1, 1, "deepspeed")

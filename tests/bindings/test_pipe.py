@@ -117,8 +117,8 @@ def test_nothing_stays_behind():
     "arguments, error, text",
     [
         (("1f1",), dsc.InvalidArgError, 'unknown schedule "1f1"; did you mean "1f1b"'),
-        (("custom",), dsc.InvalidArgError, "has no order by itself"),
-        (("1f1b\0",), ValueError, "expected no zero byte"),
+        (("custom",), dsc.InvalidArgError, "has no order; expected"),
+        (("1f1b\0",), ValueError, "expected a string without zero bytes"),
         ((None,), TypeError, "name is None; expected a string"),
         (("1f1b", 0), dsc.InvalidArgError, "stages is 0, expected 1 or more"),
         (("1f1b", 4, 4), dsc.InvalidArgError, "stage is 4, expected 0 to 3"),

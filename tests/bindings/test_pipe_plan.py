@@ -161,7 +161,7 @@ def test_what_a_schedule_says_of_itself():
     with pytest.raises(TypeError, match="expected it by name, or fourth after name, stages and stage"):
         dsc.PipeSchedule("1f1b", 4, 8)
     assert dsc.PipeSchedule("auto", stages=2, micro_batches=3).name
-    with pytest.raises(dsc.InvalidArgError, match="no order keeps to the limits"):
+    with pytest.raises(dsc.InvalidArgError, match="no order is within the limits"):
         dsc.find_schedule(2, 3, static_bytes=10, bytes=5)
 
 

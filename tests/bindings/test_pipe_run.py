@@ -324,7 +324,7 @@ def forgets_the_loss(rank):
 
 
 def test_a_forgotten_loss():
-    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; on the last stage")
+    assert dsc.spawn(forgets_the_loss, 2, timeout=SECONDS)[1].startswith("forward returned None; expected the loss")
 
 
 def is_interrupted(rank, where, left):
@@ -447,14 +447,14 @@ def returns_instead_of_writing(world, what, where):
 def test_a_result_that_is_returned_instead_of_written(what):
     kind = type(RETURNED[what]).__name__
     (text, calls, _), (other, received, _) = ranks(2, returns_instead_of_writing, what, "forward")
-    said = f"forward returned a {kind}; on this stage it writes: outputs[0][...] = y, and returns None"
+    said = f"forward returned a {kind}; expected None on this stage, where it writes: outputs[0][...] = y"
     assert text == said and said in other
     assert calls == 1 and received == 0  # nothing was sent
 
 
 def test_gradients_that_are_returned_instead_of_written():
     (_, _, received), (text, _, _) = ranks(2, returns_instead_of_writing, "an array", "backward")
-    assert text == "backward returned a ndarray; on this stage it writes: input_grads[0][...] = g, and returns None"
+    assert text == "backward returned a ndarray; expected None on this stage, where it writes: input_grads[0][...] = g"
     assert received == 0
 
 
@@ -471,6 +471,6 @@ def returns_no_loss(rank, what):
 @pytest.mark.parametrize("what", LOSSES)
 def test_a_loss_is_a_number(what):
     kind = type(LOSSES[what]).__name__
-    said = f"forward returned a {kind}; on the last stage it returns the micro-batch's loss, a number"
+    said = f"forward returned a {kind}; expected the loss of the micro-batch, a number, on the last stage"
     first, last = dsc.spawn(returns_no_loss, 2, (what,), timeout=SECONDS)
     assert last == said and said in first

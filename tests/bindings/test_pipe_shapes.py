@@ -122,7 +122,7 @@ def test_outputs_say_what_does_not_fit():
         "ValueError: shape is (5, 3); expected at most the 12 elements of (4, 3)",
         "ValueError: outputs[0] has 2 dimensions, and shape is (2, 2, 2)",
         "ValueError: shape[0] is -1; expected 0 to 2**63 - 1",
-        "IndexError: outputs[2]: there are 2",
+        "IndexError: outputs[2] does not exist; there are 2",
         "TypeError: Cannot cast array data from dtype('float64') to dtype('int32') according to the rule 'same_kind'",
         [(1, 12), (2,)],
         *["RuntimeError: these outputs are of a callback that has returned"] * 2,

@@ -370,8 +370,8 @@ def comes_too_late(world):
 
 def test_a_rank_that_comes_too_late_is_told_so():
     first, late = ranks(2, comes_too_late)
-    assert "rank 1 (pid " in first and "too late" not in first
-    assert late.endswith("this is rank 1, which came too late")
+    assert "rank 1 (pid " in first and "arrived late" not in first
+    assert late.endswith("this is rank 1, which arrived late")
 
 
 def sends_what_nobody_receives(world):
@@ -388,7 +388,7 @@ def sends_what_nobody_receives(world):
 def test_an_error_names_the_operation_that_failed_first():
     texts = ranks(3, sends_what_nobody_receives)
     assert [blamed for _, blamed in texts] == [(0,)] * 3
-    assert "on rank 0 of 3: collective 1 (broadcast) failed: rank 0 (pid " in texts[0][0] and "too late" not in texts[0][0]
+    assert "on rank 0 of 3: collective 1 (broadcast) failed: rank 0 (pid " in texts[0][0] and "arrived late" not in texts[0][0]
     for text, _ in texts[1:]:
         assert text.startswith("broadcast: collective 1 (broadcast) of group") and "failed" not in text, text
         assert text.endswith("last send number 1 to rank 1"), text
@@ -490,7 +490,7 @@ def monitors(world, told):
     for group in groups if world.rank == 1 else ():
         with pytest.raises(TimeoutError) as caught:
             group.monitored_barrier()
-        said.append(float(re.search(r"did not come within (.*?) s", str(caught.value))[1]))
+        said.append(float(re.search(r"did not arrive within (.*?) s", str(caught.value))[1]))
     while world.rank == 0 and not told.exists():
         time.sleep(0.01)
     told.touch()

@@ -54,7 +54,7 @@ def wrong_calls(rank):
     params = model.initial()
     wrong_options(world, params)
     with dsc.Sharded(world, params, model.NAMES, stage=3, units=model.UNITS, max_live_bytes=8192) as sharded:
-        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not there: call unshard and wait"):
+        with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\), which is not ready: call unshard and wait"):
             sharded.param_view(2)
         with pytest.raises(dsc.StateError, match=r"unit 1 \(w1\) is not unsharded"):
             sharded.wait(1)
@@ -80,13 +80,13 @@ def wrong_calls(rank):
             sharded.mark_ready(i, params[i])
         with pytest.raises(dsc.StateError, match=r"b2 \(index 5\) has been marked as ready twice"):
             sharded.mark_ready(5, params[5])
-        with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the shards hold nothing of use"):
+        with pytest.raises(dsc.StateError, match="w0 .index 0.; 2 of 3 units were reduced; the contents of the shards are undefined"):
             sharded.finish()
         sharded.begin()  # all ranks missed the same, so it goes on
         for i in range(6):
             sharded.mark_unused(i)
         sharded.finish()
-        with pytest.raises(dsc.StateError, match="expected step_done, or accumulate 1"):
+        with pytest.raises(dsc.StateError, match="expected step_done first, or accumulate True"):
             sharded.begin()
         sharded.step_done(changed=False)
         if rank == 0:
@@ -194,9 +194,9 @@ def shards_are_written_in_place(world):
             shard.params -= 0.5 * shard.grads
             shard.grads *= 2
             assert (shard.params == before - 0.5).all() and (shard.grads == 2).all()
-            with pytest.raises(AttributeError, match=r"params of a shard is the library's; expected shard.params\[...\] = x"):
+            with pytest.raises(AttributeError, match=r"params of a shard is memory of the library; expected shard.params\[...\] = x"):
                 shard.params = before
-            with pytest.raises(AttributeError, match="count of a shard is the library's; expected no assignment"):
+            with pytest.raises(AttributeError, match="count of a shard is memory of the library; expected no assignment"):
                 shard.count = 3
         sharded.step_done()
         expected = [param - np.float32(0.5) for param in model.initial()]
@@ -241,7 +241,7 @@ def late(rank, told):
         return
     sharded.begin()
     begin = time.monotonic()
-    with pytest.raises(dsc.TimeoutError, match=r"rank 1 .* did not come within (\d\d|[4-9])\.\d s"):
+    with pytest.raises(dsc.TimeoutError, match=r"rank 1 .* did not arrive within (\d\d|[4-9])\.\d s"):
         for i in range(6):
             sharded.mark_unused(i)
         sharded.finish()

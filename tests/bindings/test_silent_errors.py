@@ -121,7 +121,7 @@ def uses_one_of_two(world, way):
         if way == "view":
             assert (reducer.grad_view(other) > 0).all()
         if way == "nothing":
-            text = rf"begin: {'wb'[other]} \(index {other}\) had a gradient on other ranks alone.*grad_view\({other}\)"
+            text = rf"begin: {'wb'[other]} \(index {other}\) had a gradient on other ranks only.*grad_view\({other}\)"
             with pytest.raises(dsc.StateError, match=text):
                 reducer.begin()
         reducer.begin()
@@ -160,9 +160,9 @@ def drifts(world):
 def test_values_are_compared_when_asked():
     expected = "verify_params: expected the same values on all ranks, but "
     for first, unnamed, several in ranks(3, drifts):
-        assert first == (expected + "mine (index 1) on rank 2 is not that of rank 0", (2,))
-        assert unnamed == (expected + "parameter 1 on rank 2 is not that of rank 0", (2,))
-        assert several == (expected + "same (index 0) on ranks 1, 2 is not that of rank 0; 2 of 4 parameters differ", (1, 2))
+        assert first == (expected + "mine (index 1) on rank 2 differs from that of rank 0", (2,))
+        assert unnamed == (expected + "parameter 1 on rank 2 differs from that of rank 0", (2,))
+        assert several == (expected + "same (index 0) on ranks 1, 2 differs from that of rank 0; 2 of 4 parameters differ", (1, 2))
 
 
 def read_only(world):
@@ -172,7 +172,7 @@ def read_only(world):
     with pytest.raises(ValueError, match=r"^params\[0\] is read-only; expected .*sync=False"):
         dsc.BucketReducer(world, [params])
     strided = np.zeros((2, 3, 4), np.float32).transpose(0, 2, 1)
-    with pytest.raises(ValueError, match=r"pass the view params\[0\].transpose\(0, 2, 1\), .* no copy$"):
+    with pytest.raises(ValueError, match=r"pass the view params\[0\].transpose\(0, 2, 1\), .* instead of a copy$"):
         dsc.BucketReducer(world, [strided])
     with pytest.raises(ValueError, match=r"a copy \(numpy.ascontiguousarray\(params\[0\]\)\) has to be copied back afterwards$"):
         dsc.BucketReducer(world, [np.zeros((4, 4), np.float32)[::2]])

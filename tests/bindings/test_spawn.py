@@ -106,7 +106,7 @@ def test_time_out():
 
 
 def test_a_wrong_start_method():
-    with pytest.raises(ValueError, match='start_method is one of "spawn", "forkserver"; got \'fork\''):
+    with pytest.raises(ValueError, match='start_method is \'fork\'; expected one of "spawn", "forkserver"'):
         dsc.spawn(sleeps, 1, start_method="fork")
 
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_carried_back_and_a_signal_11(monkeypatch):
 
 
 def test_wrong_number():
-    with pytest.raises(ValueError, match="n is the number of processes, 1 or more; got 0"):
+    with pytest.raises(ValueError, match="n is 0; expected the number of processes, 1 or more"):
         dsc.spawn(sleeps, 0)
 
 

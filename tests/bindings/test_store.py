@@ -95,7 +95,7 @@ def test_tokens_and_foreign_ports():
         uri = f"tcp://127.0.0.1:{server.port}"
         with pytest.raises(dsc.AuthError, match="same token"):
             dsc.Store(uri, token="cd" * 32)
-        with pytest.raises(dsc.AuthError, match="wants a token"):
+        with pytest.raises(dsc.AuthError, match="requires a token"):
             dsc.Store(uri)
         with pytest.raises(dsc.AddrInUseError, match="taken"):
             dsc.Store(uri, serve=True, token=TOKEN)

@@ -197,7 +197,7 @@ def test_every_form_and_every_wrong_argument():
 
 def ask_for_three(rank, n):
     world = start(rank, n)
-    with pytest.raises(ValueError, match="x has 4 elements along dimension 0, which 3 ranks do not divide; expected a multiple of 3"):
+    with pytest.raises(ValueError, match="x has 4 elements along dimension 0; expected a multiple of 3, the number of ranks"):
         world.tensor_map(np.zeros((4, 2)), "scatter", 0)
     dsc.finalize()
 

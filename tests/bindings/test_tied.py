@@ -26,8 +26,8 @@ def test_stages_of_keys():
         ([0, 2, 4], {"x": [1, 1]}, dsc.InvalidArgError, "layer 1 has key 'x' twice"),
         ([0, 2, 1], {"x": [0]}, dsc.InvalidArgError, r"boundaries\[2\] is 1"),
         ([0, 2], {"": [0]}, dsc.InvalidArgError, r"keys\[0\] is empty"),
-        ([0], {"x": [0]}, dsc.InvalidArgError, "n_parts is 0"),
-        ([], {"x": [0]}, dsc.InvalidArgError, "n_parts is 0"),
+        ([0], {"x": [0]}, dsc.InvalidArgError, "parts has 0 entries"),
+        ([], {"x": [0]}, dsc.InvalidArgError, "parts has 0 entries"),
         ([0, 2], {"x": [-1]}, ValueError, r"layers\['x'\] is -1"),
         ([0, 2], {5: [0]}, TypeError, "a key of layers is 5; expected a string"),
     ],
@@ -110,7 +110,7 @@ def disagrees(world):
     tied = dsc.TiedLayers(world, STAGES, arrays(world.rank))
     with pytest.raises(ValueError, match="grads has {}; expected as many arrays as weights, {"):
         tied.reduce({})
-    with pytest.raises(dsc.InvalidArgError, match="no key 'nothing'"):
+    with pytest.raises(dsc.InvalidArgError, match="unknown key 'nothing'"):
         tied.owner("nothing")
     tied.reduce(arrays(world.rank))
     world.barrier()

@@ -70,7 +70,7 @@ def joins_that_end_all_ranks_early(world):
         iterate(reducer, grads)  # nothing is broken
         compare(world, grads, means(n, 9))
         with dsc.Join(reducer) as again:
-            with pytest.raises(dsc.StateError, match="under a join"):
+            with pytest.raises(dsc.StateError, match="belongs to a join"):
                 dsc.Join(reducer)
             iterate(reducer, gradients(world.rank, 1))
         assert again.last_rank == n - 1
@@ -94,7 +94,7 @@ def refusals_under_a_join(world):
             dsc.Join(post, divide_by_initial_world_size=False)
         with dsc.Join(reducer):
             for step in range(world.rank + 1):
-                with pytest.raises(dsc.StateError, match="under a join"):
+                with pytest.raises(dsc.StateError, match="belongs to a join"):
                     reducer.set_hook("bf16")
                 with pytest.raises(dsc.StateError, match="no buffers"):
                     reducer.sync_buffers()

@@ -355,7 +355,7 @@ def test_a_failure_that_nobody_was_told_is_a_warning(way):
         assert len(caught) == (way in ("dropped", "tested"))
         for category, file, text in caught:
             assert (category, file) == (RuntimeWarning, "test_works.py")
-            assert text.startswith("an operation failed that nobody waited for: collective 1 (all_reduce) of group")
+            assert text.startswith("an operation failed, and no call waited for it: collective 1 (all_reduce) of group")
 
 
 def aborts(world):
@@ -397,7 +397,7 @@ def waits_in_order(world):
 
 
 def test_one_end_of_a_communicator_is_one_warning():
-    first = "an operation failed that nobody waited for: collective "
+    first = "an operation failed, and no call waited for it: collective "
     for texts in ranks(2, waits_in_order):
         assert len(texts) == 1 and texts[0].startswith(first)
 

@@ -60,7 +60,7 @@ void RecoveryRound::conclude() {
   dsc::Failure lost;  // a rank that is lost must not find the group usable
   lost.code = DSC_ERR_PEER_LEFT;
   lost.ranks = decision.missing;
-  lost.text = dsc::list_ranks(decision.missing) + " takes no part any more";
+  lost.text = dsc::list_ranks(decision.missing) + " no longer takes part";
   group_.fail(lost);
 }
 
@@ -124,7 +124,7 @@ void RecoveryRound::give_up_on_the_missing() {
   if (decision_) return;
   const std::vector<int32_t> late = missing();
   dsc::FixedText<64> how;
-  how.add(" did not come within %.1f s",
+  how.add(" did not arrive within %.1f s",
           static_cast<double>(dsc::now_ns() - start_ns_) / static_cast<double>(dsc::kNsPerSecond));
   fail(DSC_ERR_TIMEOUT, late, describe_ranks(late) + how.c_str());
 }

@@ -203,7 +203,7 @@ void SharedGroup::fail_because_of_the_left() {
         const bool has_to_come = std::ranges::find(lane.ranks, rank) != lane.ranks.end();
         if (!has_to_come || lane.meetings[place].contains(rank)) continue;
         const char* const how =
-            finalizes ? " finalizes the world, and takes part in no other operation" : " has left the group";
+            finalizes ? " finalizes the world and takes part in no more operations" : " has left the group";
         return fail(failure_of_ranks(DSC_ERR_PEER_LEFT, {rank}, describe_ranks({rank}) + how));
       }
 }
@@ -263,7 +263,7 @@ dsc::Deadline SharedGroup::expire() {
       if (!participant.limit.passed()) continue;
       const std::vector<int32_t> missing = missing_from(lane);
       dsc::FixedText<64> how;
-      how.add(" did not come within %.1f s",
+      how.add(" did not arrive within %.1f s",
               participant.engine->state.timeout_ms(participant.work->call()) / 1e3);
       dsc::Failure failure =
           failure_of_ranks(DSC_ERR_TIMEOUT, missing, describe_ranks(missing) + how.c_str());

@@ -391,7 +391,7 @@ def wrong_arguments(rank):
     entropy, one = dscf.vocab_parallel_cross_entropy, torch.tensor([1, 2, 3])
     cases = [
         (ValueError, "did you mean 'gather'", lambda: dscf.tensor_map(x, "gathr")),
-        (ValueError, "3 elements along dimension 0, which 2 ranks do not divide", lambda: dscf.tensor_map(x, "scatter", 0)),
+        (ValueError, "3 elements along dimension 0; expected a multiple of 2", lambda: dscf.tensor_map(x, "scatter", 0)),
         (ValueError, "dim is 7; expected -2 to 1", lambda: dscf.all_gather(x, 7)),
         (TypeError, "x is a list; expected a torch.Tensor", lambda: dscf.all_reduce([1.0])),
         (TypeError, "layout torch.sparse_coo; expected a dense tensor", lambda: dscf.all_reduce(x.to_sparse())),
@@ -413,7 +413,7 @@ def wrong_arguments(rank):
         (ValueError, "x is on cpu and weight on meta", lambda: linear(x, w.to("meta"))),
         (ValueError, "weight has shape .4,.; expected two dimensions", lambda: linear(x, torch.ones(4))),
         (ValueError, "expected 8 elements in the last dimension", lambda: rows(x, w, input_is_parallel=False)),
-        (ValueError, "which 2 ranks do not divide", lambda: rows(x, w, sequence_parallel=True)),
+        (ValueError, "expected a multiple of 2, the number of ranks", lambda: rows(x, w, sequence_parallel=True)),
         (ValueError, "input_is_parallel False", lambda: rows(x, w, sequence_parallel=True, input_is_parallel=False)),
         (IndexError, "tokens has 99; expected 0 to 9", lambda: words(torch.tensor([99]), w)),
         (IndexError, "tokens has -1; expected 0 to 9", lambda: words(torch.tensor([-1]), w)),

@@ -269,14 +269,14 @@ def test_a_killed_rank_ends_what_waits_in_torch(operation):
 def late(rank):
     if rank == 0:
         begin_s = time.monotonic()
-        with pytest.raises(libdsc.torch.Error, match=r"rank 1 \(pid \d+\) did not come within .*timeout") as raised:
+        with pytest.raises(libdsc.torch.Error, match=r"rank 1 \(pid \d+\) did not arrive within .*timeout") as raised:
             dist.all_reduce(torch.ones(3))
         assert raised.value.ranks == (1,) and raised.value.op == "all_reduce"
         assert 0.9 < time.monotonic() - begin_s < 20
         assert dist.group.WORLD.get_error() == ErrorType.TIMEOUT
     else:
         time.sleep(3)
-        with pytest.raises(libdsc.torch.Error, match="failed before|came too late"):
+        with pytest.raises(libdsc.torch.Error, match="failed earlier|arrived late"):
             dist.all_reduce(torch.ones(3))
 
 
@@ -292,7 +292,7 @@ def own_time_outs(rank):
         work = dist.irecv(torch.empty(3), 1)
         with pytest.raises(libdsc.torch.Error, match="did not complete within 0.1 s"):
             work.wait(timedelta(milliseconds=100))
-        with pytest.raises(libdsc.torch.Error, match="did not come within 1.0 s"):
+        with pytest.raises(libdsc.torch.Error, match="did not arrive within 1.0 s"):
             work.wait()
     else:
         time.sleep(2.5)

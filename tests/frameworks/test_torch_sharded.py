@@ -205,8 +205,8 @@ def test_wrong_inputs_are_refused_before_anything_happens():
 def test_passes_that_end_by_an_exception():
     for found in ranks.run(2, wrong.interrupted):
         assert "size" in found["forward"] and found["then"] == "no error" and "ZeroDivisionError" in found["backward"]
-        assert "a backward pass before ended by an exception" in found["after"], found
-        assert "a backward pass before ended by an exception" in found["for ever"], found
+        assert "an earlier backward pass ended with an exception" in found["after"], found
+        assert "an earlier backward pass ended with an exception" in found["for ever"], found
 
 
 def test_the_last_reference_ends_it():

@@ -17,7 +17,7 @@ LIMIT_S = 60  # for one job on a busy machine
 
 
 class Failed(AssertionError):
-    """A rank raised, ended or did not come back."""
+    """A rank raised, ended or did not arrive back."""
 
 
 def run(size, body, *arguments, backend="dsc", hosts=None, timeout_s=60, lost=()):

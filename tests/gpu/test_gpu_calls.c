@@ -63,7 +63,8 @@ static int buffers_body(rank_t* self) {
   CHECK_OK(self,
            dsc_barrier(self->world, NULL, NULL)); /* nobody waits for another's default stream any more */
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, here, data, NULL, NULL));
-  CHECK(self, strstr(dsc_last_error_message(), "send is host memory and recv is memory of a device") != NULL);
+  CHECK(self,
+        strstr(dsc_last_error_message(), "send is in host memory and recv is in device memory") != NULL);
   if (devices > 1) {
     CHECK_RESULT(self, DSC_ERR_INVALID_ARG, sum(self->world, elsewhere, elsewhere, NULL, NULL));
     CHECK(self, strstr(dsc_last_error_message(), "but this world is bound to device") != NULL);
@@ -101,9 +102,9 @@ static int refused_at(rank_t* self, char* send, char* recv, int32_t dtype, const
 static int alignment_body(rank_t* self) {
   char* const data = gpu_alloc(256);
   CHECK(self, data != NULL);
-  PASS_ON(refused_at(self, data + 2, data + 128, DSC_DTYPE_F32, "send lies 2 bytes past a multiple of 4"));
-  PASS_ON(refused_at(self, data, data + 129, DSC_DTYPE_BF16, "recv lies 1 byte past a multiple of 2"));
-  PASS_ON(refused_at(self, data + 12, data + 12, DSC_DTYPE_F64, "send lies 4 bytes past a multiple of 8"));
+  PASS_ON(refused_at(self, data + 2, data + 128, DSC_DTYPE_F32, "send is 2 bytes past a multiple of 4"));
+  PASS_ON(refused_at(self, data, data + 129, DSC_DTYPE_BF16, "recv is 1 byte past a multiple of 2"));
+  PASS_ON(refused_at(self, data + 12, data + 12, DSC_DTYPE_F64, "send is 4 bytes past a multiple of 8"));
   dsc_work_t* work = NULL;
   const int32_t op = DSC_OP_MAX;
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG,
@@ -351,14 +352,14 @@ static int cross_entropy_body(rank_t* self) {
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
                dsc_vocab_cross_entropy_forward(self->world, data, targets, 2, vocab, DSC_DTYPE_F32, NULL,
                                                loss, state));
-  CHECK(self, strstr(dsc_last_error_message(), "logits is memory of device ") != NULL);
-  CHECK(self, strstr(dsc_last_error_message(), ", expected memory of the host") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), "logits is in memory of device ") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), ", expected host memory") != NULL);
   CHECK_OK(self, dsc_vocab_cross_entropy_forward(self->world, logits, targets, 2, vocab, DSC_DTYPE_F32, NULL,
                                                  loss, state));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED,
                dsc_vocab_cross_entropy_backward(self->world, logits, targets, 2, vocab, DSC_DTYPE_F32, NULL,
                                                 state, NULL, data));
-  CHECK(self, strstr(dsc_last_error_message(), "gradient is memory of device ") != NULL);
+  CHECK(self, strstr(dsc_last_error_message(), "gradient is in memory of device ") != NULL);
   gpu_free(data);
   return 0;
 }
@@ -383,7 +384,7 @@ static int rms_norm_body(rank_t* self) {
         dsc_all_reduce_rms_norm(self->world, at[0], at[1], at[2], 1, 4, DSC_DTYPE_F32, 1e-5, at[3], at[4]));
     if (wrong == 5) break;
     char text[64];
-    snprintf(text, sizeof text, ": %s is memory of device ", names[wrong]);
+    snprintf(text, sizeof text, ": %s is in memory of device ", names[wrong]);
     CHECK(self, strstr(dsc_last_error_message(), text) != NULL);
   }
   gpu_free(data);

@@ -403,27 +403,27 @@ static int refused_arrays(rank_t* self, on_device_t* on) {
   const dsc_dtype_t f32 = DSC_DTYPE_F32;
   PASS_ON(check_refusal(self, dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, plain, it->rows, NULL, NULL),
                         DSC_ERR_INVALID_ARG,
-                        "tokens is memory of a device and rows is host memory; expected both"));
+                        "tokens is in device memory and rows is in host memory, expected the same"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, it->own->values, hidden, f32, plain, on->rows.at, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "tokens is host memory and rows is memory of a device; expected both"));
+      DSC_ERR_INVALID_ARG, "tokens is in host memory and rows is in device memory, expected the same"));
   PASS_ON(check_refusal(
       self,
       dsc_moe_combine(plan, on->expert_rows.at, it->weights, hidden, f32, on->out.at, NULL, on->stream, NULL),
-      DSC_ERR_INVALID_ARG, "weights is host memory; expected both to be of one kind"));
+      DSC_ERR_INVALID_ARG, "weights is in host memory, expected the same kind of memory"));
   PASS_ON(check_refusal(self,
                         dsc_moe_combine(plan, on->expert_rows.at, NULL, hidden, f32, on->out.at, it->returned,
                                         on->stream, NULL),
-                        DSC_ERR_INVALID_ARG, "returned is host memory; expected both"));
+                        DSC_ERR_INVALID_ARG, "returned is in host memory, expected the same"));
   PASS_ON(
       check_refusal(self,
                     dsc_moe_combine_backward(plan, on->gradient.at, on->weights.at, on->returned.at, hidden,
                                              f32, on->row_gradients.at, it->weight_gradients, NULL, NULL),
-                    DSC_ERR_INVALID_ARG, "weight_gradients is host memory; expected both"));
+                    DSC_ERR_INVALID_ARG, "weight_gradients is in host memory, expected the same"));
   PASS_ON(check_refusal(self,
                         dsc_moe_dispatch(plan, on->tokens.at, hidden, f32, DSC_MOE_PAYLOAD_F8E4M3,
                                          on->rows.at, on->stream, NULL),
-                        DSC_ERR_UNSUPPORTED, "rows are memory of a device, expected payload 1 (plain)"));
+                        DSC_ERR_UNSUPPORTED, "rows are in device memory, expected payload 1 (plain)"));
   PASS_ON(check_refusal(
       self, dsc_moe_dispatch(plan, on->tokens.at + 2, hidden, f32, plain, on->rows.at, on->stream, NULL),
       DSC_ERR_INVALID_ARG, "expected an address that is a multiple of 4"));
@@ -439,7 +439,7 @@ static int refused_choice(rank_t* self, on_device_t* on) {
   options.experts = 2;
   return check_refusal(
       self, dsc_moe_plan_create(self->world, &options, (const int32_t*)(void*)on->tokens.at, 1, NULL, &plan),
-      DSC_ERR_UNSUPPORTED, ", expected memory of the host");
+      DSC_ERR_UNSUPPORTED, ", expected host memory");
 }
 
 /* No refusal is noticed by others, and the plan goes on. */

@@ -437,7 +437,7 @@ static int unconnected_body(rank_t* self) {
                                   ? dsc_send(self->world, memory.data, COUNT, DSC_DTYPE_F32, 1, NULL, NULL)
                                   : dsc_recv(self->world, memory.data, COUNT, DSC_DTYPE_F32, 0, NULL, NULL);
   if (result != DSC_ERR_TIMEOUT ||
-      strstr(dsc_last_error_message(), "all ranks that were asked have called it") == NULL ||
+      strstr(dsc_last_error_message(), "all ranks that answered have called it") == NULL ||
       strstr(dsc_last_error_message(), "not called") != NULL)
     FAIL(self, "%d: %s", result, dsc_last_error_message());
   return 0;

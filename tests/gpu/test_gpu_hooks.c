@@ -139,9 +139,10 @@ static int capture_body(rank_t* self) {
   PASS_ON(make(self, &settings, 1, &model));
   CHECK(self, gpu_begin_capture(model.stream));
   CHECK_RESULT(self, DSC_ERR_STATE, dsc_bucket_reducer_begin(model.reducer, model.stream));
-  CHECK(self, strstr(dsc_last_error_message(),
-                     "the stream is captured in a graph, expected one that is not: hook int8 computes on "
-                     "the host") != NULL);
+  CHECK(self,
+        strstr(dsc_last_error_message(),
+               "the stream is being captured in a graph, expected another stream: hook int8 computes on "
+               "the host") != NULL);
   gpu_graph_free(gpu_end_capture(model.stream));
   PASS_ON(iterate(self, &settings, &model, 0));
   return drop(self, &model);
@@ -214,7 +215,7 @@ static int stuck_body(rank_t* self) {
   if (failed != DSC_ERR_TIMEOUT || !strstr(dsc_last_error_message(), "rank 1"))
     FAIL(self, "%d: %s", failed, dsc_last_error_message());
   if (self->rank == 1)
-    CHECK(self, strstr(dsc_last_error_message(), "the gradients of rank 1 were not there"));
+    CHECK(self, strstr(dsc_last_error_message(), "the gradients of rank 1 were not ready"));
   CHECK_RESULT(self, DSC_ERR_REVOKED, dsc_bucket_reducer_begin(model.reducer, model.stream));
   if (self->rank == 0)
     CHECK_OK(self, dsc_broadcast(other, late, late, 16, DSC_DTYPE_F32, 0, model.stream, NULL));

@@ -378,7 +378,7 @@ static int refusals_body(rank_t* self) {
   CHECK_OK(self, dsc_bucket_reducer_begin(model.reducer, NULL));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_bucket_reducer_mark_ready(model.reducer, 1, here, NULL));
   CHECK(self,
-        strstr(dsc_last_error_message(), "b (index 1): gradient is host memory, expected memory of dev"));
+        strstr(dsc_last_error_message(), "b (index 1): gradient is in host memory, expected memory of dev"));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_bucket_reducer_accumulate(model.reducer, 1, here, NULL));
   CHECK_OK(self, dsc_bucket_reducer_mark_ready(model.reducer, 1, model.grads[1], NULL));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG,

@@ -209,11 +209,11 @@ static int refusals_body(rank_t* self) {
   float* const grad = gpu_alloc(BYTES);
   const dsc_dtype_t f32 = DSC_DTYPE_F32, i32 = DSC_DTYPE_I32;
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_ring_begin(ring, data, COUNT, NULL, f32, here, f32, NULL));
-  PASS_ON(says(self, "block is memory of a device and grad is host memory"));
+  PASS_ON(says(self, "block is in device memory and grad is in host memory"));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_ring_begin(ring, here, COUNT, NULL, f32, grad, f32, NULL));
-  PASS_ON(says(self, "block is host memory and grad is memory of a device"));
+  PASS_ON(says(self, "block is in host memory and grad is in device memory"));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_ring_begin(ring, data, COUNT, NULL, f32, grad, i32, NULL));
-  PASS_ON(says(self, "grad_dtype is i32, expected a floating type"));
+  PASS_ON(says(self, "grad_dtype is i32, expected a floating-point type"));
   CHECK_OK(self, begin_plain(ring, data));
   int32_t source = 0;
   const void* block = NULL;
@@ -222,7 +222,7 @@ static int refusals_body(rank_t* self) {
   CHECK_OK(self, dsc_ring_next(ring, -1, &source, &block, &count, NULL));
   if (self->size > 1) {
     CHECK_RESULT(self, DSC_ERR_INVALID_ARG, begin_plain(ring, block));
-    PASS_ON(says(self, "block is memory that the ring has given"));
+    PASS_ON(says(self, "block is memory of the ring"));
     CHECK_OK(self, finish_plain(ring));
   }
   CHECK_OK(self, dsc_ring_destroy(ring));

@@ -409,7 +409,7 @@ static int refused_gradients_body(rank_t* self) {
   PASS_ON(make(self, &model, &rules, true));
   CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_mark_ready(model.sharded, 0, here, 0, NULL));
-  PASS_ON(expect_text(self, "a (index 0): gradient is host memory, expected memory of device "));
+  PASS_ON(expect_text(self, "a (index 0): gradient is in host memory, expected memory of device "));
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_accumulate(model.sharded, 0, here, 0, NULL));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_grad_view(model.sharded, 0, &view));
   void* const stream = model.streams[0];
@@ -430,7 +430,7 @@ static int refused_gradients_body(rank_t* self) {
   CHECK_OK(self, dsc_sharded_begin(model.sharded, 0, NULL));
   void* const there = gpu_alloc(64);
   CHECK_RESULT(self, DSC_ERR_INVALID_ARG, dsc_sharded_mark_ready(model.sharded, 0, there, 0, NULL));
-  PASS_ON(expect_text(self, "a (index 0): gradient is memory of device "));
+  PASS_ON(expect_text(self, "a (index 0): gradient is in memory of device "));
   CHECK_RESULT(self, DSC_ERR_UNSUPPORTED, dsc_sharded_mark_ready(model.sharded, 0, here, 0, there));
   gpu_free(there);
   return drop(self, &model);

@@ -198,7 +198,7 @@ begin = time.monotonic()
 """
     outputs = job(code + FAILS, [0, 0, 1], TIMEOUT=TIMEOUT_S, FAKE_NCCL_FAULT="op_hang@0#3").finish()
     for text in fails_by_then(outputs, "TimeoutError"):
-        assert "; all ranks that were asked have called it" in text, text
+        assert "; all ranks that answered have called it" in text, text
 
 
 # Rank 0 waits for a second message on its stream; rank 1 does something else.
@@ -226,7 +226,7 @@ def test_a_message_of_another_host_that_does_not_come():
     """Whoever waits for it on its stream is freed, and hears who has not sent it."""
     outputs = job(MESSAGE.replace("ELSE", "pass"), [0, 1], TIMEOUT=TIMEOUT_S).finish()
     for text in fails_by_then(outputs, "TimeoutError"):
-        assert "rank 0 of 2: not done within 4000 ms; rank 1 has called 1 send to rank 0" in text
+        assert "rank 0 of 2: not finished within 4000 ms; rank 1 has called 1 send to rank 0" in text
 
 
 def test_a_message_of_another_host_of_another_length():
@@ -267,7 +267,7 @@ def test_each_process_sees_its_own_card_as_device_0():
 def test_one_card_behind_different_numbers_is_noticed():
     code = CARDS.replace("CARD", '["0,1", "1,0"][int(os.environ["RANK"])]').replace("work_on(0)", 'work_on(int(os.environ["RANK"]))')
     for output in job(code, [0, 0], begin="").finish():
-        assert "ranks 0 and 1 are bound to one card of one host, which is their device 0 and 1" in output, output
+        assert "ranks 0 and 1 are bound to the same GPU, their devices 0 and 1" in output, output
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_text_tells_the_rule_with_its_size():
         ["4", "KiB", "plain", "direct"],
         ["4", "KiB", "shared", "direct"],
     ]
-    assert "at most direct_bytes (64 KiB) of all ranks together" in " ".join(result.stdout.split())
+    assert "all ranks together have at most direct_bytes (64 KiB)" in " ".join(result.stdout.split())
     assert re.fullmatch(r"DSC_TUNING=direct_bytes=65536,(\w+=\d+,)+\w+=\d+", lines[-1])
 
 
@@ -99,13 +99,13 @@ def test_ranks_that_take_turns_are_told_of():
 def test_wrong_usage():
     for args, words in (
         ((), "expected --tune, --network or an operation: all_reduce, "),
-        (("all_redce",), "there is no operation 'all_redce'; did you mean 'all_reduce'?"),
+        (("all_redce",), "unknown operation 'all_redce'; did you mean 'all_reduce'?"),
         (("all_reduce", "--ranks", "65"), "--ranks: expected numbers from 1 to 64 such as 2,4, got '65'"),
         (("all_reduce", "--ranks", "2,x"), "got 'x'"),
         (("all_reduce", "--sizes", "3"), "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '3'"),
-        (("all_reduce", "--size", "4"), "there is no '--size'; did you mean '--sizes'?"),
+        (("all_reduce", "--size", "4"), "unknown command or option '--size'; did you mean '--sizes'?"),
         (("--tune", "all_reduce"), "OP excludes --tune"),
-        (("--tune", "--settings", "stage_byte"), "there is no setting 'stage_byte'; did you mean 'stage_bytes'?"),
+        (("--tune", "--settings", "stage_byte"), "unknown setting 'stage_byte'; did you mean 'stage_bytes'?"),
         (("all_reduce", "--settings", "stage_bytes"), "--settings requires --tune"),
         (("send_recv", "--ranks", "2,3"), "send_recv needs pairs: --ranks takes even numbers, got 3"),
     ):

@@ -91,7 +91,7 @@ def test_nothing_fits(two):
     assert answer["rows"] == [] and answer["least_bytes"] == 40 + 3
     assert answer_of(two, *asked, "40", "--kind", NAMED, code=1)["least_bytes"] == 40 + 2 * 3
     result = plan(two, *asked, "40", "--kind", NAMED)
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the least that was found is 46 B, for ")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 40 B: the least found is 46 B, for ")
     assert answer_of(two, *asked, "46", "--kind", NAMED)["rows"][0]["peak_bytes"] == 46
     assert answer_of(two, *asked, "43")["rows"][0]["peak_bytes"] == 43
 
@@ -255,7 +255,7 @@ def test_layers_are_cut_for_the_whole_step(transformer):
     best = answer_of(transformer, *asked, "--memory", "1.8GB")["rows"][0]  # the first stages hold more, so take less
     assert best["peak_bytes"] <= 1.8e9
     result = plan(transformer, *asked, "--memory", "1GB")
-    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the least that was found is 1.80 GB, for 1f1b")
+    assert result.returncode == 1 and result.stdout.split("\n\n")[1].startswith("Nothing fits in 1 GB: the least found is 1.80 GB, for 1f1b")
 
 
 def test_an_order_that_is_looked_for_gets_a_cut_that_has_room(transformer):
@@ -474,8 +474,8 @@ def test_a_wrong_network(two, tmp_path, text, words):
     "args, code, words",
     [
         (["--ranks", "3"], 2, "--network measures messages between pairs: --ranks takes even numbers, got 3"),
-        (["--sizes", "4"], 2, "--sizes: expected two different ones or more for --network, got 4"),
-        (["--sizes", "4KiB,4096"], 2, "--sizes: expected two different ones or more for --network, got 4KiB,4096"),
+        (["--sizes", "4"], 2, "--sizes: expected two or more different sizes for --network, got 4"),
+        (["--sizes", "4KiB,4096"], 2, "--sizes: expected two or more different sizes for --network, got 4KiB,4096"),
         (["--sizes", "4,1.3KB,5"], 2, "--sizes: expected multiples of 4 bytes such as 4, 16KiB or 25MiB, got '5'"),
         (["--tune"], 2, "excludes"),
     ],
@@ -504,11 +504,11 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
     [
         ("", "is empty, expected layers as CSV or JSON"),
         (HEADER, "has no layers"),
-        (HEADER.replace("forward_us", "foward_us", 1), "line 1, column 6: there is no column 'foward_us'; did you mean 'forward_us'?"),
+        (HEADER.replace("forward_us", "foward_us", 1), "line 1, column 6: unknown column 'foward_us'; did you mean 'forward_us'?"),
         (HEADER.replace("name", "output_bytes"), "line 1, column 92: a second column 'output_bytes'"),
-        (HEADER.replace(",output_bytes", ""), "line 1: no output_bytes, expected it for every layer"),
-        (HEADER.replace("name", "backward_us"), "line 1: backward_us beside its halves"),
-        ("name,forward_us\n", "line 1: no backward_us, expected it, or backward_input_us"),
+        (HEADER.replace(",output_bytes", ""), "line 1: no output_bytes, expected one for every layer"),
+        (HEADER.replace("name", "backward_us"), "line 1: backward_us and its halves"),
+        ("name,forward_us\n", "line 1: no backward_us, expected backward_us, or backward_input_us"),
         (FINE + "b,1,x,1,10,3,5\n", "line 3, column 5: backward_input_us is 'x', expected microseconds such as 120 or 0.5"),
         (FINE + "b,1,-1,1,10,3,5\n", "line 3, column 5: backward_input_us is '-1'"),
         (FINE + "b,1,nan,1,10,3,5\n", "line 3, column 5: backward_input_us is 'nan'"),
@@ -517,18 +517,19 @@ FINE = HEADER + "a,1,1,1,10,3,5\n"
         (FINE + "b,1,1,1,10,3\n", "line 3, column 13: 6 values, expected 7 as line 1 has"),
         (FINE + "b,1,1,1,10,3,5,6\n", "line 3, column 16: 8 values, expected 7 as line 1 has"),
         (HEADER + "\na,1,1,1,10,3,5\n", "line 2, column 1: an empty line, expected a layer"),
-        (FINE + '"b,1,1,1,10,3,5\n', "line 3, column 1: a quote that does not end"),
+        (FINE + '"b,1,1,1,10,3,5\n', "line 3, column 1: expected a closing quote"),
         ("[1]", "layer 0: expected an object"),
-        ('[{"forward_us": 1, "forward_us": 2}]', "'forward_us' stands twice in a layer"),
-        ('[{"forward": 1}]', "layer 0: there is no column 'forward'"),
+        ('[{"forward_us": 1, "forward_us": 2}]', "'forward_us' occurs twice in a layer"),
+        ('[{"forward": 1}]', "layer 0: unknown column 'forward'"),
         ('[{"forward_us": 1, }]', "line 1, column 20: "),
         ("{}", "expected a list of layers"),
-        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0: tied is 'w', expected a name that two or more layers have"),
+        (FINE.replace("\n", ",tied\n", 1).replace("5\n", "5,w\n"), "layer 0 (a): tied is 'w', expected a name that two or more layers have"),
         (
             HEADER.replace("\n", ",tied\n") + "a,1,1,1,10,3,5,w\nb,1,1,1,11,3,5,w\n",
-            "layer 1: weight_bytes is 11, expected 10 as of layer 0, which is tied to it as 'w'; other weights can be a layer of their own",
+            "layer 1 (b): weight_bytes is 11, expected 10 as for layer 0 (a), which has the same tied name 'w'; put other weights into a layer of their own",
         ),
-        ('[{"tied": 1}]', "layer 0: tied is 1, expected a text"),
+        ('[{"name": "a", "tied": 1}]', "layer 0 (a): tied is 1, expected a string or null"),
+        ('[{"tied": 1}]', "layer 0: tied is 1, expected a string or null"),
     ],
 )
 def test_a_wrong_file(tmp_path, text, words):
@@ -557,12 +558,12 @@ def test_a_wrong_file(tmp_path, text, words):
         (["--stages", "2,x"], "--stages: expected a whole number of 1 or more, got 'x'"),
         (["--stages", "3"], "there is nothing to compare: expected stages that divide the 2 devices"),
         (["--devices", "17"], "1 x 17: the replicas do not divide the batch of 4; on 17 x 1: more stages than the 2 layers"),
-        (["--micro-batches", "5"], "no --micro-batches that was given divides the 2 samples of a replica"),
-        (["--chunks", "3"], "1f1b takes 1 chunk, which --chunks leaves out"),
-        (["--kind", "zbv"], "--kind: there is no schedule 'zbv' to plan with; did you mean 'zb_v'?"),
+        (["--micro-batches", "5"], "none of the given --micro-batches divides the 2 samples of a replica"),
+        (["--chunks", "3"], "1f1b needs 1 chunk, which --chunks excludes"),
+        (["--kind", "zbv"], "--kind: unknown schedule 'zbv'; did you mean 'zb_v'?"),
         (["--top", "0"], "--top: expected a whole number of 1 or more"),
         (["--layers", "/nowhere"], "/nowhere: cannot be opened"),
-        (["--staegs", "3"], "there is no '--staegs'; did you mean '--stages'?"),
+        (["--staegs", "3"], "unknown command or option '--staegs'; did you mean '--stages'?"),
     ],
 )
 def test_refusals(two, args, words):

@@ -40,7 +40,7 @@ def test_costs():
 def test_the_best_order():
     result = schedule("-k", "auto", "-s", "2", "-m", "3", "--forward", "1,2", "--activations", "2")
     assert result.returncode == 0 and ": 2 stages, 3 micro-batches\n" in result.stdout
-    assert "which no order beats" in result.stderr
+    assert "and no order is faster" in result.stderr
 
 
 def test_what_is_too_large_to_draw_has_a_price():
@@ -69,7 +69,7 @@ def test_different_chunks_are_compared_by_whole_stages():
     """So that all do the same work, as on the page: with chunks of 1 zb_v would take 51."""
     result = schedule("--kind", "1f1b", "--kind", "zb_v", "--activation-bytes", "1MB")
     *_, title, _, plain, v_shaped = result.stdout.splitlines()
-    assert title == "costs and activations are those of a whole stage, which its chunks share evenly"
+    assert title == "costs and activations are of a whole stage, and its chunks share them evenly"
     assert plain.split() == ["1f1b", "33", "27.3", "%", "9", "4", "4", "MB"]
     assert v_shaped.split() == ["zb_v", "x", "2", "chunks", "25.5", "5.9", "%", "0", "4", "4", "MB"]
 
@@ -109,7 +109,7 @@ def test_a_file_without_end_is_refused(tmp_path):
     for command in (["schedule", "--from"], ["plan", "--devices", "1", "--batch", "1", "--layers"], ["schedule", "--network"]):
         result = dscctl(*command, "/dev/zero")
         assert (result.returncode, result.stdout) == (1 if "--from" in command else 2, "")
-        assert "/dev/zero: has more than 256 MiB and is no regular file, expected less" in result.stderr
+        assert "/dev/zero: has more than 256 MiB and is not a regular file, expected less" in result.stderr
 
 
 def test_units_of_rates():
@@ -191,7 +191,7 @@ def test_lists_of_costs():
 def test_an_order_is_looked_for_no_longer_than_until_it_is_the_best():
     began = time.monotonic()
     result = schedule("-k", "auto", "-s", "64", "-m", "500", "--memory", "1GB", "--activation-bytes", "1MB")
-    assert "makespan 1563, which no order beats" in result.stderr
+    assert "makespan 1563, and no order is faster" in result.stderr
     assert time.monotonic() - began < (30 if "SANITIZED" in os.environ else 4)
 
 
@@ -262,7 +262,7 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--kid", "zb_v"], 2, "did you mean '--kind'"),
         (["--stages", "0"], 1, "stages is 0, expected 1 or more"),
         (["--kind", "zb_v", "--chunks", "3"], 1, "chunks is 3, expected 2"),
-        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected what can be cut into equal groups of 4 (stages) or a few more"),
+        (["--kind", "interleaved_1f1b", "--micro-batches", "9"], 1, "--micro-batches is 9, expected a number that splits into equal groups of 4 (stages) or slightly more"),
         (["--from", "/nowhere"], 1, "/nowhere: cannot be opened"),
         (["--from", "/nowhere", "--stages", "2"], 2, "excludes"),
         (["--write", "csv"], 2, "csv"),
@@ -272,8 +272,8 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--bandwidth", "fast"], 2, "--bandwidth: expected bytes per unit of time such as 25000, or 25GB/s"),
         (["--static-bytes", "1XB"], 2, "--static-bytes: expected bytes such as 80GB"),
         (["--forward", "999999999x1"], 2, "--forward: expected at most 262144 values"),
-        (["--activations", "2"], 2, "--activations is a limit of --kind auto, which is not given"),
-        (["--memory", "2GB"], 2, "--memory is a limit of --kind auto, which is not given"),
+        (["--activations", "2"], 2, "--activations is a limit for --kind auto, which is not given"),
+        (["--memory", "2GB"], 2, "--memory is a limit for --kind auto, which is not given"),
         (["--write", "json", "--check"], 2, "expected one of them"),
         (["--activations", "0"], 2, "--activations: expected 1 or more, got 0"),
         (["--memory", "0", "--kind", "auto"], 2, "--memory: expected more than 0 bytes, got '0'"),
@@ -283,7 +283,7 @@ def test_the_format_is_guessed_and_stdin_is_read(format):
         (["--overlap", "0"], 2, "--overlap: expected a part above 0"),
         (["--svg", ""], 2, "--svg"),
         (["--html", "-"], 2, "--html: expected a file to write, got '-'"),
-        (["--width", "80", "--check"], 2, "--width is that of the picture"),
+        (["--width", "80", "--check"], 2, "--width is for the picture"),
         (["--width", "0"], 2, "--width"),
         (["--forward", "-1"], 2, "--forward: expected a number of 0 or more such as 12 or 0.5, got '-1'"),
     ],

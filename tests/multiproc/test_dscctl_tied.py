@@ -1,5 +1,7 @@
 """dscctl plan with layers that share weights: one copy on a stage, and a sum of gradients between stages."""
 
+import json
+
 import launch
 import pytest
 from test_dscctl_plan import answer_of, plan, written
@@ -18,11 +20,24 @@ def test_tied_layers_by_hand(tmp_path):
     assert apart[0]["peak_bytes"] == apart[1]["peak_bytes"] and apart[1]["network_us"] == 10
     words = plan(written(tmp_path, tied(plain, 0, 3)), *asked, "2").stdout
     assert "stages that share some add up their gradients by such an all-reduce at the end" in words
-    assert "The drawing is without the sums of tied gradients, which end the step and take 10 us." in words
+    assert "and messages and all-reduces add 10 us, of which the sums of tied gradients take 10 us." in words
+    assert "The drawing does not show the sums of tied gradients, which take 10 us at the end of the step." in words
     asked = (*asked[:4], "--micro-batches", "2", *asked[6:])
     alone = [answer_of(written(tmp_path, layers), *asked, "1")["rows"][0] for layers in (plain, tied(plain, 0, 3))]
     assert alone[1]["peak_bytes"] == alone[0]["peak_bytes"] - 4 * 10 and alone[1]["tied_us"] == 0
     assert alone[1]["network_us"] == pytest.approx(alone[0]["network_us"] - 10)  # reduced over the replicas once
+
+
+def test_null_is_no_name(tmp_path):
+    """As JSON libraries write None: the layer shares nothing."""
+    plain = {"forward_us": 1, "backward_input_us": 1, "backward_weight_us": 1, "weight_bytes": 10, "activation_bytes": 3, "output_bytes": 0}
+    asked = ("--devices", "2", "--batch", "4", "--kind", "1f1b", "--bandwidth", "1MB/s")
+    file = tmp_path / "layers.json"
+    rows = []
+    for layers in ([plain] * 4, [{**plain, "tied": None}] * 4):
+        file.write_text(json.dumps(layers))
+        rows.append(answer_of(file, *asked)["rows"])
+    assert rows[0] == rows[1] and all(row["tied_us"] == 0 for row in rows[1])
 
 
 def test_parts_of_a_stage_share_tied_weights(tmp_path):

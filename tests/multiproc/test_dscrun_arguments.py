@@ -48,7 +48,7 @@ def plan(*args, **variables):
         ([*HAND, "-n", "1,"], "-n: expected a whole number from 1 to 4096, got ''"),
         ([*HAND, "--restarts", "1"], "--restarts: expected one dscrun that starts all hosts (--hostfile)"),
         ([*HAND, "--allow-failures", "1"], "--allow-failures: expected one dscrun that sees the ranks of all hosts"),
-        ([*HAND, "--start-with", "srun"], "--start-with: this dscrun starts one node only"),
+        ([*HAND, "--start-with", "srun"], "--start-with: with --node-rank this dscrun starts one node only"),
         (HAND, "several hosts need one token. Make a file once, (umask 077; od"),
         (["-n", "1,2"], "-n: expected one number for one host, got 2"),
         (["--node-rank", "0"], "--node-rank: expected --nnodes or --hostfile too"),
@@ -67,13 +67,13 @@ def plan(*args, **variables):
         (["--ssh-command", " "], "--ssh-command: expected a command, got ''"),
         (["--keep-going", "--restarts", "1"], "--restarts: with --keep-going no failure ends the run"),
         (["--hostfile", "/nowhere"], "--hostfile: cannot read '/nowhere': No such file or directory"),
-        (["--hostfile", "FILE", "-n", "2"], "-n: the host file says how many ranks each host gets"),
+        (["--hostfile", "FILE", "-n", "2"], "-n: expected no number: the host file gives the ranks of each host"),
         (["--hostfile", "FILE", "--nnodes", "3"], "--nnodes: expected 2 hosts as in the host file, got '3'"),
         (["--hostfile", "FILE", "--include", "c"], "--include: no host 'c', expected one of: a, b"),
         (["--hostfile", "FILE", "--exclude", "a:9"], "--exclude: no slot '9' on host 'a', which has 0 to 3"),
         (["--hostfile", "FILE", "--exclude", "a@b"], "--exclude: leaves no host of"),
         (["--hostfile", "FILE", "-i", "a", "-e", "b"], "include and exclude cannot be given together"),
-        (["--hostfile", "FILE", "-i", "a:1", "--start-with", "srun"], "cannot give single slots of a host"),
+        (["--hostfile", "FILE", "-i", "a:1", "--start-with", "srun"], "cannot select single slots of a host"),
         (["--hostfile", "FILE", "--keep-going", "--start-with", "mpirun"], "--keep-going: mpirun ends all hosts when one fails"),
         (["--export", "NOT_SET_ANYWHERE"], "--export: expected NAME=VALUE or the name of a variable that is set"),
         (["--export", "RANK=1"], "RANK is set by dscrun itself"),
@@ -90,8 +90,8 @@ def test_wrong_combinations(file, args, text):
 def test_host_files_that_are_wrong(tmp_path):
     for text, error in [
         ("a slots=2\nb", "line 2: expected NAME slots=NUMBER, got 'b'"),
-        ("", "no host in it; expected lines NAME slots=NUMBER"),
-        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which every host takes for itself"),
+        ("", "contains no host, expected lines NAME slots=NUMBER"),
+        ("localhost slots=1\nb slots=1", "the first host is 'localhost', which means a different host on every host"),
     ]:
         path = tmp_path / "hosts"
         path.write_text(text)
@@ -150,7 +150,7 @@ def explained(*args):
 
 def test_explanation_of_one_host():
     text = explained("-n", "2", "--env", "X=1 2", "--env", "KEY=secret")
-    assert text.startswith("# First set and export, as --env and --export say: KEY X\n# Open MPI\n")
+    assert text.startswith("# First set and export what --env and --export say: KEY X\n# Open MPI\n")
     assert "secret" not in text and "1 2" not in text
     assert "mpirun -np 2 --tag-output -x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=29500 -x KEY -x X echo 'a  b'\n" in text
     assert "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --label --kill-on-bad-exit=1 --export=ALL echo 'a  b'\n" in text
@@ -158,7 +158,7 @@ def test_explanation_of_one_host():
     assert "no equivalent" not in text
     python = run("--explain", "--restarts", "3", "-n", "2", "--", "/usr/bin/python3", "x.py", "-v").stdout
     assert re.search("^torchrun .* --max_restarts=3 x.py -v$", python, re.MULTILINE)
-    assert python.count("no equivalent for --restarts: never starts a job again") == 2
+    assert python.count("no equivalent for --restarts: never restarts a job") == 2
 
 
 def test_explanation_of_several_hosts(file):

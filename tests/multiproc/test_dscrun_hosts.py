@@ -126,7 +126,7 @@ def test_the_users_token_reaches_all_ranks(job, tmp_path):
         ({"DSC_TOKEN": "abc"}, "DSC_TOKEN has 3 characters, expected 64 hexadecimal digits"),
         ({"DSC_TOKEN": " \r\n"}, "DSC_TOKEN has 0 characters, expected 64 hexadecimal digits"),
         ({"DSC_TOKEN": "a" + "x" * 64}, "DSC_TOKEN has 65 characters, expected 64 hexadecimal digits"),
-        ({"DSC_TOKEN": "a" + "x" * 63}, "DSC_TOKEN has something at character 2 that is no hexadecimal digit"),
+        ({"DSC_TOKEN": "a" + "x" * 63}, "DSC_TOKEN has a character at position 2 that is not a hexadecimal digit"),
         ({"DSC_TOKEN_FILE": "/nowhere"}, "DSC_TOKEN_FILE: opening /nowhere: No such file"),
         ({"DSC_TOKEN_FILE": "/"}, "DSC_TOKEN_FILE / is not a regular file"),
         ({"DSC_TOKEN_FD": "99"}, "DSC_TOKEN_FD is 99, expected an open descriptor: Bad file descriptor"),
@@ -341,7 +341,7 @@ def test_a_restart_waits_for_the_ranks_behind_a_lost_connection(job, hosts, tmp_
 
 
 def test_what_ends_the_wait_for_a_restart(job):
-    for limit, text in [([], "the restart waits"), (["--timeout", "30"], "and the time limit comes first")]:
+    for limit, text in [([], "the restart waits"), (["--timeout", "30"], "and the time limit ends before that")]:
         running = Started(*job, *limit, "--grace", "0.1", "--restarts", "1", *sh("echo ready; exec sleep 30"))
         running.read_lines(4)
         lose_connection(running)

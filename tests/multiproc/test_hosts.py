@@ -247,7 +247,7 @@ if r == 0:
 meet("told", n)
 """
     text = Job(code, [int(host) for host in placement]).finish()[0]
-    assert 1 <= waited_s(text, "did not come") <= launch.AT_ONCE_S and "no call before" in text and "bind" not in text and "ready" not in text, text
+    assert 1 <= waited_s(text, "did not arrive") <= launch.AT_ONCE_S and "no call before" in text and "bind" not in text and "ready" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["00", "01"])
@@ -277,7 +277,7 @@ else:
     text = job.ranks[0].stdout.readline()
     os.kill(job.ranks[1].pid, signal.SIGCONT)
     job.finish()
-    assert 3 <= waited_s(text, "came, but did not finish") <= launch.AT_ONCE_S and "did not come" not in text, text
+    assert 3 <= waited_s(text, "arrived, but did not finish") <= launch.AT_ONCE_S and "did not arrive" not in text, text
 
 
 @pytest.mark.parametrize("placement", ["000", "001", "012"])
@@ -433,7 +433,7 @@ except dsc.DscError as error:
         hosts.take_ipv6(1)
         alone, cut_off = Job(code, [0, 1], hosts, MASTER_ADDR=hosts.address6(0)).finish()
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone, alone
-    assert cut_off.startswith("TimeoutError") and "no way leads to that IPv6 address" in cut_off, cut_off
+    assert cut_off.startswith("TimeoutError") and "no route to that IPv6 address" in cut_off, cut_off
 
 
 @needs_hosts

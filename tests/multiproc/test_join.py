@@ -265,7 +265,7 @@ def test_a_store_that_brings_nothing(tmp_path):
     code = STORE + JOIN.replace('eval(os.environ.get("OPTIONS", "{}"))', '{"store": store}')
     job = Job(2, timeout=1, code=code, FOLDER=str(tmp_path))
     job.start(1)
-    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", "the store of the options")
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", "the store of the options")
 
 
 # ---- what goes wrong is told to all --------------------------------------------------------------------------------
@@ -273,13 +273,13 @@ def test_a_store_that_brings_nothing(tmp_path):
 
 def test_a_rank_that_never_comes_is_named():
     outputs = Job(3, timeout=6).start_all([0, 2]).finish()
-    assert_all(outputs, "TimeoutError", "missing: rank 1", "came: rank 0 (pid", "rank 2 (pid", " on ")
+    assert_all(outputs, "TimeoutError", "missing: rank 1", "arrived: rank 0 (pid", "rank 2 (pid", " on ")
 
 
 def test_rank_0_that_never_comes_is_named():
     job = Job(2, timeout=1)
     job.start(1)
-    assert_all(job.finish(), "TimeoutError", "rank 0 did not come", f"127.0.0.1:{job.port}", "refused")
+    assert_all(job.finish(), "TimeoutError", "rank 0 did not arrive", f"127.0.0.1:{job.port}", "refused")
 
 
 def test_a_rank_that_died_is_no_claim():
@@ -314,7 +314,7 @@ def test_settings_that_differ():
     job = Job(2)
     job.start(0, OPTIONS=repr({"timeout": 5}))
     job.start(1, OPTIONS=repr({"timeout": 6}))
-    assert_all(job.finish(), "ConfigError", "timeout_ms: 5000 (rank 0), 6000 (rank 1)")
+    assert_all(job.finish(), "ConfigError", "timeout: 5 s (rank 0), 6 s (rank 1)")
 
 
 def test_a_wrong_token_hears_no_more_than_that():
@@ -334,7 +334,7 @@ def test_one_without_the_token():
     job.start(0)
     job.start(1, DSC_TOKEN="", TIMEOUT="40")
     alone, without = job.finish()
-    assert without.startswith("AuthError") and "wants a token" in without
+    assert without.startswith("AuthError") and "requires a token" in without
     assert alone.startswith("TimeoutError") and "missing: rank 1" in alone
 
 

@@ -77,7 +77,7 @@ class Relay:
     def await_quiet(self):
         end = time.monotonic() + launch.LIMIT_S
         while self.latest_s is None or time.monotonic() < self.latest_s + QUIET_S:
-            assert time.monotonic() < end, "rank 1 did not come"
+            assert time.monotonic() < end, "rank 1 did not arrive"
             time.sleep(0.01)
 
 

@@ -150,7 +150,7 @@ def test_rank_0_dies_for_good():
     kill(first)
     for crowd in waiting:
         (error,) = crowd.hear()["errors"]
-        assert error.startswith("DSC_ERR_TIMEOUT") and "rank 0 did not come" in error and f"127.0.0.1:{port}" in error, error
+        assert error.startswith("DSC_ERR_TIMEOUT") and "rank 0 did not arrive" in error and f"127.0.0.1:{port}" in error, error
         assert time.monotonic() - start < 2 + launch.AT_ONCE_S
         crowd.end()
 
@@ -160,7 +160,7 @@ def test_a_rank_that_dies_is_missing():
     time.sleep(3)  # it has come by then
     kill(dies)
     (error,) = host.hear()["errors"]
-    assert "only 1 of 3 came" in error and "missing: rank 1, 2" in error and "came and went away: rank 1 (pid" in error, error
+    assert "only 1 of 3 ranks arrived" in error and "missing: rank 1, 2" in error and "arrived and left: rank 1 (pid" in error, error
     host.end()
 
 
@@ -218,7 +218,7 @@ def test_a_host_that_is_not_reached_is_missing():
         for ranks in go(crowds[:2]):
             assert ranks["joined"] == {}
             for error in ranks["errors"]:
-                assert error.startswith("DSC_ERR_TIMEOUT") and "only 4 of 6 came" in error and "missing: rank 4, 5" in error, error
+                assert error.startswith("DSC_ERR_TIMEOUT") and "only 4 of 6 ranks arrived" in error and "missing: rank 4, 5" in error, error
 
 
 @needs_hosts
@@ -231,7 +231,7 @@ def test_a_cable_that_is_pulled_while_others_are_awaited():
         hosts.cut(1)
         ranks = crowds[0].hear()
         (error,) = ranks["errors"]
-        assert "missing: rank 1, 2" in error and "came and went away: rank 1 (pid" in error, error
+        assert "missing: rank 1, 2" in error and "arrived and left: rank 1 (pid" in error, error
 
 
 if __name__ == "__main__":

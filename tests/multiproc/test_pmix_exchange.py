@@ -52,7 +52,7 @@ def test_a_key_that_never_comes(ranks, tmp_path):
     for put, short, long, there in mpirun(ranks, "missing", tmp_path).values():
         assert put[1] == "ok" and there[1:] == ("ok", "x")
         for (elapsed_ms, code, text), bound_ms in ((short, 300), (long, 2500)):
-            assert code == TIMEOUT and f"the key 'dsc.0.missing' of rank {ranks - 1} did not come" in text
+            assert code == TIMEOUT and f"the key 'dsc.0.missing' of rank {ranks - 1} did not arrive" in text
             assert bound_ms <= elapsed_ms < bound_ms + 1000 * AT_ONCE_S
 
 
@@ -76,7 +76,7 @@ def test_a_server_that_falls_silent(tmp_path):
     said = mpirun(2, "silent", tmp_path)
     get, put, over = said[0]
     assert get[1] == TIMEOUT and "'dsc.0.none' of rank 1" in get[2] and 500 <= get[0] < 1000 * AT_ONCE_S
-    assert put[0] < 1000 * AT_ONCE_S and (put[1] == "ok" or "did not take the key 'unheard' in time" in put[2])
+    assert put[0] < 1000 * AT_ONCE_S and (put[1] == "ok" or "did not store the key 'unheard' in time" in put[2])
     assert over[1] == "ok" and said[1][0][1:] == ("ok", "well")
 
 

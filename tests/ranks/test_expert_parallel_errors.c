@@ -159,7 +159,7 @@ static int in_progress_body(rank_t* self) {
   CHECK_OK(self, dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, &work));
   CHECK_RESULT(self, DSC_ERR_STATE,
                dsc_moe_dispatch(it.plan, it.own->values, 8, DSC_DTYPE_F32, 1, it.rows, NULL, &other));
-  PASS_ON(moe_check_text(self, "the work of the call before on this plan is not complete"));
+  PASS_ON(moe_check_text(self, "the previous call on this plan is not complete"));
   CHECK(self, other == NULL);
   PASS_ON(moe_end(self, work));
   PASS_ON(moe_each_row(self, &it, moe_check_row));

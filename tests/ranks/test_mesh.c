@@ -148,10 +148,9 @@ static int mismatch_body(rank_t* self) {
       refused(self, differs, "tp", DSC_ERR_MISMATCH,
               "expected the same mesh on all ranks, but it is \"tp=2-dp=2-pp=2 from rank 0\" on rank 0 and "
               "\"tp=2-dp=4-pp=1 from rank 0\" on rank 5"));
-  PASS_ON(refused(
-      self, mesh, self->rank < 6 ? "tp" : "dp", DSC_ERR_MISMATCH,
-      "expected the same text of axes on all ranks, but it is \"tp\" on rank 0 and \"dp\" on ranks 6, "
-      "7"));
+  PASS_ON(refused(self, mesh, self->rank < 6 ? "tp" : "dp", DSC_ERR_MISMATCH,
+                  "expected the same axes on all ranks, but it is \"tp\" on rank 0 and \"dp\" on ranks 6, "
+                  "7"));
   PASS_ON(refused(self, too_small, "tp", DSC_ERR_INVALID_ARG, "the mesh has 2 ranks, expected 8"));
   PASS_ON(refused(self, mesh, "ep", DSC_ERR_INVALID_ARG, "there is no axis \"ep\""));
   PASS_ON(check_group(self, mesh, "tp", "tp"));

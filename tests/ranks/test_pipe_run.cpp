@@ -129,7 +129,7 @@ const Case kRefused[] = {
        if (rank == 2) stage.callbacks.backward = nullptr;
      },
      DSC_ERR_INVALID_ARG,
-     "rank 2: there is no callback for backward, which the schedule has as backward of micro-batch 0"},
+     "rank 2: there is no callback for backward, expected one: the schedule has backward of micro-batch 0"},
     {"a shape that differs",
      [](Stage& stage, int rank) {
        if (rank == 1) stage.tensors[0].count = kWidth + 1, stage.shape[1] = kWidth + 1;
@@ -156,7 +156,7 @@ const Case kRefused[] = {
      [](Stage& stage, int rank) {
        if (rank == 1) stage.tensors[0].dtype = 77;
      },
-     DSC_ERR_INVALID_ARG, "dtype 77 is no element type"},
+     DSC_ERR_INVALID_ARG, "dtype is 77, expected 1 (i8) to 13 (bool)"},
     {"a table that nobody filled",
      [](Stage& stage, int rank) {
        if (rank == 1) stage.callbacks.struct_size = 0;

@@ -214,14 +214,14 @@ void refuses_bad_arguments(void**) {
     CHECK_OK(dsc_comm_verify_params(world, nullptr, 0));
     params[1].struct_size += 8;
     CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
-                "struct_size of tensor 1 is 64");
+                "params[1].struct_size is 64");
     params[0].struct_size = 8;
-    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "struct_size is 8");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
+                "params[0].struct_size is 8");
     params[0].struct_size = sizeof(dsc_tensor_t);
     params[1].struct_size = sizeof(dsc_tensor_t);
     params[1].ndim = -1;
-    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG,
-                "ndim of tensor 1 is -1");
+    CHECK_FAILS(dsc_comm_verify_params(world, params.data(), 2), DSC_ERR_INVALID_ARG, "params[1].ndim is -1");
     params[1].ndim = 0;
     auto options = options_with(1, 1, DSC_AVERAGE_PRE);
     options.rebuild = 7;
@@ -337,7 +337,7 @@ void refuses_views_of_replaced_buckets(void**) {
       CHECK_OK(dsc_bucket_reducer_begin(reducer, nullptr));
       if (step == 1) {
         CHECK_FAILS(dsc_bucket_reducer_mark_ready(reducer, 1, nullptr, nullptr), DSC_ERR_STATE,
-                    "b (index 1): the view");
+                    "b (index 1): the buckets of its view were replaced");
         void* const before = views[1];
         CHECK_OK(dsc_bucket_reducer_grad_view(reducer, 1, &views[1]));
         CHECK(views[1] != before);

@@ -29,9 +29,9 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "mapping is 10, expected", MAP(10, 1, in, out, 1, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "options is NULL",
           dsc_tensor_map_forward(w, NULL, in, out, DSC_DTYPE_F32, NULL, NULL));
-  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, which 2 ranks do not divide; expected a multiple of 2",
+  REFUSED(DSC_ERR_INVALID_ARG, "dim is 7, expected a multiple of 2",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, 7, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, which 2 ranks do not divide",
+  REFUSED(DSC_ERR_INVALID_ARG, "outer is 3, expected a multiple of 2",
           MAP(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 3, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "send is NULL, expected 16 bytes",
           MAP(DSC_TENSOR_MAPPING_GATHER, 1, NULL, out, 1, 8, 1));
@@ -75,7 +75,7 @@ static int refusals_body(rank_t* self) {
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is not NULL; expected NULL for mapping 4",
           map_parts(w, DSC_TENSOR_MAPPING_GATHER, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(
-      DSC_ERR_INVALID_ARG, "expected the same: it is this rank's part for itself",
+      DSC_ERR_INVALID_ARG, "expected the same size: both are of the part that this rank sends to itself",
       map_parts(w, DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, in, out, 1, parts, other, 1, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "or in place: recv == send",
           MAP(DSC_TENSOR_MAPPING_COPY, 2, in, in + 1, 1, 8, 1));
@@ -86,7 +86,7 @@ static int refusals_body(rank_t* self) {
   CHECK_OK(self, dsc_batch_begin(w));
   REFUSED(DSC_ERR_STATE, "a batch is open, and this step only copies",
           MAP(DSC_TENSOR_MAPPING_SCATTER, 1, in, out, 1, 8, 1));
-  REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL in a batch",
+  REFUSED(DSC_ERR_INVALID_ARG, "work is not NULL, expected NULL in a batch",
           map_even(w, DSC_TENSOR_MAPPING_COPY, 1, in, out, 1, 8, 1, DSC_DTYPE_F32, NULL, &work));
   CHECK_OK(self, MAP(DSC_TENSOR_MAPPING_GATHER, 1, in, out, 2, 8, 1));
   CHECK_OK(self, dsc_batch_end(w, NULL, NULL));

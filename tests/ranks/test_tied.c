@@ -264,9 +264,10 @@ static const spoiling_t kSpoilings[] = {
      "rank 2: key 'norm' has no weights, but stage 2, where this rank is, holds it"},
     {"too many weights", hold_more, DSC_ERR_INVALID_ARG,
      "rank 2: key 'embed' has weights, but stage 2, where this rank is, does not hold it"},
-    {"a key twice", repeat_key, DSC_ERR_INVALID_ARG, "rank 2: key 'norm' comes twice, expected once"},
-    {"no name", leave_out_name, DSC_ERR_INVALID_ARG, "rank 2: the name of a key is NULL"},
-    {"a bad type", use_bad_type, DSC_ERR_INVALID_ARG, "rank 2: parameter 0: dtype 99 is no element type"},
+    {"a key twice", repeat_key, DSC_ERR_INVALID_ARG, "rank 2: keys has 'norm' twice, expected each key once"},
+    {"no name", leave_out_name, DSC_ERR_INVALID_ARG, "rank 2: keys[0].key is NULL"},
+    {"a bad type", use_bad_type, DSC_ERR_INVALID_ARG,
+     "rank 2: parameter 0: dtype is 99, expected 1 (i8) to 13 (bool)"},
     {"options that nobody filled", use_small_options, DSC_ERR_INVALID_ARG,
      "rank 2: options->struct_size is 4"},
 };

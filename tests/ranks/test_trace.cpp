@@ -383,14 +383,14 @@ int mismatch_body(rank_t* self) {
 
 void a_failed_operation_has_its_result(void**) { assert_int_equal(run_ranks(2, mismatch_body, nullptr), 0); }
 
-// 0: nothing is said of how long somebody did not come.
+// 0: nothing is said of how long somebody did not arrive.
 double seconds_in(const char* message) {
-  const char* const words = " did not come within ";
+  const char* const words = " did not arrive within ";
   const char* const place = std::strstr(message, words);
   return place ? std::atof(place + std::strlen(words)) : 0;
 }
 
-// Who did not come is named with what it did instead.
+// Who did not arrive is named with what it did instead.
 int late_body(rank_t* self) {
   dsc_comm_t* group = split_off(self, "late");
   CHECK(self, group != nullptr);
@@ -402,7 +402,7 @@ int late_body(rank_t* self) {
     CHECK_OK(self, dsc_comm_set_timeout(group, 300));
     CHECK_RESULT(self, DSC_ERR_TIMEOUT, dsc_barrier(group, nullptr, nullptr));
     const char* const message = dsc_last_error_message();
-    if (!std::strstr(message, "ranks 1, 2 did not come within ") ||
+    if (!std::strstr(message, "ranks 1, 2 did not arrive within ") ||
         !std::strstr(message, " s; rank 1 (pid ") || seconds_in(message) < 0.3 ||
         !std::strstr(message, "): last send number 1 to rank 0; rank 2 (pid ") ||
         !std::strstr(message, "): last collective 1 (barrier)"))

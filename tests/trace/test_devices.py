@@ -65,7 +65,7 @@ def test_the_rank_that_has_not_called(tmp_path):
     assert code == FINDINGS
     assert [finding["text"] for finding in report["findings"]] == [
         'rank 2 has not called collective 4 (all_reduce) of group "world (devices)"; last called collective 3 (all_reduce); '
-        "no other operation is in progress; ranks 0, 1, 3 called it 4.20 s before"
+        "no other operation is in progress; ranks 0, 1, 3 called it 4.20 s earlier"
     ]
     (finding,) = report["findings"]
     assert (finding["ranks"], finding["number"], finding["device"]) == ([2], 4, True)
@@ -80,7 +80,7 @@ def test_a_rank_that_waits_on_the_host_instead(tmp_path):
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
     assert any("rank 2 has not called collective 4 (all_reduce) of group \"world (devices)\"" in text and
-               'now in collective 1 (barrier) of group "world" since 2.00 s' in text for text in late), late
+               'now in collective 1 (barrier) of group "world" for 2.00 s' in text for text in late), late
     assert any("ranks 0, 1, 3 have not called collective 1 (barrier) of group" in text for text in late), late
     assert texts(report, "DEADLOCK") == [] and texts(report, "MISMATCH") == []
 
@@ -107,7 +107,7 @@ def test_who_comes_after_a_time_out(tmp_path):
         job.ahead = {} if hosts == 1 else at(0, (2, 3))
         _, report = merge(job.write(tmp_path))
         late = texts(report, "LATE")
-        assert len(late) == (hosts == 1) and all("called, but 1.00 s too late" in text for text in late), late
+        assert len(late) == (hosts == 1) and all("called, but 1.00 s late" in text for text in late), late
         assert len(texts(report, "FAILED")) == 1
 
 
@@ -124,7 +124,7 @@ def test_clocks_of_other_hosts_are_not_compared(tmp_path):
         told.update(text for text in texts(report, "LATE") if text.startswith("rank 3 "))
     (late,) = told
     assert late.startswith('rank 3 has not called collective 4 (all_reduce) of group "world (devices)"')
-    assert late.endswith('now in collective 1 (barrier) of group "own" since 1.00 s; '
+    assert late.endswith('now in collective 1 (barrier) of group "own" for 1.00 s; '
                          "ranks 0-2 waited 1.00 s until the time-out")
 
 

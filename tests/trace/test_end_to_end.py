@@ -151,7 +151,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path):
     late = [finding for finding in report["findings"] if finding["kind"] == "LATE"]
     assert [finding["ranks"] for finding in late] == [[2]]
     assert late[0]["operation"] == "all_reduce"
-    assert late[0]["text"].startswith("rank 2 has called, but ") and " too late, collective 7 (all_reduce)" in late[0]["text"]
+    assert late[0]["text"].startswith("rank 2 has called, but ") and " late, collective 7 (all_reduce)" in late[0]["text"]
     assert "last completed collective 6 (barrier)" in late[0]["text"]
     assert "ranks 0, 1, 3 waited" in late[0]["text"] and "until the time-out" in late[0]["text"]
     assert "DSC_ERR_TIMEOUT" in texts(report, "FAILED")[0]

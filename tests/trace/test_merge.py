@@ -42,7 +42,7 @@ def test_late_rank(tmp_path):
     assert code == FINDINGS
     assert texts(report, "LATE") == [
         'rank 2 has not called collective 4 (all_reduce) of group "world"; last completed collective 3 (broadcast); '
-        "no other operation is in progress; ranks 0, 1, 3 wait since 4.20 s"
+        "no other operation is in progress; ranks 0, 1, 3 have waited 4.20 s"
     ]
     (finding,) = report["findings"]
     assert (finding["ranks"], finding["operation"], finding["number"]) == ([2], "all_reduce", 4)
@@ -54,7 +54,7 @@ def test_a_short_wait_is_not_late(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 300 * MS)
     assert merge(job.write(tmp_path))[0] == FINE
     code, report = merge(tmp_path, "--late-after", "0.2")
-    assert code == FINDINGS and "wait since 300 ms" in texts(report, "LATE")[0]
+    assert code == FINDINGS and "have waited 300 ms" in texts(report, "LATE")[0]
 
 
 def test_what_came_after_a_dump_is_not_late(tmp_path):
@@ -83,7 +83,7 @@ def test_only_the_absent_one_can_be_late(tmp_path):
     job.collective(at(time, (0, 1, 3)), ended=time + 2 * SECOND)
     _, report = merge(job.write(tmp_path, without=(2,)))
     assert texts(report, "LATE") == [
-        'rank 2, which left no dump, has not come to collective 4 (all_reduce) of group "world"; '
+        'rank 2, which left no dump, has not arrived at collective 4 (all_reduce) of group "world"; '
         "ranks 0, 1, 3 waited 2.00 s until the time-out"
     ]
 
@@ -98,7 +98,7 @@ def test_where_the_late_rank_is_instead(tmp_path):
     job.dump_times = dict.fromkeys(ALL, time + 3 * SECOND)
     _, report = merge(job.write(tmp_path))
     late = texts(report, "LATE")
-    assert 'completed none of this group; now in collective 1 (all_gather) of group "right" since 3.00 s' in late[0]
+    assert 'completed none of this group; now in collective 1 (all_gather) of group "right" for 3.00 s' in late[0]
     assert texts(report, "DEADLOCK") == [
         'ranks 0, 1 wait for each other: rank 0 waits for rank 1 in collective 1 (all_reduce) of group "left"; '
         'rank 1 waits for rank 0 in collective 1 (all_gather) of group "right"'
@@ -123,9 +123,9 @@ def test_a_rank_that_left_the_group(tmp_path):
     assert code == FINDINGS
     assert texts(report, "LATE") == [
         'rank 2 has left the group before collective 2 (barrier) of group "left"; no other operation is in progress; '
-        "ranks 0, 1, 3 wait since 2.00 s",
+        "ranks 0, 1, 3 have waited 2.00 s",
         'rank 2 has left the group before recv number 1 from rank 0 of group "left"; no other operation is in progress; '
-        "rank 0 waits since 2.00 s",
+        "rank 0 has waited 2.00 s",
     ]
 
 
@@ -184,9 +184,9 @@ def test_messages(tmp_path):
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
         'rank 1 has not called recv number 2 from rank 0 of group "world"; no other operation is in progress; '
-        "rank 0 waits since 2.00 s",
+        "rank 0 has waited 2.00 s",
         'rank 3 has not called send number 1 to rank 2 of group "world"; no other operation is in progress; '
-        "rank 2 waits since 2.00 s",
+        "rank 2 has waited 2.00 s",
     ]
 
 
@@ -220,7 +220,7 @@ def test_too_late(tmp_path):
         job.called[rank, "world"][1] = 3
     _, report = merge(job.write(tmp_path))
     assert texts(report, "LATE") == [
-        'rank 2 has called, but 1.30 s too late, collective 4 (all_reduce) of group "world"; last completed '
+        'rank 2 has called, but 1.30 s late, collective 4 (all_reduce) of group "world"; last completed '
         "collective 3 (broadcast); no other operation is in progress; ranks 0, 1, 3 waited 700 ms until the time-out"
     ]
 
@@ -305,7 +305,7 @@ def test_a_straggler_is_a_finding(tmp_path):
     assert code == FINDINGS and [finding["kind"] for finding in report["findings"]] == ["STRAGGLER"]
     (finding,) = report["findings"]
     each_ms = 20 * (3 * MS - 1000) / MS
-    assert finding["ranks"] == [2] and finding["text"].startswith("rank 2 came last to 20 of 21 collectives; each other rank waited for it ")
+    assert finding["ranks"] == [2] and finding["text"].startswith("rank 2 arrived last at 20 of 21 collectives; each other rank waited for it ")
     assert f"waited for it {each_ms:.1f} ms on average, 9" in finding["text"] and " % of the 6" in finding["text"]
     text = tool.trace("merge", tmp_path).stdout
     assert f"STRAGGLER  {finding['text']}" in text and "nobody" not in text
@@ -349,8 +349,8 @@ def test_bad_files_are_named_and_the_others_used(tmp_path):
     problems = {item["file"]: item["text"] for item in report["unused_files"]}
     column = 2 + text.index('"world_size"') + len('"world_size"')
     expected = {
-        1: "line 1, column 201: the text ends too early; was the file cut short?",
-        2: f"line 1, column {column}: this is no valid JSON",
+        1: "line 1, column 201: the text ends too early; was the file truncated?",
+        2: f"line 1, column {column}: not valid JSON",
         3: "the file is empty",
         4: 'entries[0].time_created_ns: expected a whole number, found "soon"',
         5: "rank: expected 5 as in the file's name, found 6",
@@ -379,7 +379,7 @@ def test_files_and_folders(tmp_path):
     assert result.returncode == USAGE and "nowhere.json: No such file or directory" in result.stderr
     (tmp_path / "notes.txt").write_text("?")
     _, report = merge(*named, tmp_path / "notes.txt")
-    assert report["unused_files"] == [{"file": "notes.txt", "text": "line 1, column 1: this is no valid JSON"}]
+    assert report["unused_files"] == [{"file": "notes.txt", "text": "line 1, column 1: not valid JSON"}]
 
 
 def test_the_older_of_two_dumps_of_one_rank_is_left_out(tmp_path):
@@ -439,8 +439,8 @@ def test_wrong_usage(tmp_path):
     file_of(tmp_path / "bad", 0).write_text("{")
     for args, said in (
         ((), "expected a subcommand: merge, summary, iteration\nTry 'dscctl trace --help'.\n"),
-        (("marge", tmp_path), "there is no 'marge'; did you mean 'merge'?\nTry 'dscctl trace --help'.\n"),
-        (("merge", tmp_path, "--jsen"), "there is no '--jsen'; did you mean '--json'?\nTry 'dscctl trace merge --help'.\n"),
+        (("marge", tmp_path), "unknown command or option 'marge'; did you mean 'merge'?\nTry 'dscctl trace --help'.\n"),
+        (("merge", tmp_path, "--jsen"), "unknown command or option '--jsen'; did you mean '--json'?\nTry 'dscctl trace merge --help'.\n"),
         (("merge", tmp_path, "elsewhere"), "elsewhere: No such file or directory\n"),
         (("merge",), "PATH is required\nTry 'dscctl trace merge --help'.\n"),
         (("summary",), "PATH is required\nTry 'dscctl trace summary --help'.\n"),
@@ -463,7 +463,7 @@ def test_out_folder(tmp_path):
     job, _ = started_job()
     job.write(tmp_path / "dumps")
     result = tool.trace("merge", tmp_path / "dumps", "-o", tmp_path / "a" / "b")
-    assert result.returncode == FINE and "nobody holds the others up" in result.stdout
+    assert result.returncode == FINE and "no rank holds the others up" in result.stdout
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["timeline.html", "trace.perfetto.json"]
     odd = tmp_path / os.fsdecode(b"odd \xff")
     assert tool.trace("merge", tmp_path / "dumps", "-o", odd, "--json", errors="replace").returncode == FINE

@@ -410,7 +410,7 @@ void test_several_hosts(void**) {
   variables["LOCAL_WORLD_SIZE"] = "3";
   assert_way(launch(variables), MeetingWay::kTcp, {"LOCAL_WORLD_SIZE is 3", "WORLD_SIZE is 4"});
   variables.erase("LOCAL_WORLD_SIZE");
-  assert_way(launch(variables), MeetingWay::kTcp, {"node7.cluster is another host's"});
+  assert_way(launch(variables), MeetingWay::kTcp, {"node7.cluster is that of another host"});
   assert_refused(
       refusal({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_NNODES", "2"}, {"SLURM_STEP_ID", "0"}}),
       DSC_ERR_CONFIG, {"SLURM_NNODES is 2", "set MASTER_ADDR"});
@@ -421,17 +421,17 @@ void test_the_address_says_how_ranks_meet(void**) {
   Variables variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
   assert_way(launch(variables), MeetingWay::kOneHost, {"127.0.0.1 is loopback"});
   variables["MASTER_ADDR"] = "here";
-  assert_way(launch(variables), MeetingWay::kOneHost, {"here is this host's"});
+  assert_way(launch(variables), MeetingWay::kOneHost, {"here is that of this host"});
   for (const char* token : {"DSC_TOKEN_FD", "DSC_TOKEN_FILE", "DSC_TOKEN"}) {
     Variables with = variables;
     with[token] = "1";
-    assert_way(launch(with), MeetingWay::kTcp, {"with a token"});
+    assert_way(launch(with), MeetingWay::kTcp, {"there is a token"});
   }
   LaunchOptions options;
   options.has_token = true;
-  assert_way(launch(variables, options), MeetingWay::kTcp, {"with a token"});
+  assert_way(launch(variables, options), MeetingWay::kTcp, {"there is a token"});
   variables["DSC_ALLOW_UNAUTHENTICATED"] = "1";
-  assert_way(launch(variables), MeetingWay::kTcp, {"with a token"});
+  assert_way(launch(variables), MeetingWay::kTcp, {"there is a token"});
   variables["LOCAL_WORLD_SIZE"] = "2";
   assert_way(launch(variables), MeetingWay::kOneHost, {"LOCAL_WORLD_SIZE is 2"});
   assert_way(launch({}), MeetingWay::kNobody, {});

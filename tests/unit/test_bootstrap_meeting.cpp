@@ -166,7 +166,7 @@ void test_log_names_who_is_missing(void**) {
   lines.store(0);
   const auto receive = [](const LogListener&, const LogRecord& record) {
     const std::string& text = record.text;
-    if (text.find("start-up waits") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
+    if (text.find("start-up has waited") != text.npos && text.find("rank 1, 3-5 of 6") != text.npos) ++lines;
   };
   set_log_listener({receive, nullptr, nullptr, DSC_LOG_LEVEL_WARN});
   Reports reports;
@@ -269,7 +269,7 @@ void test_several_hosts_are_refused(void**) {
                [](size_t i, MeetingSettings& settings) { settings.host = i == 0 ? "here" : "there"; }},
               reports);
   assert_errors(reports, 2, DSC_ERR_CONFIG,
-                {"those of one host", "here (rank 0)", "there (rank 1)", "LOCAL_WORLD_SIZE"});
+                {"ranks of one host", "here (rank 0)", "there (rank 1)", "LOCAL_WORLD_SIZE"});
 }
 
 void test_impossible_worlds_fail_at_once(void**) {
@@ -445,7 +445,7 @@ void test_follower_that_went_away_is_reported(void**) {
   children.kill_now(follower);
   assert_int_equal(children.wait_all(25'000), 0);
   assert_error(reports[0], DSC_ERR_TIMEOUT,
-               {"missing: rank 1, 2", "went away: rank 1", std::to_string(follower).c_str()});
+               {"missing: rank 1, 2", "arrived and left: rank 1", std::to_string(follower).c_str()});
 }
 
 void test_stopped_host_is_named(void**) {
@@ -485,8 +485,8 @@ void test_ranks_of_different_users(void**) {
     if (i == 1 && ::setuid(65534) != 0) ::_exit(1);
   };
   assert_int_equal(run_processes({"two users", 2, 2, 500, change}, reports), 0);
-  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of other users than 0 do not meet"});
-  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of other users than 65534 do not"});
+  assert_error(reports[0], DSC_ERR_TIMEOUT, {"missing: rank 1", "ranks of users other than 0 cannot meet"});
+  assert_error(reports[1], DSC_ERR_TIMEOUT, {"missing: rank 0", "ranks of users other than 65534 cannot"});
 }
 
 // Refuses accept4() from now on, as a container's filter of system calls may.
@@ -507,9 +507,9 @@ void test_refused_accept_is_named(void**) {
   const Change change = [](size_t, MeetingSettings&) { refuse_accept4(); };
   assert_int_equal(run_processes({"refused accept", 2, 2, 500, change}, reports), 0);
   RankReport& host = reports[0].code == DSC_ERR_SYSTEM ? reports[0] : reports[1];
-  assert_error(
-      host, DSC_ERR_SYSTEM,
-      {"only 1 of 2 came", "others knock, but accepting them fails on rank ", "Operation not permitted"});
+  assert_error(host, DSC_ERR_SYSTEM,
+               {"only 1 of 2 ranks arrived", "others connect, but accepting them fails on rank ",
+                "Operation not permitted"});
 }
 
 void test_early_comer_waits_while_the_old_world_ends(void**) {

@@ -302,12 +302,12 @@ void expect_time_out(OpKind kind, int root) {
   assert_int_equal(failure.code, DSC_ERR_TIMEOUT);
   assert_true(failure.ranks == dsc::RankList{1});
   assert_non_null(std::strstr(failure.text.c_str(), "rank 1 (pid "));
-  assert_non_null(std::strstr(failure.text.c_str(), ") did not come within "));
+  assert_non_null(std::strstr(failure.text.c_str(), ") did not arrive within "));
   Late late(*pair.groups[1], there.call, 1);
   late.publish();
   late.enter();
   assert_true(late.step() == Progress::kFailed);
-  assert_non_null(std::strstr(late.failure().text.c_str(), "this is rank 1, which came too late"));
+  assert_non_null(std::strstr(late.failure().text.c_str(), "this is rank 1, which arrived late"));
   for (const float found : there.recv) assert_true(found == -1.0f);
 }
 

@@ -145,7 +145,7 @@ void counts_the_marks_of_a_static_graph(void**) {
 
   intake.begin();
   assert_false(intake.mark(0, shared));
-  CHECK_FAILS(intake.mark(0, shared + 1), DSC_ERR_INVALID_ARG, "not that of its marks before");
+  CHECK_FAILS(intake.mark(0, shared + 1), DSC_ERR_INVALID_ARG, "not where it was at the previous mark");
   assert_true(intake.mark(0, shared));
   assert_true(intake.gradients.take_frozen_unused() == std::vector<size_t>{2});
   assert_true(intake.gradients.take_frozen_unused().empty());

@@ -117,13 +117,13 @@ std::string parse_error(const std::string& text) {
 void errors_of_host_files(void**) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a slots=1\n\nb slots=x\n", "line 3: expected NAME slots=NUMBER, got 'b slots=x'"},
-      {"a slots=1\na slots=2", "line 2: host 'a' stands there twice"},
+      {"a slots=1\na slots=2", "line 2: host 'a' occurs twice, expected each host once"},
       {"-oProxyCommand=x slots=1", "line 1: expected NAME slots=NUMBER, got '-oProxyCommand=x slots=1'"},
       {"a slots=4097", "line 1: expected slots from 1 to 4096, got 'a slots=4097'"},
       {"a slots=99999999999", "line 1: expected NAME slots=NUMBER, got 'a slots=99999999999'"},
       {"a slots=-1", "line 1: expected NAME slots=NUMBER, got 'a slots=-1'"},
       {"a slots=", "line 1: expected NAME slots=NUMBER, got 'a slots='"},
-      {"# nothing\n \n", "no host in it; expected lines NAME slots=NUMBER"},
+      {"# nothing\n \n", "contains no host, expected lines NAME slots=NUMBER"},
   };
   for (const auto& [text, error] : cases) assert_string_equal(parse_error(text).c_str(), error.c_str());
   assert_string_equal(parse_error("a slots=1\r\nb\tslots=2 # two\r\n").c_str(), "");

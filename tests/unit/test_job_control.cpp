@@ -269,7 +269,8 @@ void who_is_stopped_is_told_by_the_ranks_of_its_host(void**) {
   for (JobRank* rank : {&first, &second, &third}) {
     const Outcome gone = rank->listener.await_gone(2);
     assert_int_equal(gone.code, DSC_ERR_PEER_STALLED);
-    assert_string_equal(gone.text.c_str(), "rank 2 (pid 5) does not run: nothing was heard of it for 3.1 s");
+    assert_string_equal(gone.text.c_str(),
+                        "rank 2 (pid 5) does not run: nothing was heard from it for 3.1 s");
   }
   sleep_until(Deadline::after_ms(1500));  // it is looked at again, and told once
   assert_int_equal(first.listener.calls(), 1);

@@ -316,8 +316,8 @@ void wrong_meshes_are_refused_in_words(void** state) {
   (void)state;
   const Axes axes{{"tp", 2}, {"cp", 1}, {"dp", 4}, {"pp", 2}};
   refused(axes, "tp-cp-ddp-pp", 0,
-          "order has \"ddp\", which is no axis; did you mean \"dp\"? (known: tp, cp, dp, pp)");
-  refused(axes, "tp-nothing", 0, "order has \"nothing\", which is no axis (known: tp, cp, dp, pp)");
+          "order has \"ddp\", which is not an axis; did you mean \"dp\"? (known: tp, cp, dp, pp)");
+  refused(axes, "tp-nothing", 0, "order has \"nothing\", which is not an axis (known: tp, cp, dp, pp)");
   refused(axes, "tp-dp", 0, "order leaves out \"pp\", which has size 2, expected only axes of size 1");
   refused(axes, "tp-dp-tp-pp", 0, "order has the axis \"tp\" twice, expected each at most once");
   refused(axes, "tp--dp-pp", 0, "order is \"tp--dp-pp\", expected names of axes with one '-' between them");
@@ -329,8 +329,9 @@ void wrong_meshes_are_refused_in_words(void** state) {
   refused({{"tp", -1}, {"dp", -1}}, "tp-dp", 4, "more than one axis has size -1");
   refused({{"ep", 2}, {"cp", 2}}, "ep-cp", 0, "ep is 2 and cp is 2, expected at most one above 1");
   refused({{"tp", 0}}, nullptr, 0, "the axis \"tp\" has size 0, expected 1 or more");
-  refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "the axis \"tp\" is there twice");
-  refused({{"tp-dp", 2}}, nullptr, 0, "\"tp-dp\" names no axis: expected 1 to 31 letters, digits or '_'");
+  refused({{"tp", 2}, {"tp", 2}}, nullptr, 0, "the axis \"tp\" occurs twice");
+  refused({{"tp-dp", 2}}, nullptr, 0,
+          "\"tp-dp\" is not the name of an axis: expected 1 to 31 letters, digits or '_'");
   refused({{"a", 65536}, {"b", 65536}}, nullptr, 0, "expected at most 2147483647 ranks", DSC_ERR_OVERFLOW);
   refused({{"a", 65536}, {"b", 65536}, {"c", INT32_MAX}, {"d", INT32_MAX}}, nullptr, 0, "is too large",
           DSC_ERR_OVERFLOW);
@@ -357,7 +358,8 @@ void wrong_experts_are_refused_in_words(void** state) {
   said(rows, 1, 0, "the dense mesh has no order");
   const TestMesh inner({{"tp", 2}, {"pp", 2}, {"ep", 1}, {"dp", 4}}, "tp-pp-ep-dp");
   said(inner, 2, 1,
-       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks there and 1 here");
+       "pp groups of dense layers and of experts differ: one step along pp is 2 ranks for dense layers and 1 "
+       "ranks for experts");
 }
 
 }  // namespace

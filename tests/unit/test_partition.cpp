@@ -338,7 +338,7 @@ void refuses_what_is_wrong(void**) {
   const auto invalid = [](const Result& result, const char* words) {
     expect_refusal(result, DSC_ERR_INVALID_ARG, words);
   };
-  invalid(partition("even", {1, 2}, 2), "there is no method 'even'; expected one of bottleneck, uniform");
+  invalid(partition("even", {1, 2}, 2), "unknown method 'even'; expected one of: bottleneck, uniform");
   invalid(partition("bottleneck", {1, 2}, 3), "2 layers for 3 parts, expected at least one layer for each");
   invalid(partition("bottleneck", {1, -2}, 2), "weights[1] is -2, expected a finite number of 0 or more");
   invalid(partition("deepspeed_balanced", {NAN, 1, 1}, 2), "weights[0] is nan");
@@ -361,12 +361,14 @@ void says_which_part_cannot_hold_its_layers(void**) {
   invalid({1, 1, 1}, 2, {{5, 50, 5}, {20}}, "layer 1 takes 50 bytes, more than any part may hold (20)");
   invalid(
       {1, 1, 1, 1}, 2, {{5, 5, 5, 5}, {9}},
-      "part 1 cannot hold what is left to it: the parts before it hold layers up to 0 at most, the other 3 "
+      "part 1 cannot hold the remaining layers: the parts before it hold layers 0 to 0 at most, the other 3 "
       "layers take 15 bytes, and its limit is 9");
   invalid({1, 1, 1}, 3, {{5, 5, 5}, {9, 4, 9}},
-          "part 1 cannot hold any layer that it could begin with (1 to 1): each takes more bytes than its "
+          "part 1 cannot hold any of the layers that it could begin with (1 to 1): each takes more bytes "
+          "than its "
           "limit, which is 4");
-  invalid({1, 1}, 2, {{5, 5}, {4, 9}}, "part 0 cannot hold any layer that it could begin with (0 to 0)");
+  invalid({1, 1}, 2, {{5, 5}, {4, 9}},
+          "part 0 cannot hold any of the layers that it could begin with (0 to 0)");
 }
 
 // ---- tied layers ----

@@ -153,7 +153,7 @@ void what_is_impossible(void**) {
     best(2, 4, 1, costs, {.bytes = 50});
   } catch (const dsc::Error& error) {
     assert_int_equal(error.code(), DSC_ERR_INVALID_ARG);
-    assert_non_null(std::strstr(error.what(), "no order keeps to the limits"));
+    assert_non_null(std::strstr(error.what(), "no order is within the limits"));
     assert_non_null(std::strstr(error.what(), "static_bytes alone are 100 on a stage, expected at most 50"));
     return;
   }

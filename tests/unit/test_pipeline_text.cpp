@@ -265,7 +265,7 @@ void wrong_csv(void**) {
   csv("0F0,0B0\n1F0\n", "2 stages of the model, the last in line 2, and 1 micro-batches, the last in line 1");
   csv("0F0,0B0\n1F0,1B0,2F0,2B0\n", "there are 3 stages of the model, the last in line 2, on 2 ranks");
   csv("0F0,0F1,0B0,0B0\n1F0,1F1,1B0,1B1\n",
-      "stage 0: operation 3, backward of micro-batch 0 in chunk 0, comes a second time");
+      "stage 0: operation 3, backward of micro-batch 0 in chunk 0, occurs a second time");
   csv("0F0,0F1,0B0,0I1\n1F0,1F1,1B0,1B1\n", "no backward_weight of micro-batch 1");
   csv("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n",
       "these wait for each other: stage 0 at operation 1 (backward of micro-batch 0 in chunk 0) for stage 1, "
@@ -316,9 +316,9 @@ void wrong_others(void**) {
   megatron("[1, -1\n", "expected \"]\"");
   megatron("[1, -1]\n[-1, 1]\n", "stage 1: operation 0, backward of micro-batch 0 in chunk 0, comes before");
   const auto json = [](const char* text, const char* words) { refused(text, PipeFormat::kJson, words); };
-  json("{", "this is no JSON");
+  json("{", "not valid JSON");
   json("[]", "the text is a list of 0, expected an object");
-  json("{}", "there is no \"format\"");
+  json("{}", "\"format\" is missing");
   json(R"({"format": "x"})", "format is \"x\", expected \"libdsc pipeline schedule\"");
   std::string good = write_schedule(*dsc::make_plan({.name = "gpipe", .stages = 1}), PipeFormat::kJson);
   const auto changed = [&](const char* from, const char* to, const char* words) {
@@ -347,7 +347,7 @@ void traps(void**) {
     refused(text, PipeFormat::kPyTorchComms, words);
   };
   comms("0F0,0SEND_F0,0RECV_B0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1SEND_B0\n",
-        "send_grad of micro-batch 0 in chunk 0, comes a second time");
+        "send_grad of micro-batch 0 in chunk 0, occurs a second time");
   comms("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,(1F0;1B0)OVERLAP_F_B,1SEND_B0\n",
         "comes before its forward pass");
   const auto csv = [](const char* text, const char* words) {

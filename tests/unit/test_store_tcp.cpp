@@ -91,7 +91,7 @@ void tokens_have_64_digits(void**) {
   }) == *token_of('a'));
   CHECK_FAILS(parse_token("secret", "DSC_TOKEN"), DSC_ERR_CONFIG, "DSC_TOKEN has 6 characters", "64");
   const Outcome outcome = outcome_of([] { parse_token(std::string(63, 'a') + "g", "DSC_TOKEN"); });
-  assert_non_null(std::strstr(outcome.text.c_str(), "character 64"));
+  assert_non_null(std::strstr(outcome.text.c_str(), "position 64"));
   assert_null(std::strstr(outcome.text.c_str(), "aaaa"));  // it is a secret all the same
   assert_true(parse_token(random_token(), "x") != parse_token(random_token(), "x"));
 }
@@ -124,7 +124,7 @@ void tokens_come_from_files(void**) {
 void only_the_same_token_joins(void**) {
   const StoreServer server(server_options(token_of('1')));
   CHECK_FAILS(TcpStore(target_of(server, token_of('2')), soon()), DSC_ERR_AUTH, "127.0.0.1", "same token");
-  CHECK_FAILS(TcpStore(target_of(server), soon()), DSC_ERR_AUTH, "wants a token", "DSC_TOKEN");
+  CHECK_FAILS(TcpStore(target_of(server), soon()), DSC_ERR_AUTH, "requires a token", "DSC_TOKEN");
   CHECK_FAILS(TcpStore(target_of(server, token_of('1'), "other job"), soon()), DSC_ERR_ADDR_IN_USE,
               "another id");
   TcpStore(target_of(server, token_of('1')), soon()).set("k", "v", soon());
@@ -229,7 +229,7 @@ void names_what_is_no_store(void**) {
     say(fd, encode(hello));
     ::usleep(100000);
   });
-  CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "this library 1");
+  CHECK_FAILS(TcpStore(newer.target(), soon()), DSC_ERR_VERSION, "version 7", "expected 1");
   const Foreign liar([](int fd) {
     say(fd, encode(ServerHello{}) + std::string(kResultBytes + kProofBytes, '\0'));
     ::usleep(100000);
@@ -263,7 +263,7 @@ void waits_for_a_server_that_is_late(void**) {
   StoreServer::Options options = server_options();
   options.addresses = loopback(target.port);
   const StoreServer another(options);
-  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another one has its place");
+  CHECK_FAILS(store.set("k", "v", soon()), DSC_ERR_PEER_DEAD, "another store has taken its place");
 }
 
 void a_broken_frame_ends_one_connection(void**) {

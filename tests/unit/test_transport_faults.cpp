@@ -232,7 +232,7 @@ void many_hosts_tell_little_of_each(void**) {
   constexpr int32_t kHosts = 40;
   MemoryStore store;
   TransportGroup wire(loopback_transport(), 0, std::vector<int32_t>(kHosts));
-  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "did not come");
+  CHECK_FAILS(wire.connect(store, "wire", Deadline::after_ms(0)), DSC_ERR_TIMEOUT, "did not arrive");
   const std::string told = store.get("wire/0", soon());
   print_message("a host tells %zu bytes to %d others\n", told.size(), kHosts - 1);
   assert_true(told.size() < 200 + 8 * kHosts);
@@ -246,8 +246,8 @@ void two_families_of_addresses_are_told(void**) {
   TransportGroup second(std::make_shared<Transport>(library, "::1"), 1, {5, 6});
   Outcome there;
   std::thread other([&] { there = outcome_of([&] { second.connect(store, "wire", soon()); }); });
-  CHECK_FAILS(first.connect(store, "wire", soon()), DSC_ERR_BACKEND, "host 1 (rank 6)", "by IPv4 (",
-              "by IPv6 (", "MASTER_ADDR");
+  CHECK_FAILS(first.connect(store, "wire", soon()), DSC_ERR_BACKEND, "host 1 (rank 6)", "is IPv4 (",
+              "is IPv6 (", "MASTER_ADDR");
   other.join();
   assert_int_equal(there.code, DSC_ERR_BACKEND);
   assert_non_null(std::strstr(there.text.c_str(), "host 0 (rank 5)"));

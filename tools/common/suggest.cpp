@@ -25,7 +25,8 @@ size_t distance(const std::string& a, const std::string& b) {
 std::string reason(const CLI::App& app, const CLI::App& command, const CLI::ParseError& error) {
   const std::vector<std::string> left = app.remaining(true);
   if (!left.empty())
-    return "there is no '" + left.front() + "'" + did_you_mean(left.front(), known_words(command));
+    return "unknown command or option '" + left.front() + "'" +
+           did_you_mean(left.front(), known_words(command));
   std::string commands;
   for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
     commands += (commands.empty() ? "" : ", ") + one->get_name();

@@ -18,7 +18,7 @@ std::string text_of(std::istream& stream, size_t most) {
     text.append(piece, static_cast<size_t>(stream.gcount()));
     if (text.size() > most)
       throw std::invalid_argument("has more than " + std::to_string(most >> 20) +
-                                  " MiB and is no regular file, expected less");
+                                  " MiB and is not a regular file, expected less");
   }
   if (stream.bad() || !stream.eof()) throw std::invalid_argument("cannot be read");
   return text;

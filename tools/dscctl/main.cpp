@@ -23,7 +23,7 @@ constexpr const char* kFooter =
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Looks into libdsc from the command line.", "dscctl");
+  CLI::App app("Inspects libdsc from the command line.", "dscctl");
   app.require_subcommand(1);
   app.footer(kFooter);
   app.set_version_flag("--version", "dscctl " + std::to_string(DSC_VERSION_MAJOR) + "." +

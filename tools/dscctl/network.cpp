@@ -103,7 +103,7 @@ std::string line_words(const char* what, const NetworkLine& line) {
       line.ranks, tools::time_text(line.latency_us).c_str(),
       line.bytes_per_us > 0 ? (tools::bytes_text(line.bytes_per_us * kUsPerSecond) + "/s").c_str()
                             : "unlimited",
-      100 * line.largest_error, line.largest_error > kMostError ? ", which is far from a line" : "");
+      100 * line.largest_error, line.largest_error > kMostError ? ", which is far from linear" : "");
   return text;
 }
 

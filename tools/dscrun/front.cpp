@@ -76,7 +76,7 @@ bool outlive_the_lost(const Outcome& outcome, Supervisor::Clock::time_point time
   const std::string text =
       "ranks behind a lost connection may run for " + std::to_string(left.count()) + " s more";
   if (outcome.lost_end >= time_limit) {
-    std::cerr << "dscrun: no restart: " << text << ", and the time limit comes first\n";
+    std::cerr << "dscrun: no restart: " << text << ", and the time limit ends before that\n";
     return false;
   }
   std::cerr << "dscrun: the restart waits: " << text << "\n";

@@ -96,12 +96,13 @@ std::vector<Host> parse_host_file(std::string_view text) {
       if (line.empty()) continue;
       Host host = parse_line(line);
       for (const Host& other : hosts)
-        if (other.name == host.name) throw HostError("host " + in_quotes(host.name) + " stands there twice");
+        if (other.name == host.name)
+          throw HostError("host " + in_quotes(host.name) + " occurs twice, expected each host once");
       hosts.push_back(std::move(host));
     } catch (const HostError& error) {
       throw HostError("line " + std::to_string(number) + ": " + error.what());
     }
-  if (hosts.empty()) throw HostError("no host in it; expected lines NAME slots=NUMBER");
+  if (hosts.empty()) throw HostError("contains no host, expected lines NAME slots=NUMBER");
   return hosts;
 }
 

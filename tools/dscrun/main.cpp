@@ -28,7 +28,7 @@ void open_standard_streams() {
 
 // The part of one host, for another dscrun, which decides everything.
 int run_as_node(Options options) {
-  if (isatty(STDIN_FILENO) == 1) throw std::runtime_error("--as-node is for dscrun itself");
+  if (isatty(STDIN_FILENO) == 1) throw std::runtime_error("--as-node is for dscrun only");
   const NodeJob job = read_job(STDIN_FILENO);
   if (chdir(job.directory.c_str()) != 0)
     throw std::runtime_error("cannot enter '" + job.directory + "': " + strerror(errno));

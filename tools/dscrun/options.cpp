@@ -161,12 +161,11 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
   text("-n", words.ranks, "N",
        "Number of ranks on each host (default: cores of this host); N,N,... one for each")
       ->check(rank_counts());
-  app.add_option("--nnodes", options.nodes, "Number of hosts, each with a dscrun of its own")
+  app.add_option("--nnodes", options.nodes, "Number of hosts; each runs its own dscrun")
       ->check(whole_number(1, kMaxNodes))
       ->type_name("N")
       ->take_last();
-  text("--node-rank", options.node_rank, "R",
-       "Which of the hosts this is, from 0; auto: as mpirun or srun says")
+  text("--node-rank", options.node_rank, "R", "Number of this host, from 0; auto: as mpirun or srun says")
       ->check(node_rank());
   text("--node-list", options.node_list, "NAMES", "Names of all hosts in order, for --node-rank auto");
   text("--master-addr", options.master_addr, "ADDR", "Where node 0 is reached: a name or an address");
@@ -176,12 +175,12 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
       ->type_name("PORT")
       ->take_last();
   text("--job-id", options.job_id, "ID",
-       "Names the job, equal on all hosts (default: random; with --nnodes ADDR:PORT)");
+       "Names the job, the same on all hosts (default: random; with --nnodes ADDR:PORT)");
   text("--hostfile", options.host_file, "FILE",
        "Lines 'NAME slots=NUMBER': the hosts, which dscrun starts by ssh");
   text("--include,-i", options.include, "HOSTS",
-       "Takes these only: NAME[:SLOT,SLOT...][@NAME...]; without a host file of localhost");
-  text("--exclude,-e", options.exclude, "HOSTS", "Leaves these out");
+       "Uses only these hosts: NAME[:SLOT,SLOT...][@NAME...]; without a host file, slots of localhost");
+  text("--exclude,-e", options.exclude, "HOSTS", "Excludes these");
   text("--start-with", options.start_with, "WAY", "How the hosts are started: ssh, mpirun or srun")
       ->check(one_of({"ssh", "mpirun", "srun"}));
   text("--ssh-command", options.ssh_command, "CMD", "Runs a command on a host: CMD HOST COMMAND")
@@ -189,17 +188,15 @@ void add_where(CLI::App& app, Options& options, CommandLine& words) {
   text("--remote-dscrun", options.remote_dscrun, "PATH",
        "dscrun on the other hosts (default: this one's path)");
   app.add_option("--lost-after", words.lost_after_s,
-                 "Other hosts that hear nothing from here for so long end their ranks (60)")
+                 "Other hosts that hear nothing from here for this long end their ranks (60)")
       ->check(seconds(false))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_option("--restart-count", options.restart_count,
-                 "For dscrun itself: how often the job started again")
+  app.add_option("--restart-count", options.restart_count, "For dscrun only: how often the job was restarted")
       ->check(whole_number(0, 1'000'000))
       ->group("");
-  app.add_flag("!--no-color", options.color, "For dscrun itself: mpirun gives it a terminal of its own")
-      ->group("");
-  app.add_flag("--as-node", options.as_node, "For dscrun itself: takes its part from standard input")
+  app.add_flag("!--no-color", options.color, "For dscrun only: mpirun gives it its own terminal")->group("");
+  app.add_flag("--as-node", options.as_node, "For dscrun only: reads its part from standard input")
       ->group("");
 }
 
@@ -213,9 +210,9 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
       ->check(seconds(true))
       ->type_name("SECONDS")
       ->take_last();
-  app.add_flag("--keep-going", options.keep_going, "Lets the others run on when a rank fails");
+  app.add_flag("--keep-going", options.keep_going, "Lets the others go on when a rank fails");
   app.add_option("--allow-failures", options.allowed_failures,
-                 "Up to N ranks may fail: the others run on, and decide the exit code (0)")
+                 "Up to N ranks may fail: the others go on and decide the exit code (0)")
       ->check(whole_number(0, kMaxRanks))
       ->type_name("N")
       ->take_last();
@@ -225,7 +222,7 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
       ->type_name("N")
       ->take_last();
   app.add_flag("--no-prefix", words.no_prefix,
-               "Puts nothing in front of the lines; a single rank's bytes pass unchanged");
+               "Adds nothing in front of the lines; the bytes of a single rank pass unchanged");
   const auto add_variables = [&](const char* name, std::vector<std::string>& value, const char* type,
                                  const char* help) {
     return app.add_option(name, value, help)
@@ -237,7 +234,7 @@ void add_how(CLI::App& app, Options& options, CommandLine& words) {
   add_variables("--env", options.extra_env, "NAME=VALUE", "Sets a variable for every rank; may be repeated")
       ->check(assignment());
   add_variables("--export", words.exports, "NAME[=VALUE]",
-                "The same, or passes on dscrun's own value of NAME")
+                "The same; NAME alone passes on the value that dscrun has")
       ->check(exported());
   app.add_flag("--explain", options.explain,
                "Prints the commands for mpirun, srun and torchrun that do the same");

@@ -152,18 +152,21 @@ void check_combination(const Options& options) {
   if (!file && options.nodes > 0 && !(options.include + options.exclude).empty())
     throw PlanError("--include and --exclude: expected --hostfile too, which names the --nnodes hosts");
   if (file && !options.ranks.empty())
-    throw PlanError("-n: the host file says how many ranks each host gets; --include takes fewer");
+    throw PlanError(
+        "-n: expected no number: the host file gives the ranks of each host; --include uses fewer");
   if (!options.node_rank.empty() && !file && options.nodes == 0)
     throw PlanError("--node-rank: expected --nnodes or --hostfile too");
   if (!options.node_rank.empty() && !options.start_with.empty())
     throw PlanError(
-        "--start-with: this dscrun starts one node only, as --node-rank says; give one of the two");
+        "--start-with: with --node-rank this dscrun starts one node only; expected one of the two");
   if (options.start_with == "ssh" && !file)
     throw PlanError("--start-with ssh: expected --hostfile too, which names the hosts");
   if (!options.start_with.empty() && !file && options.nodes == 0)
     throw PlanError("--start-with " + options.start_with + ": expected --hostfile or --nnodes too");
   if (options.keep_going && options.restarts > 0)
-    throw PlanError("--restarts: with --keep-going no failure ends the run, so nothing starts it again");
+    throw PlanError(
+        "--restarts: with --keep-going no failure ends the run, so nothing restarts it; expected one of the "
+        "two");
 }
 
 Way choose_way(const Options& options, const std::vector<Node>& nodes) {
@@ -215,8 +218,9 @@ std::string choose_address(const Options& options, const Plan& plan) {
     throw PlanError("--nnodes " + std::to_string(plan.nodes.size()) +
                     ": expected --master-addr too, a name or address of node 0 that all hosts reach");
   if (is_loopback(first))
-    throw PlanError("--hostfile: the first host is '" + first +
-                    "', which every host takes for itself; write its name there, or give --master-addr");
+    throw PlanError(
+        "--hostfile: the first host is '" + first +
+        "', which means a different host on every host; expected its name there, or --master-addr");
   return first.substr(first.find('@') + 1);  // without the user of user@host
 }
 
@@ -234,8 +238,8 @@ void check_plan(const Options& options, const Plan& plan) {
                     " ranks, got '" + std::to_string(options.allowed_failures) + "'");
   if (plan.way == Way::kByHand && options.restarts > 0)
     throw PlanError(
-        "--restarts: expected one dscrun that starts all hosts (--hostfile), for only it can end and start "
-        "all of them; with --node-rank start every node again yourself, with another --job-id");
+        "--restarts: expected one dscrun that starts all hosts (--hostfile), because only that one can end "
+        "and restart all of them; with --node-rank restart every node yourself, with another --job-id");
   const bool delegated = plan.way == Way::kMpirun || plan.way == Way::kSrun;
   const bool blind = delegated || plan.way == Way::kByHand;
   if (blind && options.allowed_failures > 0)
@@ -245,7 +249,7 @@ void check_plan(const Options& options, const Plan& plan) {
   for (const Node& node : plan.nodes)
     if (delegated && !node.devices.empty())
       throw PlanError("--start-with " + options.start_with +
-                      ": cannot give single slots of a host; take or leave whole hosts");
+                      ": cannot select single slots of a host; expected whole hosts");
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ std::string check_token(const std::string& text, const std::string& source) {
     fail(source + " has " + std::to_string(token.size()) + " characters, expected " + expected);
   const auto wrong = std::find_if_not(token.begin(), token.end(), is_hex);
   if (wrong == token.end()) return token;
-  fail(source + " has something at character " + std::to_string(wrong - token.begin() + 1) +
-       " that is no hexadecimal digit");
+  fail(source + " has a character at position " + std::to_string(wrong - token.begin() + 1) +
+       " that is not a hexadecimal digit");
 }
 
 // From the start where there is one: whoever had the descriptor before may have read it already.

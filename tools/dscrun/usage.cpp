@@ -30,7 +30,7 @@ the job; without one dscrun makes it. With --nnodes one of them is needed, or DS
 NO_COLOR, or TERM=dumb, turns colors off. PYTHONFAULTHANDLER turns off the advice to set it after a SIGSEGV.
 SOURCE_DATE_EPOCH dates the page of --help-as man. Ranks read more: see docs/environment.md.
 
-Exit code: 0 if every rank exited with 0, except with --allow-failures; else that of the rank that failed first
+Exit code: 0 if every rank exited with 0 (see --allow-failures); else that of the rank that failed first
 (128 + signal if it was killed); 124 after --timeout; 2 wrong usage, 125 dscrun itself failed, 126 CMD cannot
 be run, 127 CMD not found.)";
 

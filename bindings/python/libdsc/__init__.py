@@ -6,7 +6,7 @@
     world.all_reduce(x)
     dsc.finalize()
 
-Contents; help(libdsc.Communicator) and the like tell more, and docs/ of the project tells all:
+Contents; help(libdsc.Communicator) and similar calls tell more, and docs/ of the project tells all:
 
     start and end     init_distributed, finalize, world, is_initialized, launch_report, spawn, Store, Source, SpawnError
     operations        methods of Communicator: all_reduce, broadcast, gather, send and so on; Work, Batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
 import numbers
 import operator
@@ -31,7 +33,7 @@ def integer(argument: str, value: Any, least: int = INT32[0], most: int = INT32[
 def dimension(value: Any, dimensions: int, array: str) -> int:
     """The argument dim, a dimension of an array that may count from its end; returned from 0 on."""
     if dimensions == 0:
-        raise ValueError(f"{array} has no dimension; expected one or more")
+        raise ValueError(f"{array} has no dimensions; expected one or more")
     return integer("dim", value, -dimensions, dimensions - 1) % dimensions
 
 
@@ -89,7 +91,7 @@ def string(argument: str, value: Any) -> bytes:
     if not isinstance(value, str):
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a string")
     if "\0" in value:
-        raise ValueError(f"{argument} is {value!r}; expected no zero byte")
+        raise ValueError(f"{argument} is {value!r}; expected a string without zero bytes")
     return value.encode()
 
 
@@ -99,7 +101,7 @@ def optional_string(argument: str, value: Optional[Any]) -> Optional[bytes]:
 
 
 def real(argument: str, value: Any) -> float:
-    """A number of seconds, and the like; no bool."""
+    """A number, such as of seconds, but not a bool."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{argument} is {reprlib.repr(value)}; expected a number")
     return float(value)
@@ -129,6 +131,21 @@ def milliseconds(timeout: Seconds, argument: str = "timeout") -> int:
     if not seconds > 0:
         raise ValueError(f"{argument} is {timeout}; expected a number of seconds above 0")
     return math.ceil(min(TIMEOUT_MOST_MS, seconds * 1000))
+
+
+_ORDERED = ("out", "x", "op", "root", "peer")
+
+
+def with_order(error: Exception, method: Any) -> Exception:
+    """An error about the arguments of an operation, such as two that changed places, with the order that they have."""
+    if method is None or type(error) not in (TypeError, ValueError):
+        return error
+    parameters = list(inspect.signature(method).parameters)[1:]
+    names = list(itertools.takewhile(_ORDERED.__contains__, parameters))
+    is_of_sizes = " elements; expected " in str(error) and {"out", "x"} <= set(names)
+    if len(names) > 1 and (isinstance(error, TypeError) or is_of_sizes):
+        error.args = (f"{error}; the order of arguments is {method.__name__}({', '.join(names)})",)
+    return error
 
 
 def expect_communicator(name: str, value: Any) -> None:

@@ -48,7 +48,7 @@ class Batch:
         if async_op:
             raise ValueError("async_op is True inside batch(); expected False, batch(async_op=True) makes one work")
         if stream is not None:
-            raise ValueError("stream is given inside batch(); expected it at batch(stream=), for all operations")
+            raise ValueError("stream is given inside batch(); expected batch(stream=), for all its operations")
         code = function(self._comm._handle, *arguments, None, None)
         if code < 0:
             self._comm._fail(code, last_message(), str(function.__name__).removeprefix("dsc_"))

@@ -36,7 +36,7 @@ class Blocks:
             self._pack(x, argument, dtype, writable, size, counts, counts_argument)
             return
         if counts is None:
-            raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array and no list")
+            raise ValueError(f"{counts_argument} is None; expected it with {argument}, which is one array, not a list")
         self.address, found, self.dtype, self.owner = _buffers.locate(x, argument, dtype, writable)
         self.counts = counts
         if found != sum(counts):
@@ -83,7 +83,7 @@ class Blocks:
         for (_, end, index), (begin, _, other) in zip(filled, filled[1:]):
             if begin < end:
                 text = f"{argument}[{index}] and {argument}[{other}] overlap"
-                raise ValueError(f"{text}; expected memory of its own for each")
+                raise ValueError(f"{text}; expected separate memory for each")
 
     def unpack(self) -> None:
         """Copies what came into the arrays of a list."""

@@ -129,7 +129,7 @@ def _raw_tensors(names: list[bytes]) -> tuple[Any, list[Any]]:
 
 
 def _describe(x: Any, argument: str, code: int) -> Buffer:
-    """An array as it is, or packed. Its own type counts, but for floats that numpy keeps as plain numbers."""
+    """An array as it is, or packed. Its own type counts, except for floats that numpy keeps as plain numbers."""
     own = str(getattr(x, "dtype", ""))
     wanted = code if own == _STAND_INS.get(_raw.Dtype(code)) else None
     is_torch, is_numpy = hasattr(x, "is_contiguous"), hasattr(getattr(x, "flags", None), "c_contiguous")

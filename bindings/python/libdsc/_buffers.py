@@ -228,7 +228,7 @@ _WRITABLE_ADVICE = {
 
 
 def _contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, writable: Writable) -> None:
-    """Raises unless the elements, counted by strides in bytes (None: packed), stand one after the other."""
+    """Raises unless the elements, counted by strides in bytes (None: packed), are consecutive."""
     expected = size
     for extent, stride in zip(reversed(shape), reversed(strides or ())):
         if extent > 1 and stride != expected and 0 not in shape:
@@ -242,7 +242,7 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
     Where the call writes, that is a view of the same memory, such as of channels_last: a copy would get the result.
     """
     found = f"{argument} is not contiguous (shape {tuple(shape)}, strides {tuple(strides)})"
-    found += "; expected elements one after the other"
+    found += "; expected consecutive elements"
     library = "cupy" if _is_of(x, "cupy") else "numpy"
     copy = f"{argument}.contiguous()" if hasattr(x, "contiguous") else f"{library}.ascontiguousarray({argument})"
     if not writable:
@@ -251,11 +251,11 @@ def _not_contiguous(x: Any, argument: str, shape: Any, strides: Any, size: int, 
     if order is None:
         return ValueError(f"{found}; the call writes them, so a copy ({copy}) has to be copied back afterwards")
     view = f"{argument}.{'permute' if hasattr(x, 'permute') else 'transpose'}({', '.join(map(str, order))})"
-    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them so, and no copy")
+    return ValueError(f"{found}: the call writes them, so pass the view {view}, which has them consecutive, instead of a copy")
 
 
 def _order_in_memory(shape: Any, strides: Any, size: int) -> Optional[list[int]]:
-    """The order of dimensions in which elements stand one after the other; None if there is none."""
+    """The order of dimensions in which elements are consecutive; None if there is none."""
     order, expected = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i])), size
     for i in reversed(order):
         if shape[i] > 1 and strides[i] != expected:
@@ -368,7 +368,7 @@ _DLPACK_FLOATS = {(4, 16): Dtype.BF16, (10, 8): Dtype.F8E4M3, (12, 8): Dtype.F8E
 
 
 class _DLVersioned(ctypes.Structure):
-    """The head of DLManagedTensorVersioned, which DLPack has from 1.0 on; DLTensor stands behind it."""
+    """The head of DLManagedTensorVersioned, which DLPack has from 1.0 on; a DLTensor follows it."""
 
     flags: int
 

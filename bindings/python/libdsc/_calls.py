@@ -7,7 +7,7 @@ from ctypes import byref, c_int32
 from typing import TYPE_CHECKING, Any, NoReturn, Optional
 
 from libdsc import _buffers, _callbacks, _interrupt, _ops, _raw, errors
-from libdsc._arguments import ranks_text
+from libdsc._arguments import ranks_text, with_order
 from libdsc._blocks import expect_dtype
 from libdsc._library import Shared, check, last_info, last_message, lib
 from libdsc._ops import raised_in, user_ops_in
@@ -59,7 +59,7 @@ class Calls(Shared):
 
     @property
     def name(self) -> str:
-        """The name that stands in errors; "world" for the world."""
+        """The name in errors; "world" for the world."""
         return self._name
 
     @property
@@ -145,14 +145,14 @@ class Calls(Shared):
         """The exception of an operation as shown() makes it; remembers one that only this rank knows of."""
         if not isinstance(error, errors.DscError) or error.code == Result.ERR_INVALID_ARG:
             self._refused = self._completed(), f"{op} raised {type(error).__name__}: {error}"
-        return shown(error)
+        return shown(with_order(error, getattr(type(self), op, None)))
 
     def _completed(self) -> int:
         """How many operations of this communicator have completed."""
         raise NotImplementedError
 
     def _details(self, code: int, text: str) -> dict[str, Any]:
-        """What is known of a call that has just failed with a text of its own, or with that of the library and more.
+        """What is known of a call that has just failed with its own text, or with that of the library and more.
 
         The failure may be that of another group than this, such as a reducer's, and of a later operation than the first
         one that failed here: the record of the call says so, not that of the communicator.

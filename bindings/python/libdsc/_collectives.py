@@ -66,7 +66,7 @@ class Collectives(Rooted):
 
         Args:
             x: an array, the same count and type on all ranks.
-            op: "sum", "prod", "max", "min", "avg" and the like, or what premul() or user_op() made.
+            op: "sum", "prod", "max", "min", "avg" and others, or what premul() or user_op() made.
             out: where the result goes; x is not written then.
             async_op: True returns a Work at once.
             dtype: what the elements are, such as "bf16" for an array of uint16.
@@ -292,7 +292,7 @@ class Collectives(Rooted):
         Args:
             out: an array like x, or a list of one array per rank.
             x: an array of the parts for all ranks one after another, or a list of one array per rank. None: what
-                stands in out is sent, and replaced; equal parts only.
+                is in out is sent, and replaced; equal parts only.
             send_counts: elements for each rank in x.
             recv_counts: elements from each rank in out; what that rank has for this one in its send_counts.
         """
@@ -363,7 +363,7 @@ class Collectives(Rooted):
         self, x: Array, peer: Optional[int] = None, async_op: bool = False, dtype: Any = None, *,
         stream: Any = None, **foreign: Any
     ) -> Optional[Work]:
-        """Sends x to one rank; complete when the receiver has come and x is free again, whatever the size."""
+        """Sends x to one rank; complete when the receiver has arrived and x is free again, whatever the size."""
         try:
             if foreign:
                 refuse_arguments("send", foreign)
@@ -427,8 +427,8 @@ class Collectives(Rooted):
                 world.send(x, peer)
                 world.recv(y, peer)
 
-        After the block all are complete; with ``with comm.batch(async_op=True) as b:`` they run, and b.work stands for
-        them. Arguments are checked at once; after an exception in the block the operations before it still run, as
+        After the block all are complete; with ``with comm.batch(async_op=True) as b:`` they run, and b.work is
+        their work. Arguments are checked at once; after an exception in the block the operations before it still run, as
         other ranks wait for them.
         """
         return Batch(self, async_op, stream)

@@ -53,11 +53,11 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
     All ranks call its collective operations in the same order. Arrays are anything with the buffer protocol,
     ``__array_interface__``, ``__cuda_array_interface__`` or DLPack; they are used in place, never copied. 16- and
-    8-bit floats that numpy lacks travel as uint16 or uint8 arrays with ``dtype="bf16"`` and the like, or as
+    8-bit floats that numpy lacks travel as uint16 or uint8 arrays with ``dtype="bf16"`` and similar, or as
     ml_dtypes arrays.
 
     With ``async_op=True`` an operation returns a Work at once, which keeps the arrays alive; they must not be
-    touched until it has completed. Otherwise the call returns None when the result is there; Ctrl-C then aborts the
+    touched until it has completed. Otherwise the call returns None when the result is ready; Ctrl-C then aborts the
     communicator on all ranks.
 
     An op is "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor", or comes from premul() or user_op().
@@ -218,7 +218,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
         Counts the completed operations that the flight recorder holds, of all groups of this communicator's world
         that are open: the last 2,000 of each, if DSC_TRACE_BUFFER_SIZE does not say otherwise. A closed group has no
-        record any more. A latency counts from when this rank showed up until the operation was over; averages leave
+        record any more. A latency counts from this rank's arrival until the operation was over; averages leave
         out the tenth of the lowest and of the highest values. Sizes are in units of 1,024 bytes: a KB is a KiB, as in
         DeepSpeed's communication logger. Bandwidths, in 10**9 bits per second, are those of that logger too, with the
         group's size.
@@ -256,7 +256,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         """What happens when an input of a reduction is a NaN or infinite; "off" at first.
 
         "off": nothing. "count": nonfinite() tells of it. "fail": the reduction raises NonfiniteError on all ranks too,
-        and its result is there all the same. Holds for reductions that start from now on, also of reducers, and for
+        and its result is available all the same. Holds for reductions that start from now on, also of reducers, and for
         groups made from now on. Give all ranks the same.
         """
         return _nonfinite.get_check(self._handle)
@@ -293,7 +293,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
 
         The callbacks compute, the library sends and receives between them. Each gets the instruction as iterating
         over the schedule gives it. Those that get arrays get tuples of numpy arrays over the library's own memory,
-        one per tensor, empty where there is nothing: what stands in them stays from a micro-batch's forward pass to the end of its backward
+        one per tensor, empty where there is nothing: what is in them stays from a micro-batch's forward pass to the end of its backward
         pass, and is overwritten then. Copy what is needed longer. Arrays that are kept keep their memory, also when
         the schedule is gone, or any rank runs with other shapes, on another communicator or with memory=.
 
@@ -322,7 +322,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
             variable_shapes: inputs and outputs are the largest ones. Forward says what it made by outputs[i] = array,
                 which copies, or by y = outputs.resize(i, shape), and all callbacks get arrays of the micro-batch's own
                 shapes, down to no elements at all. The number of dimensions stays. What forward neither assigns nor
-                resizes keeps the largest shape, with what stands there.
+                resizes keeps the largest shape, with what is there.
             memory: any writable array with room for all activations and gradients, schedule.run_bytes() bytes or more,
                 where the arrays are; given on all ranks or on none. None: the library allocates it.
 
@@ -419,9 +419,9 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     # ---- after a failure ---------------------------------------------------------------------------------------
 
     def agree(self, flags: Union[bool, int]) -> Any:
-        """Combines flags of all ranks that live by bitwise AND; works after a failure too.
+        """Combines flags of all surviving ranks by bitwise AND; works after a failure too.
 
-        Collective among the ranks that live. All that get a value get the same one, whenever ranks die. With a bool
+        Collective among the surviving ranks. All that get a value get the same one, whenever ranks die. With a bool
         the value is a bool: whether all of them passed True. Ctrl-C ends it, with RevokedError on the others.
 
         Raises TimeoutError, with .ranks, on all ranks when one lives and does not come; the call may be repeated.
@@ -432,10 +432,10 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
         return bool(agreed.value & 1) if is_bool else agreed.value
 
     def shrink(self, name: Optional[str] = None, timeout: Optional[Seconds] = None) -> Communicator:
-        """Returns a working communicator of the ranks that live, in their old order.
+        """Returns a working communicator of the surviving ranks, in their old order.
 
-        Collective among the ranks that live. Works after a failure and without one, and again on what it returned.
-        Whom it missed stands in .missing of this communicator, in its numbers, not in that of the new one.
+        Collective among the surviving ranks. Works after a failure and without one, and again on what it returned.
+        The missing ranks are in .missing of this communicator, in its numbers, not in that of the new one.
         Arrays of empty() move without copying on the new communicator too. Close the old one when nothing of it is
         needed any more; finalize() of the world waits for the ranks of the new one.
         """
@@ -498,7 +498,7 @@ class Communicator(SequenceHeads, Experts, TreeOperations):
     def progress(self, timeout: Seconds = 0) -> bool:
         """Moves this rank's queued operations in all groups of the world on, as the library's progress thread would.
 
-        For programs with an event loop of their own and no such thread. Any thread may call it.
+        For programs with their own event loop and no such thread. Any thread may call it.
 
         Args:
             timeout: seconds to wait until one of them completes; it may return earlier. 0: one round and no wait.

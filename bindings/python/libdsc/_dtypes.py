@@ -84,10 +84,10 @@ def _choice(what: str, kind: Any, value: Any) -> int:
         names = [member.name.lower() for member in kind]
         near = _nearest_choice(value.lower(), names)
         hint = f'; did you mean "{near}"?' if near else ""
-        raise ValueError(f"""{what} is one of {', '.join(f'"{name}"' for name in names)}; got "{value}"{hint}""")
+        raise ValueError(f"""{what} is "{value}"; expected one of {', '.join(f'"{name}"' for name in names)}{hint}""")
     if isinstance(value, int) and not isinstance(value, bool):
         return integer(what, value)
-    raise TypeError(f"{what} is a name or a number; got {type(value).__name__}")
+    raise TypeError(f"{what} is a {type(value).__name__}; expected a name or a number")
 
 
 _PYTORCH = {"nccl": "device", "gloo": "inter_host"}

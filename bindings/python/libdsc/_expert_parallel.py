@@ -85,7 +85,7 @@ class MoePlan(OnlyOne):
 
     @property
     def positions(self) -> Any:
-        """Where each slot's row stands among those that this rank sends, or -1: [tokens, top_k] of int64, of numpy."""
+        """The position of each slot's row among those that this rank sends, or -1: [tokens, top_k] of int64, of numpy."""
         numbers = self._list(lib.dsc_moe_plan_positions, c_int64, self.tokens * self.top_k)
         return numpy_module().array(numbers, "int64").reshape(*self._shape, self.top_k)
 
@@ -260,7 +260,7 @@ class MoePlan(OnlyOne):
         if not self._handle:
             self._refuse("the plan was closed", op)
         if self._comm._batch is not None:
-            self._refuse("it is called inside batch(); expected it outside", op)
+            self._refuse("it is called inside batch(); expected a call outside it", op)
         end_dropped(self._latest, self._comm)
         kept = [part.owner for part in owners if part is not None]
         work: Optional[Work] = self._comm._run(_OnPlan(function, self._handle), arguments, kept, async_op, stream)

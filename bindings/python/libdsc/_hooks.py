@@ -1,4 +1,4 @@
-"""Communication hooks of reducers: functions of the caller's that reduce a bucket."""
+"""Communication hooks of reducers: functions of the program that reduce a bucket."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class HookEntry:
         if result is None:
             return False
         if not isinstance(result, Work):
-            raise TypeError(f"the hook gave a {type(result).__name__}; expected a Work, from async_op=True, or None")
+            raise TypeError(f"the hook returned a {type(result).__name__}; expected a Work, from async_op=True, or None")
         handle, self._works[index] = result._hand_over()
         if handle:
             work[0] = handle

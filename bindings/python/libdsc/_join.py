@@ -30,7 +30,7 @@ class Join(OnlyOne):
 
     Args:
         reducers: one reducer, or several that run in each iteration.
-        params: arrays, or a tree of them, that are made equal at the end, on the ranks that did not come last; usually
+        params: arrays, or a tree of them, that are made equal at the end, on the ranks that did not arrive last; usually
             the parameters. None: nothing is copied.
         divide_by_initial_world_size: means are over all ranks, those without batches among them; False: over the ranks
             that still have batches.
@@ -51,7 +51,7 @@ class Join(OnlyOne):
     ) -> None:
         self._reducers = [reducers] if isinstance(reducers, BucketReducer) else list(reducers)
         if not self._reducers or not all(isinstance(r, BucketReducer) for r in self._reducers):
-            raise TypeError("reducers is no BucketReducer and no list of them; expected one or more")
+            raise TypeError("reducers is neither a BucketReducer nor a list of them; expected one or more")
         self._world, self._params, self._dtype = self._reducers[0]._world, params, dtype
         self.last_rank: Optional[int] = None
         self._tensors()  # before anything happens, and not at the end
@@ -66,7 +66,7 @@ class Join(OnlyOne):
         self._note(True)
 
     def finish(self) -> int:
-        """Takes part in what the others do until all ranks have come here; returns the rank that came last.
+        """Takes part in what the others do until all ranks have arrived here; returns the rank that arrived last.
 
         What the block of a with statement does at its end.
         """

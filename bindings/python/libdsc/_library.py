@@ -93,7 +93,7 @@ def fail(code: int) -> NoReturn:
 
 
 def check(code: int) -> int:
-    """Returns a result that is no error, raises otherwise."""
+    """Returns a result that is not an error, raises otherwise."""
     if code < 0:
         fail(code)
     return code
@@ -129,7 +129,7 @@ class OnlyOne:
     __slots__ = ()
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected that it is used where it was made")
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled; expected it to be used where it was made")
 
 
 class Shared(OnlyOne):

@@ -41,7 +41,7 @@ class Lists(Collectives):
             arrays: the parameters.
             names: for messages.
             dtype: what the elements of all arrays are, such as "bf16".
-            values: True compares what stands in them too, by a checksum of the bytes of each, on all ranks: replicas
+            values: True compares their contents too, by a checksum of the bytes of each, on all ranks: replicas
                 that have drifted apart differ here. It reads everything once. Of arrays on the host.
         """
         values = boolean("values", values)
@@ -65,7 +65,7 @@ class Lists(Collectives):
         name = f"parameter {first}" if names is None else f"{names[first]} (index {first})"
         listed = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
         more = f"; {len(differing)} of {len(own)} parameters differ" if len(differing) > 1 else ""
-        text = f"verify_params: expected the same values on all ranks, but {name} on {listed} is not that of rank 0{more}"
+        text = f"verify_params: expected the same values on all ranks, but {name} on {listed} differs from that of rank 0{more}"
         raise errors.MismatchError(text, rank=ranks[0], ranks=ranks, group=self._name, op="verify_params")
 
     def broadcast_coalesced(

@@ -26,7 +26,7 @@ class MeshGroup(NamedTuple):
 
 
 class Mesh:
-    """Named axes over ranks: who stands where, and who shares a group.
+    """Named axes over ranks: the position of each rank, and which ranks share a group.
 
         mesh = dsc.Mesh({"tp": 2, "cp": 1, "ep": 1, "dp": 2, "pp": 2}, order="tp-cp-ep-dp-pp")
         mesh.groups("tp-dp")  # [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -37,8 +37,8 @@ class Mesh:
     means nothing. The ranks of a group ascend.
 
     Args:
-        axes: sizes by name; -1, at most once, stands for what world_size leaves.
-        order: names of axes, the one along which neighbours in rank stand first, as Megatron-LM has it; axes of size 1
+        axes: sizes by name; -1, at most once, means what world_size leaves.
+        order: names of axes, the one that varies fastest first, as Megatron-LM has it; axes of size 1
             may be left out. Without it the axes are as listed, the last one fastest, as DeepSpeed has it.
         world_size: what the product of the sizes must be.
         rank_offset: the first rank.
@@ -94,7 +94,7 @@ class Mesh:
         return Mesh({"pipe": math.prod(factors[::2]), "data": math.prod(factors[1::2])})
 
     def experts(self, ep: int, expert_tp: Optional[int] = None) -> Mesh:
-        """The mesh of the experts beside this one of the dense layers: the same ranks, order and pp groups.
+        """The mesh of the experts that belongs to this one of the dense layers: the same ranks, order and pp groups.
 
         Args:
             ep: expert parallel size. Above 1 this mesh needs an axis "ep" of size 1, for its place in the order.

@@ -94,7 +94,7 @@ class ModelParallel:
 
     @property
     def is_open(self) -> bool:
-        """Whether the world that they belong to still is there."""
+        """Whether the world that they belong to still exists."""
         return bool(self.parent._handle)
 
     def close(self) -> None:

@@ -176,7 +176,7 @@ class Objects(NamedArrays):
         return None if objs is None else combine(objs)
 
     def _pack_list(self, objs: Optional[Sequence[Any]]) -> list[tuple[array.array[int], bytearray]]:
-        """Headers and data for all ranks; when one is a failure, it stands first and the others are empty."""
+        """Headers and data for all ranks; when one is a failure, it is first and the others are empty."""
         if not isinstance(objs, (list, tuple)) or len(objs) != self._size:
             came = f"{len(objs)} objects" if isinstance(objs, (list, tuple)) else f"a {type(objs).__name__}"
             packed = [_failure(f"objs is {came}; expected a list of one object per rank, {self._size}")]
@@ -207,7 +207,7 @@ class Objects(NamedArrays):
 
     def _require_no_batch(self, name: str) -> None:
         if self._batch is not None:
-            text = f"{name} is called inside batch(); expected it outside, for it needs the sizes before it goes on"
+            text = f"{name} is called inside batch(); expected a call outside it, because sizes are needed before the elements"
             raise errors.from_code(Result.ERR_STATE, text, op=name, group=self._name)
 
     def _require_pickled(self, name: str, rank: int, header: array.array[int], text: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reduce operations beyond the built-in ones: sums of scaled inputs, and functions of the caller's."""
+"""Reduce operations beyond the built-in ones: sums of scaled inputs, and user-defined functions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ReduceOp(OnlyOne):
 
 
 class UserOp(ReduceOp):
-    """A function of the caller's as a reduce operation; made by user_op()."""
+    """A user-defined function as a reduce operation; made by user_op()."""
 
     __slots__ = ("_entry", "_failure")
 
@@ -103,7 +103,7 @@ def premul(scale: float) -> ReduceOp:
 def user_op(function: Combine, id: int, commutative: bool = True) -> UserOp:
     """Makes an operation of a function, for arrays of any type that operations take.
 
-    function(earlier, later) gets two numpy arrays of one dimension: what the ranks before have come to, and the
+    function(earlier, later) gets two numpy arrays of one dimension: the result of the ranks before, and the
     elements of the next rank. It returns the combination of both, or writes it into earlier and returns None. It is
     called for pieces of the arrays, on any rank and on any thread, and must give the same bits for the same inputs
     everywhere. The arrays are copies, which it may keep; bfloat16 comes as uint16, 8-bit floats as uint8. It may

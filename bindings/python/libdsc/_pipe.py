@@ -273,7 +273,7 @@ class PipeSchedule(Shared):
 
     def _require_stage(self, name: str) -> None:
         if self._handle and self.stage is None:
-            raise _NoStageError(f"{name} is of one stage, and this schedule is of the whole pipeline; ask at_stage(i)")
+            raise _NoStageError(f"{name} is of one stage, and this schedule is of the whole pipeline; expected at_stage(i)")
 
     def step(self, step: int) -> PipeStep:
         """Says what a step computes, 0 to steps - 1."""
@@ -376,7 +376,7 @@ class PipeSchedule(Shared):
         for raw in _instructions(self._handle):
             yield instruction_of(raw)
             if self._iteration != iteration:
-                raise RuntimeError("another iteration over this schedule has begun; make one schedule for each")
+                raise RuntimeError("another iteration over this schedule has begun; expected one schedule for each iteration")
 
 
 def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) -> _raw.PipeScheduleOptions:
@@ -390,7 +390,7 @@ def schedule_options(stage: Optional[int], merge_backward: bool, messages: str) 
 
 
 def _given(argument: str, value: Optional[int]) -> int:
-    """0 stands for what was left out, so it may not be given."""
+    """0 means that it was left out, so it may not be given."""
     return 0 if value is None else integer(argument, value, 1)
 
 

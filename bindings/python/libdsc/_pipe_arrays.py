@@ -122,7 +122,7 @@ class Buffers:
         return most_references(self._arrays.values()) > ALONE or self._owner_references() > self._owner_alone
 
     def _owner_references(self) -> int:
-        """References to the owner but for those of arrays in the table."""
+        """References to the owner, except those of arrays in the table."""
         return sys.getrefcount(self._owner) - len(self._arrays)
 
     def of(self, instruction: PipeInstruction, call: Any) -> Ends:
@@ -163,7 +163,7 @@ class Buffers:
 
 
 class VariableBuffers(Buffers):
-    """The same with variable shapes, where every call has arrays of its own."""
+    """The same with variable shapes, where every call has its own arrays."""
 
     def of(self, instruction: PipeInstruction, call: Any) -> Ends:
         """Returns the arrays of a call; in forward the outputs are Outputs."""
@@ -247,7 +247,7 @@ class Outputs(Sequence[Any]):
         if self._sizes is None:
             raise RuntimeError("these outputs are of a callback that has returned")
         if not -len(self) <= place < len(self):
-            raise IndexError(f"outputs[{place}]: there are {len(self)}")
+            raise IndexError(f"outputs[{place}] does not exist; there are {len(self)}")
         return place % len(self)
 
     def _array(self, place: int, shape: tuple[int, ...]) -> Any:

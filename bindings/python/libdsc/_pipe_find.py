@@ -14,7 +14,7 @@ from libdsc._pipe_costs import costs_of
 
 
 class FoundSchedule(NamedTuple):
-    """A schedule that was looked for, and how good it is."""
+    """A schedule that a search has found, and how good it is."""
 
     schedule: PipeSchedule
     makespan: float

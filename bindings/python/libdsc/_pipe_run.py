@@ -106,7 +106,7 @@ class Callbacks:
 def _expect_none(name: str, returned: Any, example: str) -> None:
     """What a callback computes for another stage it writes; what it returns instead would be lost."""
     if returned is not None:
-        raise TypeError(f"{name} returned a {type(returned).__name__}; on this stage it writes: {example}, and returns None")
+        raise TypeError(f"{name} returned a {type(returned).__name__}; expected None on this stage, where it writes: {example}")
 
 
 def _loss(returned: Any) -> float:
@@ -117,7 +117,7 @@ def _loss(returned: Any) -> float:
         return float(returned)
     except (TypeError, ValueError, RuntimeError):  # the last by arrays of several elements in torch
         found = "None" if returned is None else f"a {type(returned).__name__}"
-        raise TypeError(f"forward returned {found}; on the last stage it returns the micro-batch's loss, a number") from None
+        raise TypeError(f"forward returned {found}; expected the loss of the micro-batch, a number, on the last stage") from None
 
 
 def _explain(call: Any, error: BaseException) -> None:
@@ -144,7 +144,7 @@ def run(
         raise TypeError(f"schedule is a {type(schedule).__name__}; expected a PipeSchedule")
     device = -1 if stream is None else comm._device
     if stream is not None and device < 0:
-        raise ValueError("stream is given, and this communicator is bound to no GPU; expected None")
+        raise ValueError("stream is given, and this communicator is not bound to a GPU; expected None")
     shapes = RunShapes(inputs, outputs, variable_shapes, memory, device)
     options = shapes.options
     if stream is not None:

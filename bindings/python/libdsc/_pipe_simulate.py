@@ -85,7 +85,7 @@ def simulate_pipeline(
             raise TypeError(f"unknown argument {unknown[0]!r}; expected a cost such as forward or comm, or {_CHOICES}")
         schedule = PipeSchedule(schedule, stages, None, micro_batches, chunks, **more)
     elif more or (stages, micro_batches, chunks) != (None, None, None):
-        raise TypeError("stages, micro_batches and chunks are the schedule's; expected only costs beside it")
+        raise TypeError("stages, micro_batches and chunks come from the schedule; expected only costs with it")
     costs, keep = costs_of(
         comm,
         forward=forward,

@@ -26,7 +26,7 @@ def plan_buckets(
         limits: a bucket is closed when it holds limits[0] bytes, the next of its kind at limits[1], and so on; the
             last limit stays.
         devices: where each tensor is, anything that can be compared; only equal ones share a bucket.
-        expect_sparse: True for tensors that need a bucket of their own.
+        expect_sparse: True for tensors that need their own bucket.
         order: the tensor index at each position, when the tensors are not taken in order.
     """
     n = len(numels)

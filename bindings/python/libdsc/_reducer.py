@@ -45,7 +45,7 @@ class BucketReducer(ReducerFeatures):
 
     Made on all ranks with parameters of the same types and shapes; it checks that, plans the buckets and copies rank
     0's parameters to the other ranks. Each iteration is begin(), mark_ready() for every parameter as soon as its
-    gradient is there, and finish(), after which the gradients hold the average. Closing is local; memory that views
+    gradient is ready, and finish(), after which the gradients hold the average. Closing is local; memory that views
     still show stays until the last view is gone.
 
     Parameters and gradients may be on the GPU that the world is bound to. Then calls go on streams, as operations do,
@@ -234,7 +234,7 @@ class BucketReducer(ReducerFeatures):
     def begin(self, *, stream: Any = None) -> None:
         """Starts an iteration; StateError names the parameters that the one before still misses.
 
-        What gradient views hold is void from here on, except zeros, to which a framework may add.
+        The contents of gradient views are invalid from here on, except zeros, to which a framework may add.
         """
         try:
             self._require_world("begin")
@@ -272,7 +272,7 @@ class BucketReducer(ReducerFeatures):
         Args:
             i: index of the parameter.
             grad: an array like the parameter, or a flat one; finish() writes the average into it. None, or the parameter's
-                grad_view(): the gradient is there already and nothing is copied. With None, StateError says that
+                grad_view(): the gradient is already there and nothing is copied. With None, StateError says that
                 nothing was written into the view since begin() (not on a GPU, where that is not known).
             stream: on which the gradient will be there.
         """
@@ -285,7 +285,7 @@ class BucketReducer(ReducerFeatures):
             mark = self._marks.get(i)
             if mark is not None and mark.address == address and not self._carries and mark.voids():
                 raise errors.StateError(
-                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which voids what views hold; "
+                    f"mark_ready: the gradient view of {self._name(i)} was not written since begin(), which invalidates the contents of views; "
                     "expected the gradient to be computed after begin()"
                 )
             if self._carries and self._carried.adds_up(i, grad):
@@ -351,7 +351,7 @@ class BucketReducer(ReducerFeatures):
         return _dtypes.view_type(self._grad_dtype or self._expected[i][1], own)
 
     def _copy_of(self, i: int) -> Any:
-        """A new array with the gradient as it stands in its bucket."""
+        """A new array with the gradient as it is in its bucket."""
         if self._memory is not None:
             raise ValueError("copy is True; expected False for gradients on a GPU, which cupy.array() copies")
         numpy = numpy_module()
@@ -369,7 +369,7 @@ class BucketReducer(ReducerFeatures):
             self._require_world("finish")
             place = self._stream(None, stream)
             if not self._finishing.acquire(blocking=False):
-                text = "bucket_reducer_finish: finish is running in another thread"
+                text = "finish: finish is running in another thread"
                 raise errors.StateError(text, op="bucket_reducer_finish", group=self._world.name)
             try:
                 self._finish(place)
@@ -468,7 +468,7 @@ class BucketReducer(ReducerFeatures):
         address, count, code, owner = _buffers.locate(x, argument, self._dtype, writable)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as the parameters'")
+            raise ValueError(f"{argument} is in memory of {found}; expected memory of {place} as for the parameters")
         place_of(self._world, owner, None)
         if (count, code) != self._expected[i]:
             wanted, dtype = self._expected[i]
@@ -504,8 +504,8 @@ class BucketReducer(ReducerFeatures):
         if lost is not None:
             raise errors.StateError(
                 f"begin: the gradient view of {self._name(lost)} was zeroed, and with it the sum of the iterations under "
-                "no_sync() before; expected views to be zeroed after an iteration that was reduced. begin() again goes on "
-                "without that sum"
+                "no_sync() before; expected views to be zeroed only after an iteration that was reduced. A second begin() "
+                "goes on without that sum"
             )
 
     def _fail(self, code: int, text: str, op: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a reducer does besides its iterations: hooks, buffers, clipping, and what it tells about itself."""
+"""What a reducer does apart from its iterations: hooks, buffers, clipping, and what it tells about itself."""
 
 from __future__ import annotations
 
@@ -123,9 +123,9 @@ class ReducerFeatures(OnlyOne):
         if untaken:
             first = min(untaken)
             raise errors.StateError(
-                f"begin: {self._name(first)} had a gradient on other ranks alone, and the program did not read the average from "
-                f"grad_view({first}): where the optimizer leaves the parameter as it is, ranks drift apart. Expected a "
-                "look at used_elsewhere() after finish()"
+                f"begin: {self._name(first)} had a gradient on other ranks only, and the program did not read the average from "
+                f"grad_view({first}): if the optimizer leaves the parameter unchanged, ranks drift apart. Expected "
+                "used_elsewhere() to be read after finish()"
             )
 
     @property

@@ -163,7 +163,7 @@ class Ring(OnlyOne):
         place = place_of(self._world, [owner for owner in owners if owner is not None], stream)
         if grad is not None and (grad.device < 0) != (block.device < 0):
             where = [f"{name} is on {'the host' if x.device < 0 else 'a GPU'}" for name, x in (("block", block), ("grad", grad))]
-            raise ValueError(f"{' and '.join(where)}; expected both in memory of one kind")
+            raise ValueError(f"{' and '.join(where)}; expected both in the same kind of memory")
         counts = None if parts is None else c_sizes([math.prod(shape) for shape in shapes])
         to, kind = (None, 0) if grad is None else (grad.address, grad.dtype)
         queue = None if place is None or block.device < 0 else place.stream
@@ -193,7 +193,7 @@ class Ring(OnlyOne):
     ) -> Iterator[Any]:
         while True:
             if number != self._pass:
-                raise ValueError("another pass of this ring has begun; expected the steps of that one")
+                raise ValueError("another pass of this ring has begun; expected steps of the newest pass only")
             source, data, grad = self._next(handle)
             if source < 0:
                 handle.kept = None
@@ -226,7 +226,7 @@ class Ring(OnlyOne):
 
     def _opened(self) -> _Handle:
         if self._handle is None:
-            self._world._fail(_raw.Result.ERR_BAD_HANDLE, "ring: it was closed", "ring")
+            self._world._fail(_raw.Result.ERR_BAD_HANDLE, "ring: the ring was closed", "ring")
         return self._handle
 
     def _view(self, address: int, shape: tuple[int, ...], own: Buffer, handle: _Handle, like: Any) -> Any:

@@ -69,7 +69,7 @@ class RngTracker:
     It is for one thread at a time, and knows of no ranks: they differ by their seeds.
 
     Args:
-        get_state: get_state() returns the state of the library's generator, as an object of its own.
+        get_state: get_state() returns the state of the library's generator, as a separate object.
         set_state: set_state(state) sets it.
         seed: seed(number) seeds it.
     """
@@ -115,10 +115,10 @@ class RngTracker:
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}; expected a string")
         if name in self._states:
-            raise RngError(f"there is a state {name!r} already; expected a new name", name)
+            raise RngError(f"state {name!r} already exists; expected a new name", name)
         if number in self._seeds:
             taken = self._seeds[number]
-            raise RngError(f"seed {number} of {name!r} is that of {taken!r} already; expected another one", name, number)
+            raise RngError(f"seed {number} of {name!r} is already that of {taken!r}; expected another seed", name, number)
         self._states[name] = self._seeded(number)
         self._seeds[number] = name
 
@@ -136,7 +136,7 @@ class RngTracker:
 
     @contextmanager
     def fork(self, name: str = MODEL_PARALLEL_RNG) -> Iterator[Any]:
-        """Goes on with the state of a name in its block, and keeps for the next time where it has come.
+        """Uses the state of a name in its block, and keeps it for the next time.
 
         Gives the numpy Generator, or None with the functions of another library, whose generator then is as it was
         before the block. A block may be inside that of another name.
@@ -171,7 +171,7 @@ class RngTracker:
     def _expect(self, name: str) -> None:
         if name not in self._states:
             known = ", ".join(map(repr, self._states)) or "none"
-            raise RngError(f"there is no state {name!r}; expected one of those that were added: {known}", name)
+            raise RngError(f"unknown state {name!r}; expected one of: {known}", name)
 
     def _seeded(self, number: int) -> Any:
         if self._get_state is None:
@@ -193,7 +193,7 @@ class RngTracker:
         try:
             bits.state = copy.deepcopy(state)
         except (TypeError, ValueError, KeyError) as error:
-            raise ValueError(f"states[{name!r}] is not what get_states() gives: {error}") from None
+            raise ValueError(f"states[{name!r}] is not from get_states(): {error}") from None
         return numpy.random.Generator(bits)
 
     @contextmanager

@@ -53,8 +53,9 @@ def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tu
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    needed = 8 + len(text) + at
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             file.write(struct.pack("<Q", len(text)))
             file.write(text)
@@ -63,7 +64,8 @@ def write(path: pathlib.Path, layout: Mapping[str, Any], arrays: Mapping[str, tu
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:  # a full disk does not say which file it was
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        words = f"{error.strerror}; the file needs {needed} bytes"
+        raise OSError(error.errno, words, os.path.abspath(error.filename or path)) from None
 
 
 class _Array(NamedTuple):
@@ -102,7 +104,10 @@ class ShardFiles:
             if file.layout["save"] != self.save:
                 raise ValueError(f"{file.path} was written by another save than {paths[0]}; a save may have ended before its last file")
         if len(files) != self.shards:  # each has the name of its shard, so none is there twice
-            raise ValueError(f"{folder} has {len(files)} shards; expected {self.shards} of one checkpoint")
+            expected = (path_of(folder, shard, self.shards) for shard in range(self.shards))
+            first = next(path.name for path in expected if path not in paths)
+            more = f" and {self.shards - len(files) - 1} more" if self.shards - len(files) > 1 else ""
+            raise ValueError(f"{folder} has {len(files)} of {self.shards} shards; expected also {first}{more}")
         self._files = sorted(files, key=lambda file: int(file.layout["shard"]))
 
     def names(self) -> list[str]:
@@ -146,18 +151,18 @@ def _open(path: pathlib.Path) -> _File:
     # Without O_NONBLOCK the opening of a FIFO waits for somebody who writes.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is no shard of libdsc: it is no regular file")
+            raise ValueError(f"{path} is not a shard of libdsc: it is not a regular file")
         if os.fstat(file.fileno()).st_size < 8:
-            raise ValueError(f"{path} is no shard of libdsc: it has less than 8 bytes")
+            raise ValueError(f"{path} is not a shard of libdsc: it has less than 8 bytes")
         data = numpy_module().memmap(file, "u1", "r")
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     if begin > data.size:
-        raise ValueError(f"{path} is no shard of libdsc: its header would have {begin - 8} bytes, and the file has {data.size}")
+        raise ValueError(f"{path} is not a shard of libdsc: its header would have {begin - 8} bytes, and the file has {data.size}")
     try:
         header = json.loads(data[8:begin].tobytes())
         layout = json.loads(header.pop("__metadata__")["libdsc"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no shard of libdsc: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{path} is not a shard of libdsc: {type(error).__name__}: {error}") from None
     _require_layout(path, layout)
     return _File(path, layout, dict(_arrays(path, header, data.size - begin)), data[begin:])
 
@@ -165,7 +170,7 @@ def _open(path: pathlib.Path) -> _File:
 def _require_layout(path: pathlib.Path, layout: Any) -> None:
     """Raises if the layout is none; whether it fits the parameters is seen later."""
     if not isinstance(layout, dict) or "format" not in layout:
-        raise ValueError(f"{path} is no shard of libdsc: it has no format")
+        raise ValueError(f"{path} is not a shard of libdsc: it has no format")
     if layout["format"] != FORMAT:
         raise ValueError(f"{path} has format {reprlib.repr(layout['format'])}; expected {FORMAT}")
     shard, shards = layout.get("shard"), layout.get("shards")
@@ -175,7 +180,7 @@ def _require_layout(path: pathlib.Path, layout: Any) -> None:
         raise ValueError(f"{path} has shard {shard} of {shards}, whose file is {path_of(path.parent, shard, shards).name}")
     wrong = [key for key in _LISTS if not isinstance(layout.get(key), list)]
     if wrong or not isinstance(layout.get("save"), str) or not isinstance(layout.get("rules"), dict):
-        raise ValueError(f"{path} is no shard of libdsc: expected names, shapes, dtypes, rules and save in its layout")
+        raise ValueError(f"{path} is not a shard of libdsc: expected names, shapes, dtypes, rules and save in its layout")
 
 
 def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterator[tuple[str, _Array]]:
@@ -188,7 +193,7 @@ def _arrays(path: pathlib.Path, header: Mapping[str, Any], held: int) -> Iterato
         at = array.end
         yield name, array
     if at != held:
-        raise ValueError(f"{path} holds arrays of {held} bytes; expected {at}{': it was cut' if held < at else ''}")
+        raise ValueError(f"{path} holds arrays of {held} bytes; expected {at}{': it was truncated' if held < at else ''}")
 
 
 def _entry(path: pathlib.Path, name: str, entry: Any) -> _Array:

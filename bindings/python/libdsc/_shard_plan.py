@@ -48,7 +48,7 @@ class ShardRules(NamedTuple):
     """How parameters are laid out.
 
     layout is "unit", "megatron", "deepspeed" or "partitioned". units are the first parameters of units that are given,
-    and not planned; alone are the parameters that get a planned unit of their own.
+    and not planned; alone are the parameters that each get their own planned unit.
     """
 
     layout: LayoutName = "unit"

@@ -42,16 +42,16 @@ class Shard:
     count: int
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Takes only what stands there, for Python assigns the array that shard.params -= x has written to."""
+        """Takes only what is already there, because Python assigns the array that shard.params -= x has written to."""
         if "count" in self.__dict__ and self.__dict__.get(name) is not value:
             expected = f"shard.{name}[...] = x, or shard.{name} -= x" if name in ("params", "grads") else "no assignment"
-            raise AttributeError(f"{name} of a shard is the library's; expected {expected}")
+            raise AttributeError(f"{name} of a shard is memory of the library; expected {expected}")
         super().__setattr__(name, value)
 
 
 @dataclass(frozen=True)
 class ShardRange:
-    """A part of a parameter that this rank owns: elements of the parameter, and where they stand in its shard of the bucket."""
+    """A part of a parameter that this rank owns: elements of the parameter, and where they are in its shard of the bucket."""
 
     param: int
     param_start: int
@@ -94,7 +94,7 @@ class Sharded(OnlyOne):
         moments = [np.zeros_like(shard.grads) for shard in sharded.shards]
         for x, y in batches:
             for u in range(len(sharded.units)):            # forward
-                with sharded.unit(u):                      # the unit's parameters are there
+                with sharded.unit(u):                      # the unit's parameters are ready
                     x = layer(u, x, [sharded.param_view(i) for i in sharded.units[u]])
             sharded.begin()
             ...                                            # backward: unit(u) again, mark_ready(i, grad)
@@ -120,7 +120,7 @@ class Sharded(OnlyOne):
         bucket_elements: a planned unit is closed by the parameter with which it has so many elements; 0: never.
         alignment: shards of layout "unit" have a multiple of so many elements.
         wide_padding: True pads Megatron's buckets to multiples of 65,536 too.
-        alone: indices of the parameters that get a planned unit of their own.
+        alone: indices of the parameters that each get their own planned unit.
         average: "pre" (times 1/n, then summed), "post" or "none".
         grad_dtype: the type of gradients, such as "f32" for parameters of bfloat16; the parameters' if not given.
         shard_size: hybrid sharding: so many consecutive ranks, such as those of a host, share one copy.
@@ -302,7 +302,7 @@ class Sharded(OnlyOne):
         self._call("unshard", lib.dsc_sharded_unshard, self._unit(unit))
 
     def wait(self, unit: int, *, stream: Any = None) -> None:
-        """Waits until a unit's parameters are there, on a GPU by the stream."""
+        """Waits until a unit's parameters are ready, on a GPU by the stream."""
         self._blocking("wait", lib.dsc_sharded_wait, self._unit(unit), stream=stream)
 
     def reshard(self, unit: int, *, stream: Any = None) -> None:
@@ -316,7 +316,7 @@ class Sharded(OnlyOne):
     def unit(self, unit: int, *, stream: Any = None) -> Iterator[list[Any]]:
         """Unshards a unit and waits for it, gives the arrays of its parameters, and reshards it at the end.
 
-        The arrays are there to be read: what is written into them is lost, or makes ranks differ. Write to
+        The arrays are only to be read: what is written into them is lost, or makes ranks differ. Write to
         shards[...].params.
         """
         self.unshard(unit)
@@ -359,8 +359,10 @@ class Sharded(OnlyOne):
     def save(self, folder: Any, state: Optional[Mapping[str, Sequence[Any]]] = None) -> None:
         """Writes this rank's shards into a folder: a small JSON header and the arrays, in the form of safetensors. Collective.
 
-        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, no rank
-        saves: it raises why, the others an InvalidArgError that names it, with .rank, and files of an earlier save stay.
+        Ranks that hold the same shard as others (hybrid sharding) write nothing. If a rank cannot write its file, as where
+        its disk is full, no rank saves, and files of an earlier save stay: all ranks raise the same SystemError, an
+        OSError, whose text has the rank, the path and the size of the file, with .rank and .errno. For any other reason
+        that rank raises its own exception, and the others an InvalidArgError with it.
         Otherwise the files replace them, and can be read when save() returns. If the file system refuses that last step on
         some ranks only, all ranks raise, and load() refuses the mixture. A folder for each save keeps the one before.
 
@@ -436,7 +438,7 @@ class Sharded(OnlyOne):
         address, count, code, owner = _buffers.locate(x, "grad", self._dtype if numbers else None, False)
         if isinstance(owner, DeviceMemory) != (self._memory is not None):
             found, place = ("a GPU", "the host") if self._memory is None else ("the host", "a GPU")
-            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as the parameters'")
+            raise ValueError(f"grad is in memory of {found}; expected memory of {place} as for the parameters")
         place_of(self._world, owner, None)
         if count != self._counts[i]:
             raise ValueError(f"grad has {count} elements; parameter {i} has {self._counts[i]}")

@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 from libdsc import _buffers, _dtypes, _raw, _shard_files, _streams, errors
 from libdsc._buffers import DeviceMemory
 from libdsc._memory import DeviceArray, numpy_module
+from libdsc._reasons import failure_of, is_for_all, reason_of
 from libdsc._shard_files import ShardFiles
 from libdsc._shard_plan import plan_shards, shard_copies
 from libdsc._tensors import DATA_S
@@ -39,7 +40,7 @@ def save(sharded: Any, folder: Any, state: Mapping[str, Sequence[Any]], stream: 
     if isinstance(folder, (str, os.PathLike)):
         same["folder"] = os.fspath(folder)
     number = _agree(sharded._world, "save", _failure(_check, folder, state, sharded.shards), same)
-    path = _shard_files.path_of(pathlib.Path(folder), sharded.shard, sharded.n_shards)
+    path = _shard_files.path_of(pathlib.Path(folder).absolute(), sharded.shard, sharded.n_shards)
     part, writes = path.with_suffix(".part"), sharded._world.rank < sharded.n_shards
     try:
         _agree(sharded._world, "save", _failure(_write, sharded, part, number, state, stream) if writes else None)
@@ -93,16 +94,16 @@ def _check(folder: Any, state: Mapping[str, Sequence[Any]], shards: Sequence[Any
         raise TypeError(f"state is a {type(state).__name__}; expected lists of arrays by name")
     for name, arrays in state.items():
         if not isinstance(name, str) or not isinstance(arrays, (list, tuple)):
-            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a text and a list of arrays, one per bucket")
+            raise TypeError(f"state has {name!r}: {type(arrays).__name__}; expected a string and a list of arrays, one per bucket")
         if name == "params" or not name or "." in name:
-            raise ValueError(f"state has the name {name!r}; expected one without a point, other than 'params'")
+            raise ValueError(f"state has the name {name!r}; expected one without a dot, other than 'params'")
         sizes, expected = [_count(array) for array in arrays], [shard.count for shard in shards]
         if sizes != expected:
             raise ValueError(f"state[{name!r}] has arrays of {sizes} elements; expected {expected}, as the shards")
 
 
 def _bucket_types(sharded: Any) -> list[str]:
-    """Of parameters, whose arrays may stand for types that numpy does not know."""
+    """Of parameters, whose arrays may represent types that numpy does not know."""
     types = {}
     for one in sharded._bucket_codes():
         types[one[0]] = _shard_files.name_of(one[1])
@@ -131,18 +132,20 @@ def _agree(world: Any, what: str, why: Optional[Exception], same: Mapping[str, A
 
     Returns a number that is rank 0's, and new.
     """
-    told = world.all_gather_object((None if why is None else f"{type(why).__name__}: {why}", same, secrets.token_hex(8)))
-    if why is not None:
+    own = None if why is None else reason_of(why, what == "save")
+    told = world.all_gather_object((own, same, secrets.token_hex(8)))
+    if why is not None and not is_for_all(own):
         raise why
     for rank, (reason, of_rank, _) in enumerate(told):
-        verb = "read" if what == "load" else "write"
-        text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {reason}"
-        if reason is None:
-            key = next((key for key in same if of_rank.get(key) != told[0][1].get(key)), None)
-            if key is None:
-                continue
+        op = f"sharded_{what}"
+        if reason is not None:
+            verb = "read" if what == "load" else "write"
+            text = f"{what}: rank {rank} cannot {verb} the checkpoint, so no rank does: {reason.text}"
+            raise failure_of(text, reason, rank, op) from why
+        key = next((key for key in same if of_rank.get(key) != told[0][1].get(key)), None)
+        if key is not None:
             text = f"{what}: rank {rank} has {key} {reprlib.repr(of_rank[key])}; expected {reprlib.repr(told[0][1][key])} as on rank 0"
-        raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op=f"sharded_{what}")
+            raise errors.InvalidArgError(text, rank=rank, ranks=(rank,), op=op)
     return str(told[0][2])
 
 

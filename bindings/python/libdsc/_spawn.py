@@ -46,7 +46,7 @@ def spawn(
 ) -> list[Any]:
     """Runs fn(rank, *args) in n fresh processes and returns the list of their results.
 
-    Each process finds RANK, WORLD_SIZE and the like in its environment, so init_distributed() without arguments
+    Each process finds RANK, WORLD_SIZE and the other variables in its environment, so init_distributed() without arguments
     joins them. Each imports the program's script first, so a script calls this under
     ``if __name__ == "__main__":``. fn and what it returns must be picklable; a function from a notebook cell needs
     cloudpickle installed. When one process raises, the others are ended and the exception is raised here, with a
@@ -65,12 +65,12 @@ def spawn(
             seed them by rank.
     """
     if integer("n", n) < 1:
-        raise ValueError(f"n is the number of processes, 1 or more; got {n}")
+        raise ValueError(f"n is {n}; expected the number of processes, 1 or more")
     seconds = None if timeout is None else seconds_of(timeout)
     if isinstance(args, (str, bytes)) or not isinstance(args, collections.abc.Iterable):
         raise TypeError(f"args is {args!r}; expected a tuple of further arguments, such as ({args!r},)")
     if start_method not in START_METHODS:
-        raise ValueError(f"""start_method is one of {', '.join(f'"{name}"' for name in START_METHODS)}; got {start_method!r}""")
+        raise ValueError(f"""start_method is {start_method!r}; expected one of {', '.join(f'"{name}"' for name in START_METHODS)}""")
     _expect_guarded()
     _expect_script()
     context: Any = multiprocessing.get_context(start_method)
@@ -215,7 +215,7 @@ def _receive(rank: int, pipe: Any, process: Any) -> Any:
 
 def _ending(exit_code: Optional[int]) -> str:
     if exit_code == EXIT_UNGUARDED:
-        return "came to spawn() itself: " + UNGUARDED
+        return "called spawn() itself: " + UNGUARDED
     if exit_code is not None and exit_code < 0:
         hint = "; PYTHONFAULTHANDLER=1 shows the line" if exit_code == -signal.SIGSEGV else ""
         return f"was ended by {signal.Signals(-exit_code).name}{hint}"

@@ -68,7 +68,7 @@ def init_distributed(
         port: 1 to 65535; DSC_PORT, MASTER_PORT or 29500 if not given.
         sources: bits of ``Source`` that rank and size may come from.
         require_existing: return the world that exists, never make one, and look at nothing else.
-        rank_per_thread: several ranks live in this process, one call per rank, each on a thread of its own.
+        rank_per_thread: several ranks are in this process, one call per rank, each on its own thread.
         init_timeout: seconds, or a timedelta, until this call gives up (300).
         timeout: seconds, or a timedelta, that every operation may take (300).
         stall_timeout: seconds after which a process that does not run counts as failed (30); 0: never.
@@ -200,7 +200,7 @@ def launch_report() -> dict[str, Any]:
     """Returns what init_distributed() would do here, without joining anybody.
 
     "sources" lists every source of rank and size with its variables, and why it counts or not; "start" says rank,
-    sizes, address, port and job id, and who gave each, how the ranks would meet, and what to set besides ("advice"), or
+    sizes, address, port and job id, and who gave each, how the ranks would meet, and what else to set ("advice"), or
     is None; "error" is None or has the code and text of
     what init_distributed() would say before it looks for the other ranks.
     """

@@ -122,12 +122,12 @@ class Store(OnlyOne):
         return type(self)._over(part.value, f"{self._text} {prefix}/", self._timeout_ms, (self,))
 
     def set(self, key: str, value: Value) -> None:
-        """Sets a key, whether it is there or not."""
+        """Sets a key, whether it exists or not."""
         data = _bytes("value", value)
         self._check(lib.dsc_store_set(self._live(), string("key", key), data, len(data)))
 
     def get(self, key: str, timeout: Optional[Seconds] = None) -> bytes:
-        """Waits until a key is there and returns its value; TimeoutError after timeout seconds, or the store's."""
+        """Waits until a key is set and returns its value; TimeoutError after timeout seconds, or after the store's time-out."""
         name = string("key", key)
 
         def read(*room: Any) -> int:
@@ -164,13 +164,13 @@ class Store(OnlyOne):
         self._check(lib.dsc_store_append(self._live(), string("key", key), data, len(data)))
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Says whether all of the keys are there."""
+        """Says whether all of the keys are set."""
         present = c_int32()
         self._check(lib.dsc_store_check(self._live(), _names(keys), len(keys), byref(present)))
         return bool(present.value)
 
     def wait(self, keys: Sequence[str], timeout: Optional[Seconds] = None) -> None:
-        """Waits until all of the keys are there; TimeoutError after timeout seconds, or the store's."""
+        """Waits until all of the keys are set; TimeoutError after timeout seconds, or after the store's time-out."""
         names = _names(keys)
         self._wait(lambda ms: int(lib.dsc_store_wait(self._live(), names, len(keys), ms)), timeout)
 

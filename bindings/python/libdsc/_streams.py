@@ -68,7 +68,7 @@ def _memory_in(owner: Any) -> Iterator[DeviceMemory]:
 def _expect_device(comm: Calls, memory: DeviceMemory) -> None:
     if comm._device < 0:
         advice = 'expected host memory, or init_distributed(backend="device") or device='
-        raise ValueError(f"{memory.argument} is on a GPU, and this communicator is bound to none; {advice}")
+        raise ValueError(f"{memory.argument} is on a GPU, and this communicator is not bound to a GPU; {advice}")
     if memory.device not in (None, comm._device):
         bound = f"expected device {comm._device}, which this communicator is bound to"
         raise ValueError(f"{memory.argument} is on device {memory.device}; {bound}")
@@ -146,7 +146,7 @@ def wait_for(stream: Optional[int], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while driver is not None and driver.cuStreamQuery(ctypes.c_void_p(stream)) == _NOT_READY:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"what is on the stream was not over after {seconds:g} s")
+            raise TimeoutError(f"the work on the stream did not finish within {seconds:g} s")
         time.sleep(0.0002)
 
 

@@ -86,8 +86,8 @@ class PartSizes:
         if self.parts is None:
             if whole % self.ranks:
                 raise ValueError(
-                    f"x has {whole} elements along dimension {dim}, which {self.ranks} ranks do not divide; expected a "
-                    f"multiple of {self.ranks}, or the size of each part"
+                    f"x has {whole} elements along dimension {dim}; expected a multiple of {self.ranks}, the number of "
+                    f"ranks, or the size of each part"
                 )
             return whole // self.ranks
         if whole != sum(self.parts):
@@ -227,7 +227,7 @@ class TensorMaps(Objects):
         if other_parts is not None and not has_two:
             raise ValueError("other_parts is for all_to_all, sequence_to_hidden and hidden_to_sequence; expected None")
         if has_two and (parts is None) != (other_parts is None):
-            raise ValueError("only one of parts and other_parts is given; expected both or none")
+            raise ValueError("only one of parts and other_parts is given; expected both or neither")
         return [self._parts(name, value) for name, value in (("parts", parts), ("other_parts", other_parts))]
 
     def _exchange_shape(

@@ -12,7 +12,7 @@ from libdsc._raw import Average, Backend, Op, Rebuild
 
 
 class HasArrayInterface(Protocol):
-    """An array of numpy, and the like."""
+    """An array of numpy, or similar."""
 
     @property
     def __array_interface__(self) -> Any:
@@ -20,7 +20,7 @@ class HasArrayInterface(Protocol):
 
 
 class HasCudaArrayInterface(Protocol):
-    """An array on a GPU, of CuPy, numba and the like."""
+    """An array on a GPU, of CuPy, numba and others."""
 
     @property
     def __cuda_array_interface__(self) -> Any:
@@ -28,7 +28,7 @@ class HasCudaArrayInterface(Protocol):
 
 
 class HasDLPack(Protocol):
-    """An array of torch, JAX, TensorFlow and the like."""
+    """An array of torch, JAX, TensorFlow and others."""
 
     def __dlpack__(self) -> Any:
         """The capsule of DLPack."""

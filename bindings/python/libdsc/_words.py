@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from libdsc._raw import Average, Backend, BufferSync, Dtype, Norm, Rebuild, Result, ShardLayout
+from libdsc._raw import (
+    Average,
+    Backend,
+    BufferSync,
+    Dtype,
+    Norm,
+    PipeMessages,
+    PipePlacement,
+    Rebuild,
+    Result,
+    ShardLayout,
+)
 
 # Others may quote a program's own text.
 _CHECKED = (
@@ -16,7 +27,31 @@ _CHECKED = (
     Result.ERR_NO_BACKEND,
 )
 
-_PREFIX = re.compile(r"^dsc_(?:comm_)?(?=\w+: )")  # of the function that failed
+_PREFIX = re.compile(r"^dsc_(?:comm_|bucket_reducer_|sharded_)?(\w+)(?=: )")  # of the function that failed
+# Functions that make what is a class in Python, or that have another name there.
+_CALLED = {
+    "dsc_bucket_plan": "plan_buckets",
+    "dsc_bucket_reducer_create": "BucketReducer",
+    "dsc_join_create": "Join",
+    "dsc_mem_alloc": "empty",
+    "dsc_mesh_create": "Mesh",
+    "dsc_mesh_create_experts": "Mesh.experts",
+    "dsc_moe_plan_create": "moe_plan",
+    "dsc_op_create_premul": "premul",
+    "dsc_op_create_user": "user_op",
+    "dsc_pipe_partition": "partition_layers",
+    "dsc_pipe_schedule_create": "PipeSchedule",
+    "dsc_pipe_schedule_create_custom": "PipeSchedule.custom",
+    "dsc_pipe_search": "find_schedule",
+    "dsc_pipe_schedule_import": "PipeSchedule.from_text",
+    "dsc_pipe_simulate": "simulate_pipeline",
+    "dsc_ring_create": "Ring",
+    "dsc_shard_plan": "plan_shards",
+    "dsc_sharded_create": "Sharded",
+    "dsc_store_open": "Store",
+    "dsc_tied_layers_create": "TiedLayers",
+    "dsc_tied_plan": "tied_stages",
+}
 _NAMES = {str(int(backend)): backend.name.lower() for backend in Backend}
 _NUMBER = re.compile(r"(?<=backend )\d+|(?<=: )\d+(?= \(rank)|(?<=\), )\d+(?= \(rank)")
 
@@ -29,8 +64,35 @@ _CHOICES: dict[str, Any] = {
     "norm": Norm,
     "how": BufferSync,
     "grad_dtype": Dtype,
+    "messages": PipeMessages,
+    "placement": PipePlacement,
 }
 _CHOICE = rf"\b({'|'.join(_CHOICES)}) is "
+
+# Options that are True or False in Python and 1 or 0 in C.
+_FLAGS = (
+    "sync|single_first_bucket|find_unused|static_graph|small_bucket_first|wide_padding|divide_by_initial"
+    "|throw_on_early_end|forward_only|merge_backward|padded|accumulate|alone\\[\\d+\\]"
+)
+_FLAG = re.compile(rf"\b({_FLAGS})( is | )([01])(?:(, expected |.* on rank 0 and )([01]))?\b")
+_TRUTH = {"0": "False", "1": "True", None: ""}
+
+# Functions and types that have another name in Python, or are more than one there.
+_FUNCTIONS = {
+    "dsc_batch_begin()": "batch()",
+    "dsc_batch_end()": "the end of batch()",
+    "dsc_bucket_reducer_mark_sparse()": "mark_sparse()",
+    "dsc_bucket_reducer_set_buffers()": "set_buffers()",
+    "dsc_init_options_t": "init_distributed()",
+    "dsc_mem_alloc": "empty()",
+    "dsc_op_create_...": "premul() or user_op()",
+    "dsc_pipe_run_bytes()": "PipeSchedule.run_bytes()",
+    "dsc_pipe_schedule_create_custom()": "PipeSchedule.custom()",
+    "dsc_ring_begin()": "a pass of the ring",
+    "dsc_tensor_map_v()": "parts",
+    "dsc_work_wait()": "Work.wait()",
+}
+_FUNCTION = re.compile("|".join(re.escape(name) for name in _FUNCTIONS) + r"|\bdsc_(?:comm_)?(?=\w+\(\))")
 
 
 def _choice(option: str, number: str) -> str:
@@ -49,8 +111,18 @@ def _wrong_choice(found: re.Match[str]) -> str:
 
 
 def _other_choice(found: re.Match[str]) -> str:
-    """As "average is 1 on rank 0 and 2 on rank 1"."""
+    """As "average is 1 on rank 0 and 2 on rank 1", or "messages is 1, expected 0"."""
     return f"{found[1]} is {_choice(found[1], found[2])}{found[3]}{_choice(found[1], found[4])}"
+
+
+def _flag(found: re.Match[str]) -> str:
+    """As "sync is 1 on rank 0 and 0 on rank 1", or "forward_only is 1, expected 0"."""
+    return f"{found[1]}{found[2]}{_TRUTH[found[3]]}{found[4] or ''}{_TRUTH[found[5]]}"
+
+
+def _seconds(found: re.Match[str]) -> str:
+    """As "timeout_ms: 5000 (rank 0), 6000 (rank 1)"; a program gives seconds."""
+    return f"{found[1]}: " + re.sub(r"\d+(?= \(rank)", lambda number: f"{int(number[0]) / 1000:g} s", found[2])
 
 
 def _backends(found: re.Match[str]) -> str:
@@ -61,13 +133,12 @@ def _backends(found: re.Match[str]) -> str:
 _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bcosts->n is (\d+)"), r"the longest list of costs has \1 values"),
     (re.compile(r"\b\w+->(\w+)"), r"\1"),
-    (re.compile(r"\bdsc_pipe_run_bytes\(\)"), "PipeSchedule.run_bytes()"),
+    (_FUNCTION, lambda found: _FUNCTIONS.get(found[0], "")),
     (re.compile(r"\bNULL\b"), "None"),
-    (re.compile(r"\bdsc_comm_(?=\w+\(\))"), ""),
-    (re.compile(r"\bdsc_(?=\w+\(\))"), ""),
     (re.compile(r"\bn_ranks is (\d+), expected 1 to 1\b"), r"ranks has \1 entries, expected 1"),
-    (re.compile(r"\bn_ranks is (\d+)(?=, expected)"), r"ranks has \1 entries"),
+    (re.compile(r"\bn_(\w+) is (\d+)"), r"\1 has \2 entries"),
     (re.compile(r"(?<=with another )(\w+)_ms\b"), r"\1"),
+    (re.compile(r"\b(\w*timeout)_ms: ([^;]*)"), _seconds),
     (re.compile(r"\bsend and recv overlap\b"), "x and out overlap"),
     (re.compile(r"\b(send == recv|recv == send)$"), "out is x"),
     (re.compile(r"\bin place: send == recv \+ rank x count$"), "x as this rank's own part of out"),
@@ -75,15 +146,15 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
     (re.compile(r"\bbackend \d+\b|\bbackend: \d+ \(rank[^;]*"), _backends),
     (re.compile(r"\b0 \(auto\) or 2 \(device\) with a device"), "auto or device with a device"),
     (re.compile(_CHOICE + r"(-?\d+), expected ((?:\d+ \(\w+\)(?:, | or )?)+)"), _wrong_choice),
-    (re.compile(_CHOICE + r"(\d+)( on rank 0 and )(\d+)\b"), _other_choice),
+    (re.compile(_CHOICE + r"(\d+)( on rank 0 and |, expected )(\d+)\b"), _other_choice),
     (re.compile(r"\b(drop|payload) is \d \((\w+)\)"), r'\1 is "\2"'),
-    (re.compile(r"\bpadded is 1\b"), "padded is True"),
     (re.compile(r"\band capacity is 0\b"), "and capacity is None"),
     (re.compile(r"\bunit_starts is none\b"), "units is None"),
     (re.compile(r"\bunit_starts\b"), "units"),
     (re.compile(r"\bkeep_sparse_rows is 0 on rank 0 and 1 on\b"), "coalesce_sparse is True on rank 0 and False on"),
     (re.compile(r"\bkeep_sparse_rows is 1 on rank 0 and 0 on\b"), "coalesce_sparse is False on rank 0 and True on"),
-    (re.compile(r"\bdivide_by_initial is\b"), "divide_by_initial_world_size is"),
+    (_FLAG, _flag),
+    (re.compile(r"\bdivide_by_initial\b"), "divide_by_initial_world_size"),
     (re.compile(r"\bthrow_on_early_end\b"), "throw_on_early_termination"),
     (re.compile(r"\b(?:setting )?(nccl|cuda)\.(library|net_name|min_ctas|max_ctas)\b"), r"\1_\2"),
 ]
@@ -91,7 +162,7 @@ _WORDS: list[tuple[re.Pattern[str], Any]] = [
 
 def in_python(code: int, message: str) -> str:
     """A message of the library, with the names of this package."""
-    message = _PREFIX.sub("", message)
+    message = _PREFIX.sub(lambda found: _CALLED.get(found[0], found[1]), message)
     if code == Result.ERR_BAD_HANDLE:
         return message.replace("the handle is NULL", "the object was closed, or its world was finalized")
     if code in _CHECKED:

@@ -39,7 +39,7 @@ _completing = threading.RLock()  # what it frees may end in a Work of the caller
 
 
 class Work(OnlyOne):
-    """One operation that runs beside the program; it keeps its arrays alive until it has completed.
+    """One operation that runs while the program goes on; it keeps its arrays alive until it has completed.
 
     Wait for it with wait(), or with ``await`` in an asyncio program, or ask test() until it is True and then call
     wait(), which raises the failure. An object that is dropped lets the operation finish by itself; results for a list
@@ -111,7 +111,7 @@ class Work(OnlyOne):
             raise shown(error)
 
     def synchronize(self, timeout: Optional[Seconds] = None) -> bool:
-        """As wait(); for an operation on a GPU too it returns only when nobody touches the arrays any more."""
+        """As wait(); for an operation on a GPU too it returns only when nothing uses the arrays any longer."""
         try:
             seconds = wait_seconds(timeout)
             if not self._completed:
@@ -133,7 +133,7 @@ class Work(OnlyOne):
             raise self._failure.with_traceback(None)
 
     def _see(self, code: int) -> None:
-        """Takes the result of a wait. A failure, and any result of a stream, may have come before the end."""
+        """Takes the result of a wait. A failure, and any result of a stream, may have arrived before the end."""
         if self._place is None and code == 0:
             self._complete(succeeded=True)
         else:
@@ -257,7 +257,7 @@ class Work(OnlyOne):
 
 
 def details_of(info: _raw.ErrorInfo) -> dict[str, Any]:
-    """What an error record of the library says besides code and text, as exceptions name it."""
+    """What an error record of the library says in addition to code and text, as exceptions name it."""
     return {
         "rank": info.rank if info.rank >= 0 else None,
         "ranks": tuple(info.ranks[: min(info.n_ranks, len(info.ranks))]),
@@ -309,7 +309,7 @@ def _warn_of(failure: errors.DscError, comm: Calls) -> None:
     if comm._failure_told and failure.code != _raw.Result.ERR_NONFINITE:
         return
     _note_told(failure, comm)
-    _Warning(f"an operation failed that nobody waited for: {failure}")
+    _Warning(f"an operation failed, and no call waited for it: {failure}")
 
 
 def start(
@@ -324,7 +324,7 @@ def start(
     """Starts an operation; returns its Work, or the code with which it was refused.
 
     The signal handlers of a program may raise anywhere. Between the library's start and the Work nobody would own the
-    arrays, so they are kept from before on; after such an exception for ever.
+    arrays, so they are kept from before on; after such an exception permanently.
     """
     token = object()
     _running[token] = (owner, comm)

@@ -14,11 +14,11 @@ class DscError(Exception):
 
     Attributes:
         code: the code, a ``Result`` such as ``Result.ERR_TIMEOUT``.
-        message: what was expected and what came.
+        message: what was expected and what was found.
         rank: the first rank at fault, in the numbers of group; None if not known or not one of them.
         ranks: all ranks at fault.
-        group: the name of the communicator that failed, or None. Reducers, sharded parameters and the like have
-            groups of their own, such as "reducer".
+        group: the name of the communicator that failed, or None. Reducers, sharded parameters and similar objects have
+            their own groups, such as "reducer".
         op: the operation that failed, such as "all_reduce", or None.
         sequence: its number in group, from 1, or None.
         index: with NonfiniteError, the first element that is not finite, in that rank's array or in the gradient that
@@ -191,7 +191,7 @@ class BackendError(DscError, RuntimeError):
 
 
 class BackendStuckError(DscError, RuntimeError):
-    """A backend does not come back."""
+    """A backend does not return."""
 
     default_code = Result.ERR_BACKEND_STUCK
 

@@ -75,12 +75,12 @@ def initialize_model_parallel(
         num_distributed_optimizer_instances: parts of the data-parallel ranks with an optimizer state each.
         expert_tensor_parallel_size: ranks that share each expert; None: as tensor_model_parallel_size.
         distributed_timeout_minutes: of every operation on the groups; None: as of comm.
-        order: axes, the one along which neighbours in rank stand first.
+        order: axes, the one that varies fastest first.
         comm: the ranks; None: the world.
     """
     global _state
     if model_parallel_is_initialized():
-        raise errors.StateError("model parallelism is initialized already; expected destroy_model_parallel() before")
+        raise errors.StateError("model parallelism is already initialized; expected destroy_model_parallel() first")
     parent = world() if comm is None else comm
     layout = Layout(
         parent.size,
@@ -99,7 +99,7 @@ def initialize_model_parallel(
 
 
 def model_parallel_is_initialized() -> bool:
-    """Whether the groups are there, and the world that they belong to."""
+    """Whether the groups, and the world that they belong to, exist."""
     return _state is not None and _state.is_open
 
 
@@ -113,7 +113,7 @@ def destroy_model_parallel() -> None:
 
 def _needed() -> ModelParallel:
     if _state is None or not _state.is_open:
-        raise errors.StateError("model parallelism is not initialized; expected initialize_model_parallel() before")
+        raise errors.StateError("model parallelism is not initialized; expected initialize_model_parallel() first")
     return _state
 
 

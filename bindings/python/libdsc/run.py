@@ -1,6 +1,6 @@
 """``python -m libdsc.run`` is ``dscrun``, and takes the same options: ``python -m libdsc.run -n 4 python train.py``.
 
-The programs ``dscrun`` and ``dscctl`` that pip puts on PATH start here as well. Both are programs of their own, which take the place of the
+The programs ``dscrun`` and ``dscctl`` that pip puts on PATH start here as well. Both are separate programs, which take the place of the
 interpreter: exit codes and signals are theirs.
 """
 
@@ -16,11 +16,11 @@ PACKAGED = pathlib.Path(__file__).resolve().parent / "bin"
 
 
 def _become(name: str) -> NoReturn:
-    """Replaces this process by a program of the package, or by the one that is installed beside the library."""
+    """Replaces this process by a program of the package, or by the one that is installed with the library."""
     packaged = PACKAGED / name
     path = str(packaged) if packaged.exists() else shutil.which(name)
     if path is None or os.path.realpath(path) == os.path.realpath(sys.argv[0]):
-        sys.exit(f"{name}: the program is neither in the package ({packaged}) nor in PATH; pip install . in libdsc's tree brings it")
+        sys.exit(f"{name}: the program is neither in the package ({packaged}) nor in PATH; pip install . in libdsc's tree installs it")
     os.execv(path, [name, *sys.argv[1:]])
 
 

@@ -64,7 +64,7 @@ BenchCommand::BenchCommand(CLI::App& parent)
       "Exit code: 0 done, 1 a rank failed, 2 wrong usage or settings.");
   CLI::Option* op = app().add_option("OP", operation_, operation_names())->type_name("");
   tools::offer(op, operation_list());
-  app().add_option("--ranks", ranks_, "How many, such as 4 or 2,4 (default: 2)")->type_name("LIST");
+  app().add_option("--ranks", ranks_, "Number of ranks, such as 4 or 2,4 (default: 2)")->type_name("LIST");
   CLI::Option* sizes = app()
                            .add_option("--sizes", sizes_, "Such as 4,1KiB,25MiB (default: 4 B to 100 MiB)")
                            ->type_name("LIST");

@@ -24,7 +24,7 @@ NetworkLine measure_line(const char* name, const std::vector<size_t>& sizes, Job
 std::vector<size_t> network_sizes(const std::string& text) {
   std::vector<size_t> sizes = parse_sizes(text);
   if (std::set<size_t>(sizes.begin(), sizes.end()).size() < 2)
-    throw std::invalid_argument("--sizes: expected two different ones or more for --network, got " + text);
+    throw std::invalid_argument("--sizes: expected two or more different sizes for --network, got " + text);
   return sizes;
 }
 

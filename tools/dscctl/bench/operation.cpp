@@ -102,7 +102,7 @@ const Operation& find_operation(const std::string& name) {
     known.emplace_back(operation.name);
     list += (list.empty() ? "" : ", ") + known.back();
   }
-  throw std::invalid_argument("there is no operation '" + name + "'" + tools::did_you_mean(name, known) +
+  throw std::invalid_argument("unknown operation '" + name + "'" + tools::did_you_mean(name, known) +
                               " (known: " + list + ")");
 }
 

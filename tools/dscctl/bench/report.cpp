@@ -99,7 +99,7 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
            (processors == 1 ? " processor" : " processors") +
            " and take turns by sleeping and yielding, so times include waiting for a turn.";
   else if (many)
-    text = "There is a processor for every rank, and yet ranks had to wait for one: other programs run here.";
+    text = "There is a processor for every rank, but ranks had to wait for one: other programs run here.";
   if (text.empty()) return "";
   text += explain ? " switches: context switches of a rank in one operation, on average."
                   : " -v counts context switches.";
@@ -108,7 +108,7 @@ std::string turns_text(const std::vector<Row>& rows, int ranks, bool explain) {
 
 std::string reasons_text(const Facts& facts, const std::vector<Row>& rows) {
   std::set<std::string> seen;
-  std::string text = "\nWhy; the sizes are those of DSC_TUNING, and no choice changes a bit of a result:\n";
+  std::string text = "\nWhy (the sizes are those of DSC_TUNING; no choice changes any bit of a result):\n";
   for (const Row& row : rows) {
     const auto rule = facts.rules.find(row.algorithm);
     if (rule == facts.rules.end() || !seen.insert(row.algorithm).second) continue;

@@ -44,13 +44,11 @@ PlanCommand::PlanCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "plan", "Compares schedules, stages, chunks and micro-batches for a model, and recommends one")) {
   app().footer(
-      "Nothing is run: every candidate is simulated with the layers' times and bytes. See docs/plan.md.\n"
-      "Such as: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 --latency-us 10 "
-      "--bandwidth "
-      "25GB/s\n"
-      "A network is needed, as messages and all-reduces are not free: --bandwidth, --reduce-bandwidth or "
-      "--network.\n"
-      "Exit code: 0 fine, 1 nothing fits in the memory, 2 wrong usage or input.");
+      "Nothing is run: every candidate is simulated with the layers' times and bytes. See "
+      "docs/plan.md.\nExample: dscctl plan --layers model.csv --devices 8 --memory 80GB --batch 64 "
+      "--latency-us 10 --bandwidth 25GB/s\nA network is needed, as messages and all-reduces are not free: "
+      "--bandwidth, --reduce-bandwidth or --network.\nExit code: 0 fine, 1 nothing fits in the memory, 2 "
+      "wrong usage or input.");
   add_model();
   add_network();
   add_choice();
@@ -70,8 +68,7 @@ void PlanCommand::add_model() {
   app()
       .add_option(
           "--state", state_,
-          "Bytes of weights, gradients and the optimizer over those of the weights (default: 4, as Adam "
-          "has them)")
+          "Bytes of weights, gradients and the optimizer over those of the weights (default: 4, as for Adam)")
       ->type_name("FACTOR");
   app()
       .add_option("--overhead-us", overhead_,
@@ -95,8 +92,7 @@ void PlanCommand::add_network() {
 void PlanCommand::add_choice() {
   CLI::Option* kind =
       app()
-          .add_option("-k,--kind", kinds_,
-                      "Only these schedules; auto: orders that are searched for (default: all)")
+          .add_option("-k,--kind", kinds_, "Only these schedules; auto: searches for an order (default: all)")
           ->delimiter(',')
           ->type_name("NAME[,NAME...]");
   tools::offer(kind, kind_names());

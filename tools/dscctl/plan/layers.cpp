@@ -49,13 +49,19 @@ using Record = std::map<std::string, Cell>;  // by column
   throw std::invalid_argument(location + ": " + what);
 }
 
+// Returns text such as "layer 3 (block.0)".
+std::string layer_text(size_t number, const std::string& name) {
+  const std::string text = "layer " + std::to_string(number);
+  return name.empty() || name == text ? text : text + " (" + name + ")";
+}
+
 void check_name(const std::string& name, const std::string& location) {
   const auto known = column_names();
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
   std::string list;
   for (const std::string& one : known) list += (list.empty() ? "" : ", ") + one;
-  refuse_at(location, "there is no column '" + name + "'" + tools::did_you_mean(name, known) +
-                          " (known: " + list + ")");
+  refuse_at(location, "unknown column '" + name + "'" + tools::did_you_mean(name, known) +
+                          ", expected one of: " + list);
 }
 
 // Columns that a record has none of, and those that exclude each other.
@@ -66,13 +72,13 @@ void check_columns(const std::vector<std::string>& names, const std::string& loc
   const bool halves = has("backward_input_us") || has("backward_weight_us");
   if (has(kBackward) && halves)
     refuse_at(location,
-              "backward_us beside its halves, expected one of backward_us and backward_input_us with "
+              "backward_us and its halves, expected either backward_us or backward_input_us with "
               "backward_weight_us");
   if (!has(kBackward) && !halves)
-    refuse_at(location, "no backward_us, expected it, or backward_input_us and backward_weight_us");
+    refuse_at(location, "no backward_us, expected backward_us, or backward_input_us and backward_weight_us");
   for (const Column& column : kColumns)
     if (!has(column.name) && !(has(kBackward) && std::string(column.name).starts_with("backward_")))
-      refuse_at(location, std::string("no ") + column.name + ", expected it for every layer");
+      refuse_at(location, std::string("no ") + column.name + ", expected one for every layer");
 }
 
 double value_of(const Cell& cell, const std::string& name, bool is_bytes) {
@@ -86,7 +92,7 @@ double value_of(const Cell& cell, const std::string& name, bool is_bytes) {
 Layer layer_of(const Record& record, size_t number) {
   Layer layer;
   const auto name = record.find("name");
-  layer.name = name == record.end() ? "layer " + std::to_string(number) : name->second.text;
+  layer.name = name == record.end() ? layer_text(number, "") : name->second.text;
   for (const Column& column : kColumns)
     if (const auto cell = record.find(column.name); cell != record.end())
       layer.*column.value = value_of(cell->second, column.name, column.is_bytes);
@@ -118,7 +124,7 @@ std::string field_at(const std::string& line, size_t& at, size_t number) {
     text += line[at];
     if (line[at] == '"') ++at;
   }
-  if (at >= line.size()) refuse_at(location_of(number, first + 1), "a quote that does not end");
+  if (at >= line.size()) refuse_at(location_of(number, first + 1), "expected a closing quote");
   const size_t comma = std::min(line.find(',', at), line.size());
   if (!trimmed(line.substr(at + 1, comma - at - 1)).empty())
     refuse_at(location_of(number, at + 2), "text after a quote, expected a comma");
@@ -172,13 +178,18 @@ std::vector<Record> csv_records(const std::string& text) {
 
 using LayersJson = nlohmann::json;
 
+std::string name_of(const LayersJson& object) {
+  const auto name = object.is_object() ? object.find("name") : object.end();
+  return name != object.end() && name->is_string() ? name->get<std::string>() : "";
+}
+
 // Of a key that stands twice only the last value is left after parsing.
 LayersJson parse_json(const std::string& text) {
   std::set<std::string> keys;
   const auto look = [&](int, LayersJson::parse_event_t event, const LayersJson& value) {
     if (event == LayersJson::parse_event_t::object_start) keys.clear();
     if (event == LayersJson::parse_event_t::key && !keys.insert(value.get<std::string>()).second)
-      throw std::invalid_argument("'" + value.get<std::string>() + "' stands twice in a layer");
+      throw std::invalid_argument("'" + value.get<std::string>() + "' occurs twice in a layer");
     return true;
   };
   try {
@@ -195,15 +206,16 @@ std::vector<Record> json_records(const std::string& text) {
   if (!json.is_array()) throw std::invalid_argument("expected a list of layers");
   std::vector<Record> records;
   for (const LayersJson& object : json) {
-    const std::string location = "layer " + std::to_string(records.size());
+    const std::string location = layer_text(records.size(), name_of(object));
     if (!object.is_object()) refuse_at(location, "expected an object such as {\"forward_us\": 120, ...}");
     std::vector<std::string> names;
     Record& record = records.emplace_back();
     for (const auto& [name, value] : object.items()) {
       check_name(name, location);
+      if (name == kTied && value.is_null()) continue;
       names.push_back(name);
       if (name == kTied && !value.is_string())
-        refuse_at(location, "tied is " + value.dump() + ", expected a text");
+        refuse_at(location, "tied is " + value.dump() + ", expected a string or null");
       record[name] = {value.is_string() ? value.get<std::string>() : value.dump(), location};
     }
     check_columns(names, location);
@@ -219,15 +231,15 @@ void check_ties(const std::vector<Layer>& layers) {
     const size_t first = ties.try_emplace(layers[i].tied, i, 0).first->second.first;
     ++ties[layers[i].tied].second;
     if (layers[i].weight_bytes != layers[first].weight_bytes)
-      refuse_at("layer " + std::to_string(i),
+      refuse_at(layer_text(i, layers[i].name),
                 "weight_bytes is " + tools::exact_text(layers[i].weight_bytes) + ", expected " +
-                    tools::exact_text(layers[first].weight_bytes) + " as of layer " + std::to_string(first) +
-                    ", which is tied to it as '" + layers[i].tied +
-                    "'; other weights can be a layer of their own");
+                    tools::exact_text(layers[first].weight_bytes) + " as for " +
+                    layer_text(first, layers[first].name) + ", which has the same tied name '" +
+                    layers[i].tied + "'; put other weights into a layer of their own");
   }
   for (const auto& [name, tie] : ties)
     if (tie.second == 1)
-      refuse_at("layer " + std::to_string(tie.first),
+      refuse_at(layer_text(tie.first, layers[tie.first].name),
                 "tied is '" + name + "', expected a name that two or more layers have");
 }
 

@@ -38,7 +38,7 @@ std::vector<const Kind*> wanted_kinds(const Question& question) {
   bool are_named = false;
   for (const std::string& name : question.kinds) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw std::invalid_argument("--kind: there is no schedule '" + name + "' to plan with" +
+      throw std::invalid_argument("--kind: unknown schedule '" + name + "'" +
                                   tools::did_you_mean(name, known) + " (known: " + list + ")");
     are_named = are_named || name != kAuto;
   }
@@ -191,7 +191,7 @@ double limit_of(const Question& question, const Shape& shape, double most, doubl
 std::string why_no_schedule(const Question& question, Shape shape, const std::vector<const Kind*>& wanted) {
   const int samples = question.batch / shape.replicas;
   std::string why =
-      "no --micro-batches that was given divides the " + std::to_string(samples) + " samples of a replica";
+      "none of the given --micro-batches divides the " + std::to_string(samples) + " samples of a replica";
   for (const int micro_batches : divisors(samples)) {
     if (!is_among(question.micro_batches, micro_batches)) continue;
     shape.micro_batches = micro_batches;
@@ -199,11 +199,11 @@ std::string why_no_schedule(const Question& question, Shape shape, const std::ve
     const std::vector<int> chunks = chunks_for(question, kind, shape.stages);
     shape.chunks = chunks.empty() ? std::max(2, kind.chunks) : chunks.front();
     if (chunks.empty() && kind.chunks == 1)
-      return std::string(kind.name) + " takes 1 chunk, which --chunks leaves out";
+      return std::string(kind.name) + " needs 1 chunk, which --chunks excludes";
     if (chunks.empty())
       return std::string(kind.name) + " has " + std::to_string(shape.chunks) +
              (kind.chunks > 0 ? " chunks" : " chunks or more") +
-             ", which --chunks leaves out or for which there are fewer layers (" +
+             ", which --chunks excludes or for which there are fewer layers (" +
              std::to_string(question.layers.size()) + ") than parts";
     if (try_to_make({&kind, shape}) != DSC_OK) {
       const std::string words = dsc_last_error_message();

@@ -92,11 +92,10 @@ std::string Network::reduction_words() const {
 }
 
 void NetworkOptions::add_to(CLI::App& app) {
-  app.add_option(
-         "--network", network_,
-         "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes of "
-         "this machine now, in seconds; 'free' takes messages and all-reduces as free. Options beside it "
-         "count more")
+  app.add_option("--network", network_,
+                 "Latencies and bandwidths: a file of `dscctl bench --network`; 'measure' measures processes "
+                 "of this machine now, which takes seconds; 'free' takes messages and all-reduces as free. "
+                 "Other options take precedence")
       ->type_name("FILE|measure|free");
   app.add_option("--latency-us", latency_, "Of a message between stages (default: 0)")->type_name("US");
   app.add_option(
@@ -169,15 +168,12 @@ void expect_known(const Network& network, bool uses_messages, bool uses_reductio
   if (unknown.empty()) return;
   throw std::invalid_argument(
       "how long " + unknown +
-      " take is not known, and a plan is worth nothing without it. Expected one of\n"
-      "  --bandwidth 25GB/s --latency-us 10   of a link between two devices; all-reduces are then rings of "
-      "such links\n"
-      "  --reduce-bandwidth 10GB/s            what an all-reduce of gradients gets, beside or instead\n"
-      "  --network FILE                       as `dscctl bench --network FILE` measured it on the machines "
-      "that train\n"
-      "  --network measure                    measures processes of this machine now (not GPUs, not other "
-      "hosts)\n"
-      "  --network free                       takes both as free, which favours replicas");
+      " take is not known, and without it a plan is worth nothing. Expected one of\n  --bandwidth 25GB/s "
+      "--latency-us 10   of a link between two devices; all-reduces are then rings of such links\n  "
+      "--reduce-bandwidth 10GB/s            what an all-reduce of gradients gets, in addition or instead\n  "
+      "--network FILE                       as `dscctl bench --network FILE` measured it on the machines "
+      "that train\n  --network measure                    measures processes of this machine now (not GPUs, "
+      "not other hosts)\n  --network free                       takes both as free, which favours replicas");
 }
 
 }  // namespace dscctl::plan

@@ -144,21 +144,27 @@ std::string layers_text(const Row& row) {
   return text;
 }
 
-std::string in_all(const Row& best) {
+double tied_us(const Question& question, const Row& row) {
+  return costs_of(question, row.shape, row.boundaries, row.placement).after;
+}
+
+std::string in_all(const Question& question, const Row& best) {
   std::string text = "Of that the busiest stage computes for " + time_text(best.busy_us);
   if (best.shape.stages > 1)
     text += waiting_us(best) < kAsFast * best.step_us
                 ? ", hardly waits for other stages"
                 : ", waits for other stages for " + time_text(waiting_us(best));
   if (best.network_us > 0) text += ", and messages and all-reduces add " + time_text(best.network_us);
+  if (const double us = tied_us(question, best); us > 0)
+    text += ", of which the sums of tied gradients take " + time_text(us);
   return text + ".";
 }
 
 // dscctl schedule knows no layers, and so no ties.
 std::string without_ties(const Question& question, const Row& row) {
-  const double us = costs_of(question, row.shape, row.boundaries, row.placement).after;
-  return us > 0 ? "The drawing is without the sums of tied gradients, which end the step and take " +
-                      time_text(us) + ".\n"
+  const double us = tied_us(question, row);
+  return us > 0 ? "The drawing does not show the sums of tied gradients, which take " + time_text(us) +
+                      " at the end of the step.\n"
                 : "";
 }
 
@@ -169,7 +175,7 @@ std::string best_text(const Question& question, const Answer& answer) {
   std::string text = "Take " + shape_text(best) + ": " + time_text(best.step_us) + " a step, " +
                      rate_text(samples_per_s(best)) + " samples/s, " + bytes_text(best.peak_bytes) + memory +
                      " on stage " + std::to_string(best.fullest) + ", which is the fullest.\n";
-  text += in_all(best) + next_best(answer) + "\n" + with_less_memory(answer);
+  text += in_all(question, best) + next_best(answer) + "\n" + with_less_memory(answer);
   if (answer.faster)
     text += "With " + bytes_text(answer.faster->peak_bytes) + " of memory " + shape_text(*answer.faster) +
             " would take " + time_text(answer.faster->step_us) + ".\n";
@@ -243,7 +249,7 @@ Json row_json(const Question& question, const Row& row, const Row* best) {
             {"busy_us", number_json(row.busy_us)},
             {"waiting_us", number_json(waiting_us(row))},
             {"network_us", number_json(row.network_us)},
-            {"tied_us", number_json(costs_of(question, row.shape, row.boundaries, row.placement).after)},
+            {"tied_us", number_json(tied_us(question, row))},
             {"boundaries", row.boundaries},
             {"command", command_of(question, row)}};
   if (best != nullptr) json["slower"] = number_json(best->step_us > 0 ? row.step_us / best->step_us - 1 : 0);
@@ -283,7 +289,7 @@ std::string recommendation(const Question& question, const Answer& answer) {
   if (!answer.rows.empty()) return best_text(question, answer);
   if (!answer.least) return "No order was found for these.\n";
   const Row& least = *answer.least;
-  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least that was found is " +
+  return "Nothing fits in " + bytes_text(question.memory_bytes) + ": the least found is " +
          bytes_text(least.least_bytes) + ", for " + shape_text(least) + ".\n";
 }
 
@@ -301,12 +307,12 @@ std::string remarks(const Question& question, const Layers& layers, const Answer
   if (counts.searched > 0)
     text += " auto searched for an order of " + counted(static_cast<int>(counts.searched), "shape") + ".";
   if (counts.repeated > 0)
-    text +=
-        " Not shown: " + std::to_string(counts.repeated) +
-        " with the schedule and stages of a row that take as long (within 0.05 %) and need no less memory.";
+    text += " Not shown: " + std::to_string(counts.repeated) +
+            " with the schedule and stages of a row that take as long (within 0.05 %) and do not need less "
+            "memory.";
   text += "\n";
   if (layers.are_split)
-    text += "backward_us is given alone: each half of a backward pass is taken to be half of it.\n";
+    text += "Only backward_us is given: each half of a backward pass is taken to be half of it.\n";
   text += measured_text(question);
   return text + "The optimizer's time is not counted.\n";
 }

@@ -124,18 +124,14 @@ ScheduleCommand::ScheduleCommand(CLI::App& parent)
     : Command(*parent.add_subcommand(
           "schedule", "Prints, draws, prices, converts and checks pipeline schedules; runs nothing")) {
   app().footer(
-      "F is a forward pass, B a backward pass, I and W its two halves, in small letters on the second of "
-      "two\n"
-      "chunks; the number is the micro-batch, and dots are idle.\n"
-      "Such as: dscctl schedule --kind zb_v --stages 4 --micro-batches 8\n"
-      "         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg 1f1b.svg\n"
-      "         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n"
-      "         dscctl schedule --from mine.csv --check\n"
-      "Costs are those of a whole stage, whose chunks share them evenly: one value, or one for each stage. "
-      "With\n"
-      "a value for each part of the model (stages x chunks) they are those of the parts. 3x2,1 is 2,2,2,1.\n"
-      "Several --kind end with a table that compares them.\n"
-      "Exit code: 0 fine, 1 no such schedule, or one that cannot be run, 2 wrong usage.");
+      "F is a forward pass, B a backward pass, I and W its two halves, in lower case on the second of "
+      "two\nchunks; the number is the micro-batch, and dots are idle.\nExamples: dscctl schedule --kind zb_v "
+      "--stages 4 --micro-batches 8\n         dscctl schedule --kind 1f1b --forward 1,1,2,2 --comm 0.1 --svg "
+      "1f1b.svg\n         dscctl schedule --kind 1f1b --kind zb_h1 --kind zb_v --html compare.html\n         "
+      "dscctl schedule --from mine.csv --check\nCosts are those of a whole stage, whose chunks share them "
+      "evenly: one value, or one for each stage. With\na value for each part of the model (stages x chunks) "
+      "they are those of the parts. 3x2,1 is 2,2,2,1.\nSeveral --kind end with a table that compares "
+      "them.\nExit code: 0 fine, 1 unknown schedule, or one that cannot be run, 2 wrong usage.");
   add_what();
   cost_options_.add_to(app());
   add_output();
@@ -174,8 +170,8 @@ void ScheduleCommand::add_what() {
       .add_option("--memory", memory_, "auto: most bytes of a stage, such as 80GB (default: any)")
       ->type_name("BYTES");
   app().add_flag("--forward-only", forward_only_, "Without backward passes");
-  app().add_flag("--merge", merge_, "Makes halves of a backward pass that follow each other one");
-  app().add_flag("--at-once", at_once_, "Sends right after what makes a message, as PyTorch does");
+  app().add_flag("--merge", merge_, "Merges the halves of a backward pass that follow each other");
+  app().add_flag("--at-once", at_once_, "Sends right after the pass that makes a message, as PyTorch does");
   auto* from = app()
                    .add_option("--from", from_, "Reads the schedule from a file instead; - is stdin")
                    ->type_name("FILE");
@@ -209,11 +205,12 @@ void ScheduleCommand::add_output() {
       ->check(CLI::IsMember(kFormats))
       ->type_name("FORMAT");
   app().add_flag("--check", check_, "Says only whether it can be run");
-  app().add_flag("--critical-path", critical_path_, "Also prints the operations that nothing could delay");
+  app().add_flag("--critical-path", critical_path_,
+                 "Also prints the operations that cannot be delayed without delaying the end");
   app()
-      .add_option(
-          "--width", width_,
-          "Cuts the picture into pieces of so many columns (default: as a terminal has, otherwise as it is)")
+      .add_option("--width", width_,
+                  "Cuts the picture into pieces of this many columns (default: the width of the terminal; "
+                  "uncut elsewhere)")
       ->check(whole_number())
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
@@ -248,7 +245,7 @@ Handle ScheduleCommand::best(Costs costs) const {
   }
   auto [schedule, result] = find(options("auto"), costs.as_c(), limits);
   std::cerr << "found: " << result.origin << ", makespan " << shortened(result.makespan)
-            << (result.is_optimal == 1 ? ", which no order beats"
+            << (result.is_optimal == 1 ? ", and no order is faster"
                                        : ", and none is below " + shortened(result.bound));
   if (result.best_named[0] != '\0')
     std::cerr << "; " << result.best_named << " takes " << shortened(result.best_named_makespan);
@@ -343,9 +340,9 @@ void ScheduleCommand::check_usage() const {
   if (!memory_.empty() && tools::bytes_of("--memory", memory_) <= 0)
     throw std::invalid_argument("--memory: expected more than 0 bytes, got '" + memory_ + "'");
   if (activations_ != 0 && !is_wanted(kAuto))
-    throw std::invalid_argument("--activations is a limit of --kind auto, which is not given");
+    throw std::invalid_argument("--activations is a limit for --kind auto, which is not given");
   if (!memory_.empty() && !is_wanted(kAuto))
-    throw std::invalid_argument("--memory is a limit of --kind auto, which is not given");
+    throw std::invalid_argument("--memory is a limit for --kind auto, which is not given");
   if (check_ && !write_.empty())
     throw std::invalid_argument(
         "--write prints the schedule, and --check says only whether it can be run: "
@@ -354,7 +351,7 @@ void ScheduleCommand::check_usage() const {
     throw std::invalid_argument(
         "--critical-path prints more than --check and --write do: expected one of them");
   if (width_ > 0 && !has_picture())
-    throw std::invalid_argument("--width is that of the picture, which is not printed here");
+    throw std::invalid_argument("--width is for the picture, which is not printed here");
 }
 
 // Schedules with a name are on the page for other sizes as well.

@@ -45,7 +45,7 @@ std::array<CostOptions::List, 7> CostOptions::make_lists() {
       List{"--backward-input", "Time of the first half of a backward pass (default: 1)",
            &Costs::backward_input, false},
       List{"--backward-weight", "Time of the second half (default: 1)", &Costs::backward_weight, false},
-      List{"--message-bytes", "What a part gives to the next one (default: 0)", &Costs::message_bytes, true},
+      List{"--message-bytes", "What a part passes to the next one (default: 0)", &Costs::message_bytes, true},
       List{"--activation-bytes", "Held for a micro-batch until its backward pass ends (default: 0)",
            &Costs::activation_bytes, true},
       List{"--static-bytes", "Weights, their gradients, the optimizer's state (default: 0)",
@@ -75,10 +75,9 @@ std::array<CostOptions::Value, 6> CostOptions::make_values() {
 }
 
 void CostOptions::add_to(CLI::App& app) {
-  app.add_option(
-         "--network", network_,
-         "Latencies and bandwidths as `dscctl bench --network` measured them with the most ranks; times are "
-         "microseconds, and options beside it count")
+  app.add_option("--network", network_,
+                 "Latencies and bandwidths that `dscctl bench --network` measured with the most ranks; times "
+                 "are microseconds, and other options take precedence")
       ->type_name("FILE");
   for (List& list : lists_)
     app.add_option(list.option, list.text, list.help)

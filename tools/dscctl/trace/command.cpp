@@ -98,7 +98,8 @@ class TraceCommand final : public Command {
 };
 
 TraceCommand::TraceCommand(CLI::App& parent)
-    : Command(*parent.add_subcommand("trace", "What the ranks of a job recorded before they dumped it")) {
+    : Command(
+          *parent.add_subcommand("trace", "What the ranks of a job recorded before they wrote their dumps")) {
   app().require_subcommand(1);
   app().footer(
       "PATH is a folder with one dsc_trace_rank_<rank>.json per rank, as a job leaves them in "
@@ -117,10 +118,10 @@ TraceCommand::TraceCommand(CLI::App& parent)
       ->type_name("DIR");
   merge_
       ->add_option("--late-after", late_after_s_,
-                   "A rank is late when others waited so long for it (default: 1)")
+                   "A rank is late if others waited this long for it (default: 1)")
       ->check(number("seconds from 0 to 1000000000, such as 0.5", 0, kMostSeconds))
       ->type_name("SECONDS");
-  merge_->add_flag("--all", all_, "Prints all findings, not the first ten of each kind");
+  merge_->add_flag("--all", all_, "Prints all findings, not only the first ten of each kind");
   merge_->add_flag("--json", as_json_, "Prints the report as JSON");
   summary_ = app().add_subcommand(
       "summary", "Count, latency and bandwidth of one rank's operations by kind, size and group");
@@ -179,8 +180,9 @@ int run_summary(const Sources& sources, std::optional<int> rank, bool as_json) {
 int run_iteration(const Sources& sources, const fs::path& out) {
   const std::string picture = draw_iterations(load(sources));
   if (picture.empty())
-    throw Refused(sources.front().string() +
-                  ": no iteration of a gradient reducer; a dump has those of reducers that were alive");
+    throw Refused(
+        sources.front().string() +
+        ": no iteration of a gradient reducer; a dump has only those of reducers that still existed");
   fs::create_directories(out);
   const fs::path svg = write_file(out, "iteration.svg", [&](std::ostream& to) { to << picture; });
   std::cout << "Wrote " << svg.string() << " (open it in a browser)\n";

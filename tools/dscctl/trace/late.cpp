@@ -205,14 +205,13 @@ class LateFinder {
     if (other == nullptr) return text + "; no other operation is in progress";
     const std::string duration = duration_text(other->completed.value_or(dump.time) - *other->started);
     const bool inside = other->unfinished();
-    return text + (inside ? "; now in " : "; meanwhile in ") + title(trace_, *other) +
-           (inside ? " since " : " for ") + duration;
+    return text + (inside ? "; now in " : "; meanwhile in ") + title(trace_, *other) + " for " + duration;
   }
 
   static std::string verb(const Participant& participant, const Span& span) {
     if (participant.entry == nullptr) return "not called ";
     if (participant.entry->unfinished()) return "called, but not started, ";
-    return "called, but " + duration_text(participant.entry->created - span.end) + " too late, ";
+    return "called, but " + duration_text(participant.entry->created - span.end) + " late, ";
   }
 
   std::string title_for(const Participant& participant, const Operation& operation) const {
@@ -248,8 +247,8 @@ class LateFinder {
     }
     const std::string duration = duration_text(longest);
     if (timed_out) return ranks_text(ranks) + " waited " + duration + " until the time-out";
-    if (on_device) return ranks_text(ranks) + " called it " + duration + " before";
-    return ranks_text(ranks) + (ranks.size() == 1 ? " waits since " : " wait since ") + duration;
+    if (on_device) return ranks_text(ranks) + " called it " + duration + " earlier";
+    return ranks_text(ranks) + (ranks.size() == 1 ? " has waited " : " have waited ") + duration;
   }
 
   void report(const Operation& operation, const std::vector<int>& ranks, const std::string& said,
@@ -264,9 +263,9 @@ class LateFinder {
     const std::string who = ranks.size() == 1
                                 ? ranks_text(ranks) + ", which left no dump,"
                                 : "at least one of " + ranks_text(ranks) + ", which left no dumps,";
-    findings_.push_back({Kind::kLate,
-                         who + " has not come to " + title(trace_, operation) + "; " + waiting_text(waiters),
-                         ranks, &operation});
+    findings_.push_back(
+        {Kind::kLate, who + " has not arrived at " + title(trace_, operation) + "; " + waiting_text(waiters),
+         ranks, &operation});
   }
 
   void find_deadlock() {

@@ -69,8 +69,7 @@ std::string findings_text(const Report& report, bool all, const Colors& colors) 
             colors.dim("and " + std::to_string(count) + " more " + kind_name(kind) + " (--all shows them)") +
             "\n";
   return text.empty()
-             ? "  " + colors.green("nobody holds the others up, nothing failed, everything fits together") +
-                   "\n"
+             ? "  " + colors.green("no rank holds the others up, nothing failed, all calls match") + "\n"
              : text;
 }
 
@@ -95,7 +94,8 @@ std::string lateness_text(const Report& report, const Colors& colors) {
                      duration_text(row.mean_ns), row.worst == nullptr ? "-" : duration_text(row.worst_ns),
                      row.worst == nullptr ? "" : title(report.trace, *row.worst)});
   }
-  std::string text = "\n" + colors.bold("Who comes last to collectives") + "\n" + table_text(table, {6});
+  std::string text =
+      "\n" + colors.bold("Which ranks arrive last at collectives") + "\n" + table_text(table, {6});
   if (rows.size() > kShownRanks)
     text += "  " + colors.dim("and " + std::to_string(rows.size() - kShownRanks) + " ranks that cost less") +
             "\n";
@@ -107,7 +107,7 @@ std::string hosts_text(const Trace& trace) {
   for (const Dump& dump : trace.dumps) hosts.insert(dump.host);
   if (hosts.size() < 2) return "";
   return "  the ranks ran on " + std::to_string(hosts.size()) +
-         " hosts: times of different hosts differ by as much as their clocks\n";
+         " hosts: times of different hosts differ as much as their clocks do\n";
 }
 
 }  // namespace

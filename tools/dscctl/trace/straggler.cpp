@@ -43,7 +43,7 @@ std::vector<Finding> find_stragglers(const Trace& trace, const std::vector<Laten
     const int64_t lost_ns = row.caused_ns / row.waiters, percent = 100 * lost_ns / all_ns;
     if (percent < kLeastPercent) continue;
     findings.push_back({Kind::kStraggler,
-                        "rank " + std::to_string(row.rank) + " came last to " + std::to_string(row.last) +
+                        "rank " + std::to_string(row.rank) + " arrived last at " + std::to_string(row.last) +
                             " of " + count_text(row.operations, "collective") +
                             "; each other rank waited for it " + duration_text(lost_ns) + " on average, " +
                             std::to_string(percent) + " % of the " + duration_text(all_ns) +

@@ -13,7 +13,7 @@
 All ranks must make the calls of a communicator in one order, and JAX promises none for calls that do not depend on each
 other. jit() here gives them the order of the program; see docs/jax.md. Nothing else is needed, and jax.jit() refuses them.
 
-Every operation takes comm= (the world by default) and token=, for programs that order their calls by hand.
+Every operation takes comm= (the world by default) and token=, for programs that order their calls themselves.
 """
 
 from libdsc.jax import _cluster

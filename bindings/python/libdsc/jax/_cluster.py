@@ -1,7 +1,7 @@
 """Tells jax.distributed.initialize() what dscrun, or the world, knows of this process.
 
 JAX has no public way for that: it looks at the subclasses of a private class. This file is the only one of libdsc that uses
-something private of JAX. Without it everything else works, and initialize() takes its arguments by hand.
+something private of JAX. Without it everything else works, and initialize() needs its arguments.
 """
 
 from __future__ import annotations

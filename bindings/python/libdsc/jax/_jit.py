@@ -62,7 +62,7 @@ class Jitted:
         return result
 
     def with_token(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """The result, and a token that is there when the program has ended."""
+        """The result, and a token that is ready when the program has ended."""
         try:
             result, token = self._for_world()(*args, **kwargs, **{TOKEN: _chain.take()})
         except jax.errors.JaxRuntimeError as error:

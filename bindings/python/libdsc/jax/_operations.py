@@ -31,7 +31,7 @@ def all_reduce(x: Any, op: Any = "sum", comm: Optional[Communicator] = None, *, 
         x: an array, or a tree of them, which takes one call.
         op: "sum", "prod", "max", "min", "avg", "band", "bor" or "bxor".
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     try:
         group = _group(comm)
@@ -46,7 +46,7 @@ def average_gradients(grads: Any, comm: Optional[Communicator] = None, *, token:
     Args:
         grads: an array of floating point, or a tree of them; of equal structure on all ranks.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (tree, token) then.
+        token: orders calls explicitly; the result is (tree, token) then.
     """
     try:
         group = _group(comm)
@@ -68,7 +68,7 @@ def broadcast(x: Any, root: int = 0, comm: Optional[Communicator] = None, *, tok
         x: an array, or a tree of them, which takes one call; of equal shapes on all ranks.
         root: whose arrays they are.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     try:
         group = _group(comm)
@@ -88,7 +88,7 @@ def all_gather(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, to
         x: an array, of equal shape on all ranks.
         axis: along which they are joined.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     return _mapped(x, TensorMapping.GATHER_REDUCE, axis, comm, token)
 
@@ -105,7 +105,7 @@ def reduce_scatter(
         op: "sum" or "avg".
         axis: which is divided; a multiple of the number of ranks.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     try:
         if _op(op) not in (Op.SUM, Op.AVG):
@@ -126,7 +126,7 @@ def all_to_all(x: Any, axis: int = 0, comm: Optional[Communicator] = None, *, to
         x: an array, of equal shape on all ranks.
         axis: which is divided; a multiple of the number of ranks.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     return _mapped(x, TensorMapping.ALL_TO_ALL, axis, comm, token)
 
@@ -140,7 +140,7 @@ def tensor_map(x: Any, mapping: Any, axis: int = -1, comm: Optional[Communicator
             "sequence_to_hidden" or "hidden_to_sequence".
         axis: the dimension that the ranks divide, into equal parts.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     return _mapped(x, mapping, axis, comm, token)
 
@@ -157,7 +157,7 @@ def send_recv(
         dest: the rank that receives it; None: it is not sent.
         source: the rank whose array is returned; None: nothing is received, and the result is zeros.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     try:
         group = _group(comm)
@@ -169,13 +169,13 @@ def send_recv(
 
 
 def send(x: Any, dest: int, comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Sends x to one rank, which calls recv(); returns when it has come there. Has no gradient: see send_recv().
+    """Sends x to one rank, which calls recv(); returns when it has arrived there. Has no gradient: see send_recv().
 
     Args:
         x: an array.
         dest: the rank that gets it.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is the next token then.
+        token: orders calls explicitly; the result is the next token then.
     """
     try:
         group = _group(comm)
@@ -192,7 +192,7 @@ def recv(like: Any, source: int, comm: Optional[Communicator] = None, *, token: 
         like: an array of the shape and type of what comes; its elements are not used.
         source: the rank that sends.
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is (y, token) then.
+        token: orders calls explicitly; the result is (y, token) then.
     """
     try:
         group = _group(comm)
@@ -203,11 +203,11 @@ def recv(like: Any, source: int, comm: Optional[Communicator] = None, *, token: 
 
 
 def barrier(comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
-    """Waits until all ranks have come. Collective.
+    """Waits until all ranks have arrived. Collective.
 
     Args:
         comm: the communicator; None: the world.
-        token: orders calls by hand; the result is the next token then.
+        token: orders calls explicitly; the result is the next token then.
     """
     try:
         found = _perform(_steps.Barrier(_group(comm)._handle), (), token)
@@ -217,7 +217,7 @@ def barrier(comm: Optional[Communicator] = None, *, token: Any = None) -> Any:
 
 
 def create_token() -> Any:
-    """Returns a token for programs that order their calls by hand: each call takes one and returns the next.
+    """Returns a token for programs that order their calls themselves: each call takes one and returns the next.
 
     What does not hang together by tokens has no order. Return the last one from a compiled function, or XLA may leave out the
     call that gave it.
@@ -284,7 +284,7 @@ def _first(found: tuple[Sequence[Any], Any], token: Any) -> Any:
 
 
 def _perform(step: _steps.Step, arrays: tuple[Any, ...], token: Any) -> tuple[Sequence[Any], Any]:
-    """Applies a step: ordered by hand, as a part of what is being traced, or at once."""
+    """Applies a step: ordered by tokens, as a part of what is being traced, or at once."""
     if token is not None:
         return _steps.apply(step, arrays, jnp.asarray(token, jnp.float32))  # type: ignore[no-any-return]
     if _order.is_tracing():

@@ -136,7 +136,7 @@ class Backend(Life, TorchBackend):  # type: ignore[misc]
         with as_torch(old.name), old.lock:
             shrunk = old.host.shrink()
         if shrunk.size != old.size - len(set(ranks_to_exclude)):
-            raise Error(f"{shrunk.size} ranks of {old.size} live and have come; expected all but {sorted(ranks_to_exclude)}")
+            raise Error(f"{shrunk.size} ranks of {old.size} are alive and have arrived; expected all except {sorted(ranks_to_exclude)}")
         return Backend(Group(old.store, shrunk.rank, shrunk.size, old.timeout, f"{old.name}:shrunk", old.label, shrunk))
 
 
@@ -212,7 +212,7 @@ def replace_gloo() -> None:
     communicator(group) tells a group that is libdsc's: it raises for others.
     """
     if dist.is_initialized() and not has_default_group():
-        warnings.warn("replace_gloo() after init_process_group(): groups that exist stay what they are", RuntimeWarning, 2)
+        warnings.warn("replace_gloo() after init_process_group(): existing groups are not changed", RuntimeWarning, 2)
     create_in_place = functools.partial(create, label="gloo")
     dist.Backend.register_backend("gloo", create_in_place, extended_api=True, devices=DEVICES)
 

@@ -77,7 +77,7 @@ class Inbox:
                 self._headers[peer] = _awaited(group.host, peer)
 
     def match(self) -> None:
-        """Starts the messages whose headers have come, for the receives from any source in their order."""
+        """Starts the messages whose headers have arrived, for the receives from any source in their order."""
         with self._group.lock:
             for work in list(self._any):
                 peer = next((peer for peer in self._headers if self._has_come(peer, work.tag)), None)
@@ -111,7 +111,7 @@ class AnySource(Work):
         self._is_matched = False
 
     def take(self, peer: int, header: Header) -> bool:
-        """Receives the message of a header that has come; False where another thread is in a call just now."""
+        """Receives the message of a header that has arrived; False where another thread is in a call just now."""
         work, numbers = header
         self._check = lambda: _checked(numbers, peer, self.tag)
         self._works = [work]
@@ -140,7 +140,7 @@ class AnySource(Work):
         while not self.is_completed() and not self._is_matched:
             if time.monotonic() > end_s:
                 waited_s = self._timeout_s if limit_s is None else limit_s
-                raise Error(f"no message with tag {self.tag} came from any rank within {waited_s} s; the receive goes on")
+                raise Error(f"no message with tag {self.tag} arrived from any rank within {waited_s} s; the receive goes on")
             looks += 1
             if looks > LOOKS:
                 _sleep_until_any(self.parts())
@@ -157,7 +157,7 @@ def _checked(header: torch.Tensor, peer: int, tag: int) -> int:
     if mark == MARK and came == tag:
         return peer
     text = f"rank {peer} sent a message with tag {came}, and this rank receives one with tag {tag}"
-    hint = "; the messages of a pair of ranks come in the order in which they were sent"
+    hint = "; the messages between two ranks arrive in the order in which they were sent"
     raise errors.from_code(_raw.Result.ERR_MISMATCH, text + hint, rank=peer, ranks=(peer,))
 
 

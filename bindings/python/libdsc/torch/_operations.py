@@ -1,6 +1,6 @@
 """The operations of a process group of torch, under the names that torch's own code calls.
 
-Tensors are moved and reduced in place, never copied, but for the types that libdsc has not (_elements.py) and for lists
+Tensors are moved and reduced in place, never copied, except for the types that libdsc does not have (_elements.py) and for lists
 of tensors, which travel as one.
 """
 
@@ -174,7 +174,7 @@ class Operations:
         return work
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """As barrier(); the error names every rank that did not come in time, whatever wait_all_ranks says."""
+        """As barrier(); the error names every rank that did not arrive in time, whatever wait_all_ranks says."""
         given = getattr(timeout, "timeout", timeout)  # torch's C++ code gives a struct of options
         limit = self._group.timeout if given is None or given == NONE_SET else max(given, LEAST)
         self._group.expect_no_background("monitored_barrier()")

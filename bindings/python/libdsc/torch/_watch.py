@@ -83,7 +83,7 @@ def _take_added() -> list[tuple[Work, Any]]:
 
 
 def _completed(work: Work, ready: Any) -> bool:
-    """Sets the result if the work is over, or if nobody can say any more whether it is."""
+    """Sets the result if the work is over, or if it can no longer be found out."""
     try:
         if not work.is_completed():
             return False

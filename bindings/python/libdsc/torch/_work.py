@@ -51,7 +51,7 @@ class Completed(dist._Work):  # type: ignore[misc]
 
 
 class Work(dist._Work):  # type: ignore[misc]
-    """One or several operations that run beside the program.
+    """One or several operations that run while the program goes on.
 
     It tells the truth about is_completed(), and its future becomes ready when they are over, whoever waits.
     """

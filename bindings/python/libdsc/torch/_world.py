@@ -22,7 +22,7 @@ def join(
     Args:
         store: a torch.distributed.Store of the group's own, such as a PrefixStore.
         rank, size: of this process in the group.
-        timeout: until the others have come, and then of each operation.
+        timeout: until the others have arrived, and then of each operation.
         name: of the group, which start-up names in its errors.
         device: the number of the GPU to bind; None: only memory of the host.
     """

@@ -453,7 +453,7 @@ def _divided_parameters(layer: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """Those of one layer itself."""
     for name in layer._DIMS if isinstance(layer, _Divided) else ():
         if name not in layer._parameters:
-            raise ValueError(f"{name} of a {type(layer).__name__} is no parameter; expected a layer without parametrizations")
+            raise ValueError(f"{name} of a {type(layer).__name__} is not a parameter; expected a layer without parametrizations")
         if layer._parameters[name] is not None:
             yield name, layer._parameters[name]
 

@@ -135,13 +135,10 @@ fn wrong_orders_are_refused() {
     refused(one.custom(&[vec![]]), "stage 0: the order has no forward of micro-batch 0");
     refused(one.custom(&[vec![forward]]), "stage 0: the order has no backward of micro-batch 0");
     refused(one.custom(&[vec![backward, forward]]), "comes before its forward");
-    refused(
-        one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]),
-        "is nothing that an order may hold",
-    );
-    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "is nothing that an order may hold");
+    refused(one.custom(&[vec![forward, PipeCompute::new(PipeOp::SendGrad, 0, 0)]]), "cannot be in an order");
+    refused(one.custom(&[vec![PipeCompute::new(PipeOp::Unknown(77), 0, 0)]]), "cannot be in an order");
     refused(one.custom(&[vec![PipeCompute::new(PipeOp::Forward, usize::MAX, 0)]]), "chunk is 18446744073709551615");
-    refused(one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]), "expected 0: the order says it");
+    refused(one.clone().micro_batch_group(2).custom(&[vec![forward, backward]]), "expected 0: the order determines it");
 
     let passes = |op, m| PipeCompute::new(op, 0, m);
     let (f, b) = (PipeOp::Forward, PipeOp::Backward);
@@ -170,9 +167,9 @@ fn texts_are_read_as_they_were_written() {
     assert_eq!(merged.write(PipeFormat::PyTorch).unwrap(), "0F0,0B0\n");
     assert_eq!(merged.info().unwrap().messages, PipeMessages::AtOnce);
     let text = v.write(PipeFormat::PyTorchComms).unwrap();
-    refused(PipePlan::read_with(&text, PipeFormat::PyTorchComms, &options), "places of its own for its messages");
+    refused(PipePlan::read_with(&text, PipeFormat::PyTorchComms, &options), "places its messages itself");
     refused(PipePlan::read("0F0,0X0", PipeFormat::PyTorch), "line 1, column 6");
-    refused(PipePlan::read("", PipeFormat::Json), "this is no JSON");
+    refused(PipePlan::read("", PipeFormat::Json), "not valid JSON");
     refused(PipePlan::read("0F0\0", PipeFormat::PyTorch), "line 1, column 4");
 }
 
@@ -285,7 +282,7 @@ fn the_best_schedule() {
     assert_eq!(planner.plan().unwrap().orders().unwrap(), equal.plan.orders().unwrap());
 
     let heavy = PipeCosts::new().static_bytes(&[10.0]);
-    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order keeps to the limits");
+    refused(planner.find(&heavy, &PipeLimits::new().bytes(5.0)), "no order is within the limits");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(f64::NAN)), "bytes is nan");
     refused(planner.find(&heavy, &PipeLimits::new().bytes(0.0)), "bytes is 0; expected more than 0");
     refused(planner.find(&heavy, &PipeLimits::new().activations(0)), "activations is 0; expected at least 1");

@@ -44,7 +44,7 @@ def bucket_options(bucket_cap_mb: Any) -> dict[str, int]:
     if isinstance(bucket_cap_mb, bool) or not isinstance(bucket_cap_mb, (int, float)):
         raise TypeError(f"bucket_cap_mb is a {type(bucket_cap_mb).__name__}; expected a number of MiB, or None for 25")
     if not math.isfinite(bucket_cap_mb) or bucket_cap_mb < 0:
-        raise ValueError(f"bucket_cap_mb is {bucket_cap_mb}; expected a number of MiB from 0 on")
+        raise ValueError(f"bucket_cap_mb is {bucket_cap_mb}; expected a number of MiB, 0 or more")
     cap = int(bucket_cap_mb * MIB)
     return {"bucket_bytes": cap, "first_bucket_bytes": cap}
 

@@ -149,7 +149,7 @@ class Gradients:
             raise
 
     def shaped(self, i: int, flat: Any) -> Any:
-        """A flat tensor as it stands in a bucket, with the shape of a parameter."""
+        """A flat tensor as it is in a bucket, with the shape of a parameter."""
         param, order = self.params[i], self._orders[i]
         return layout.shaped(torch.view_as_complex(flat.view(-1, 2)) if param.is_complex() else flat, param.shape, order)
 
@@ -176,7 +176,7 @@ class Gradients:
             )
 
     def use_views(self) -> None:
-        """From now on p.grad is the place in the bucket, if that was asked for. Buckets must not be rebuilt any more."""
+        """From now on p.grad is the place in the bucket, if that was asked for. Buckets must not be rebuilt from then on."""
         if not self._zero_copy or self._views:
             return
         for i, param in enumerate(self.params):

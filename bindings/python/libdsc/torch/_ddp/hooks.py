@@ -64,14 +64,14 @@ class GradBucket:
         result = result[0] if isinstance(result, (list, tuple)) else result
         if not isinstance(result, torch.Tensor) or result.numel() != self._buffer.numel():
             got = f"a tensor of {result.numel()} elements" if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
-            raise TypeError(f"the communication hook gave {got}; expected a tensor of {self._buffer.numel()} elements")
+            raise TypeError(f"the communication hook returned {got}; expected a tensor of {self._buffer.numel()} elements")
         result = result.detach().reshape(-1)
         if result.data_ptr() != self._buffer.data_ptr() or result.dtype != self._buffer.dtype:
             self._buffer.copy_(result)
 
 
 class TorchHooks:
-    """Runs a hook of PyTorch's for every bucket. The results are awaited at the end of the iteration, in order."""
+    """Runs a hook of PyTorch for every bucket. The results are awaited at the end of the iteration, in order."""
 
     def __init__(self, state: Any, hook: TorchHook, gradients: Gradients) -> None:
         self._state, self._hook, self._gradients = state, hook, gradients
@@ -83,7 +83,7 @@ class TorchHooks:
         seen = GradBucket(bucket, self._gradients)
         future = self._hook(self._state, seen)
         if not hasattr(future, "wait"):
-            raise TypeError(f"the communication hook gave a {type(future).__name__}; expected a torch.futures.Future of a tensor")
+            raise TypeError(f"the communication hook returned a {type(future).__name__}; expected a torch.futures.Future of a tensor")
         if self._waits:
             seen.take(future.wait())
         else:
@@ -116,4 +116,4 @@ def expect_no_state(state: Any) -> None:
 def once(has_hook: bool) -> None:
     """Raises where there is a hook already."""
     if has_hook:
-        raise errors.StateError("register_comm_hook: there is a communication hook already; expected one call at most")
+        raise errors.StateError("register_comm_hook: a communication hook is already registered; expected at most one call")

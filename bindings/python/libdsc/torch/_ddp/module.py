@@ -24,7 +24,7 @@ from libdsc.torch._modules import params
 
 
 class DistributedDataParallel(torch.nn.Module, Joinable):  # type: ignore[misc]
-    """Trains one module on all ranks: each computes gradients of its own samples, and p.grad gets the average of all.
+    """Trains one module on all ranks: each computes gradients of its samples, and p.grad gets the average of all.
 
     Made on all ranks, it copies rank 0's parameters and buffers to the others. It is called in place of the module:
 

@@ -69,7 +69,7 @@ class Reduction:
         self._local = True
 
     def _arrived_at(self, this: _Pass, number: int, _grad: Any) -> None:
-        """A backward pass has come to an output: runs first of all, and in the outermost pass, which nested ones are not."""
+        """A backward pass has reached an output: runs first of all, and in the outermost pass, which nested ones are not."""
         this.waiting.discard(number)
         if this not in self._passes:
             self._passes.append(this)
@@ -104,7 +104,7 @@ class Reduction:
         self._warned = True
         warnings.warn(
             "libdsc.torch.DistributedDataParallel: a backward pass that does not come from an output of the wrapper's forward() "
-            "adds to p.grad on this rank alone; call the wrapper instead of its module to average it. Told once.",
+            "adds to p.grad on this rank alone; call the wrapper instead of its module to average it. This is reported once.",
             stacklevel=2,
         )
 

@@ -141,7 +141,7 @@ def all_to_all(
         recv_parts: what this rank receives from each rank, given together with send_parts.
     """
     if (send_parts is None) != (recv_parts is None):
-        raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both or none of them")
+        raise ValueError(f"{'send_parts' if send_parts is None else 'recv_parts'} is None; expected both or neither")
     return tensor_map(x, TensorMapping.ALL_TO_ALL, dim, group, parts=send_parts, other_parts=recv_parts)
 
 
@@ -163,7 +163,7 @@ def send_recv(x: torch.Tensor, dest: Optional[int], source: Optional[int], group
     comm = group_of(group, x.device)
     to, come = (None if rank is None else member(name, rank, comm.size) for name, rank in (("dest", dest), ("source", source)))
     if comm.rank in (to, come) and to != come:
-        raise ValueError(f"dest is {to} and source {come}, one of them this rank itself; expected both or none of them")
+        raise ValueError(f"dest is {to} and source {come}, one of them this rank itself; expected both or neither")
     if come is not None and to is None and torch.is_grad_enabled() and x.is_floating_point() and not x.requires_grad:
         raise ValueError(f"x requires no gradient, so none would go back to rank {come}; expected x.requires_grad_() or torch.no_grad()")
     exchange, adjoint = partial(_swapped, comm=comm, dest=to, source=come), partial(_swapped, comm=comm, dest=come, source=to)

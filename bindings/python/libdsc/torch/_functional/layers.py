@@ -120,7 +120,7 @@ def vocab_parallel_embedding(
         weight: this rank's rows, in the order of the ranks; those of split_range(num_embeddings, size, rank).
         group: the ranks, see libdsc.torch.functional.
         num_embeddings: rows of all ranks together; None: each rank has as many as this one, which the ranks compare
-            first, in an exchange of its own.
+            first, in a separate exchange.
         padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as of torch.nn.functional.embedding.
         sequence_parallel: returns this rank's part of the sequence.
         sequence_dim: the dimension of the sequence in tokens.

@@ -35,7 +35,7 @@ def rms_norm(
         eps: what is added to the mean of the squares; None: the epsilon of the type, as in torch.
         group: the ranks, see libdsc.torch.functional.
         hidden_size: elements of a whole row; None: each rank has as many as this one, which the ranks compare first, in
-            an exchange of its own.
+            a separate exchange.
     """
     x = tensor(x, is_float=True)
     comm = group_of(group, x.device)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterator
 
 from libdsc import errors
 from libdsc._communicator import Communicator
+from libdsc._reasons import failure_of, is_for_all, reason_of
 
 
 @contextmanager
@@ -20,19 +21,23 @@ def collective(op: str) -> Iterator[None]:
 
 
 def on_all(comm: Communicator, op: str, prepare: Callable[[], Any]) -> Any:
-    """Returns what prepare() gives; if it raises on one rank, that rank raises it, and the others why. Collective."""
+    """Returns what prepare() gives; if it raises on one rank, that rank raises it, and the others why. Collective.
+
+    Where a save cannot write a file, all ranks raise the same SystemError.
+    """
     result: Any = None
     why: Any = None
     try:
         result = prepare()
     except Exception as error:
         why = error
-    told = comm.all_gather_object(None if why is None else f"{type(why).__name__}: {why}")
-    if why is not None:
+    own = None if why is None else reason_of(why, op == "save" and not isinstance(why, errors.DscError))
+    told = comm.all_gather_object(own)
+    if why is not None and not is_for_all(own):
         raise why
     for rank, reason in enumerate(told):
         if reason is not None:
-            raise errors.InvalidArgError(f"{op}: rank {rank} cannot, so no rank does: {reason}", rank=rank, ranks=(rank,), op=op)
+            raise failure_of(f"{op}: rank {rank} cannot, so no rank does: {reason.text}", reason, rank, op) from why
     return result
 
 

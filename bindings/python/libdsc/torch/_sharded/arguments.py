@@ -41,7 +41,7 @@ def expect_params(module: Any, named: list[params.Named]) -> None:
             known = ", ".join(str(each) for each in _FLOATING)
             raise ValueError(f"parameter {name} is of {param.dtype}; expected one of {known}")
         if param.grad is not None:
-            raise ValueError(f"parameter {name} has a gradient; expected none: zero_grad() comes before wrapping")
+            raise ValueError(f"parameter {name} has a gradient; expected none: call zero_grad() before wrapping")
         if type(param.data) is not torch.Tensor:
             raise ValueError(f"parameter {name} holds a {type(param.data).__name__}; expected a plain torch.Tensor")
 

@@ -22,7 +22,7 @@ _PREFIX = "optimizer_"  # of the optimizer's arrays, so that none is named as th
 
 
 def save(comm: Communicator, passes: Passes, module: Any, folder: Any, optimizer: Optional[Any]) -> None:
-    """Writes the files. They are there when this returns. Collective."""
+    """Writes the files. They exist when this returns. Collective."""
     passes.refresh("save")
     expect_reduced(passes, "save")
     parts = passes.gathered.parts
@@ -55,7 +55,7 @@ def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any
     found: dict[str, list[Any]] = {}
     for key in optimizer_state.keys(state):
         if "." in key:
-            raise ValueError(f"the optimizer has a value named {key!r}; expected a name without a point")
+            raise ValueError(f"the optimizer has a value named {key!r}; expected a name without a dot")
         values = {owners[number]: of[key] for number, of in state["state"].items() if optimizer_state.is_part(key, of.get(key))}
         found[_PREFIX + key] = []
         for bucket in range(wholes.n_buckets):
@@ -69,7 +69,7 @@ def _arrays(wholes: Wholes, state: Any, owners: list[int]) -> dict[str, list[Any
 
 
 def _write(folder: pathlib.Path, rest: Any) -> None:
-    """The file is there whole or not at all."""
+    """The file exists whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"{_FILE}.part"
     with open(part, "wb") as file:

@@ -31,7 +31,7 @@ class Gradients:
     def expect_sums(self, op: str) -> None:
         """Raises where there are no averages."""
         if self.is_open:
-            raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside of it before")
+            raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside it first")
         if not self._has_sums:
             raise errors.StateError(f"{op}: no backward pass has averaged gradients; expected this call after backward()")
 

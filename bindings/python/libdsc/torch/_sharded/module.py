@@ -162,7 +162,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
 
     @collective("state_dict")
     def state_dict(self, *_: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
-        """Returns the state of the module alone: whole parameters under its own names, in memory of their own. Collective."""
+        """Returns the state of the module alone: whole parameters under its own names, in separate memory. Collective."""
         if keep_vars:
             raise ValueError("keep_vars is True; expected False: whole parameters are copies here")
         found = module_state.of(self._passes, self.module, prefix)
@@ -197,7 +197,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
     def save(self, folder: Any, optimizer: Optional[torch.optim.Optimizer] = None) -> None:
         """Writes a checkpoint, of which each rank writes its shards. Collective.
 
-        Give each save a folder of its own: one that ends in the middle leaves a mixture with the files before.
+        Give each save its own folder: one that ends in the middle leaves a mixture with the files before.
         """
         checkpoint.save(self._comm, self._passes, self.module, folder, optimizer)
 
@@ -219,7 +219,7 @@ class ShardedDataParallel(torch.nn.Module):  # type: ignore[misc]
         raise NotImplementedError(arguments.NO_HOOK)
 
     def extra_repr(self) -> str:
-        """What print() shows beside the module."""
+        """What print() shows of the module."""
         return f"stage={self.stage}, {len(self._parts.params)} parameters in {len(self._passes.gathered.members)} units"
 
     def _load_from_state_dict(
@@ -271,7 +271,7 @@ def _expect_whole(
 
 
 def _copy_whole(own: Callable[[], Optional[Passes]], of: Callable[[], Any], module: Any, state: Any, prefix: str, _: Any) -> None:
-    """In a full_parameters() block gives the state memory of its own, since that of the parameters is given back."""
+    """In a full_parameters() block gives the state its own memory, because that of the parameters is released."""
     passes = own()
     if passes is not None and passes.reads and module is of():
         for name in module._parameters:

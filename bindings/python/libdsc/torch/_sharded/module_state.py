@@ -15,7 +15,7 @@ from libdsc.torch._sharded.passes import Passes
 
 
 def of(passes: Passes, module: Any, prefix: str) -> dict[str, Any]:
-    """Returns state_dict() of the module, in memory of its own. Collective."""
+    """Returns state_dict() of the module, in separate memory. Collective."""
     passes.refresh("state_dict")
     state: dict[str, Any]
     with _copies(passes.gathered) as copies:
@@ -43,12 +43,12 @@ def load(comm: Communicator, passes: Passes, module: Any, state: Mapping[str, An
 def expect_reduced(passes: Passes, op: str) -> None:
     """Raises between micro-batches, where new parameters would not be gathered."""
     if passes.gradients.is_open:
-        raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside of it before")
+        raise errors.StateError(f"{op}: gradients of no_sync() are not averaged yet; expected a backward pass outside it first")
 
 
 @contextlib.contextmanager
 def _copies(gathered: Gathered) -> Iterator[list[Any]]:
-    """Makes parameters whole in memory of their own, gathered unit by unit. Collective."""
+    """Makes parameters whole in separate memory, gathered unit by unit. Collective."""
     parts = gathered.parts
     copies: list[Any] = [None] * len(parts.params)
     try:

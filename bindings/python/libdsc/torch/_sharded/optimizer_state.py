@@ -92,7 +92,7 @@ def checked(parts: Parts, optimizer: Any) -> dict[str, Any]:
 
 
 def _own(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers in memory of their own, which an optimizer that loads them would share."""
+    """Numbers in separate memory, which an optimizer that loads them would share."""
     return {key: value.clone() if isinstance(value, torch.Tensor) and not is_part(key, value) else value for key, value in values.items()}
 
 

@@ -99,7 +99,7 @@ class Parts:
         written, self._written = self._written, []
         if written:
             raise errors.StateError(
-                f"{op}: {written[0]} was written in place while it was whole, and that is lost; expected writes to this rank's part, "
+                f"{op}: {written[0]} was written in place while it was whole, and the change is lost; expected writes to this rank's part, "
                 "between passes"
             )
 
@@ -122,7 +122,7 @@ class Parts:
         return layout.contiguous(tensor, self.orders[i])
 
     def part_of(self, i: int, tensor: Any) -> Any:
-        """This rank's part of a tensor of the parameter's shape, in memory of its own."""
+        """This rank's part of a tensor of the parameter's shape, in separate memory."""
         start = self.starts[i]
         return self.in_order(i, tensor).reshape(-1)[start : start + self.data[i].numel()].clone()
 

@@ -21,7 +21,7 @@ class Passes:
     Attributes:
         syncs: backward passes of forward passes from now on reduce gradients.
         reads: all parameters are whole for the program to read.
-        is_closed: nothing is done any more.
+        is_closed: nothing more is done.
     """
 
     def __init__(self, comm: Communicator, gathered: Gathered, gradients: Gradients) -> None:
@@ -41,7 +41,7 @@ class Passes:
             raise errors.StateError(f"{op}: this ShardedDataParallel was closed")
         if self._is_broken:
             raise errors.StateError(
-                f"{op}: a backward pass before ended by an exception, and only a part of its gradients is in the sums; "
+                f"{op}: an earlier backward pass ended with an exception, and only a part of its gradients is in the sums; "
                 "expected a new ShardedDataParallel on all ranks"
             )
 
@@ -125,8 +125,8 @@ class Passes:
         elif self._depth == 0:
             first = self.gathered.parts.names[self.gathered.members[unit][0]]
             raise errors.StateError(
-                f"forward: the submodule with {first} was called outside of a forward pass of the whole module, and its parameters "
-                "are not there; expected a call of the wrapper, or with model.full_parameters()"
+                f"forward: the submodule with {first} was called outside a forward pass of the whole module, and its parameters "
+                "are not gathered; expected a call of the wrapper, or with model.full_parameters()"
             )
         self.gathered.make_whole(unit)
         self._depths[unit] += 1
@@ -155,7 +155,7 @@ class Passes:
         return outputs.differentiable(output) + ([] if unit is None else self.gathered.kept(unit))
 
     def _arrived(self, syncs: bool, _grad: Any) -> None:
-        """A backward pass has come to an output of the module: first of all, and in the outermost pass."""
+        """A backward pass has reached an output of the module: first of all, and in the outermost pass."""
         self.expect_open("backward")
         _expect_first_order()
         if self._graph_task == torch._C._current_graph_task_id():
@@ -165,7 +165,7 @@ class Passes:
             self._follow(syncs)
 
     def _arrived_at(self, unit: int, _grad: Any) -> None:
-        """A backward pass has come to an output of a unit."""
+        """A backward pass has reached an output of a unit."""
         self.expect_open("backward")
         _expect_first_order()
         self._follow(self.syncs)
@@ -179,7 +179,7 @@ class Passes:
         """A backward pass reads parameters of a unit that the graph has saved."""
         self.expect_open("backward")
         if not _in_backward():
-            raise errors.StateError("a saved parameter is read outside of a backward pass, and may be there no more")
+            raise errors.StateError("a saved parameter is read outside a backward pass, and may no longer be there")
         self._follow(syncs)
         if unit not in self.gathered.live():
             self.gathered.make_whole(unit)
@@ -250,7 +250,7 @@ def _expect_tensors(output: Any) -> None:
 
 
 def _expect_first_order() -> None:
-    """Raises in a backward pass whose own graph would be used when parameters are not there any more."""
+    """Raises in a backward pass whose own graph would be used when parameters are no longer gathered."""
     if torch.is_grad_enabled():
         raise errors.StateError("backward: create_graph is True; expected False: parameters are whole in passes only")
 

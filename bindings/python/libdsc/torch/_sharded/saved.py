@@ -41,7 +41,7 @@ class SavedTensors:
         self._hooks.__enter__()
 
     def end(self) -> None:
-        """Takes nothing any more."""
+        """Takes nothing from now on."""
         hooks, self._hooks = self._hooks, None
         if hooks is not None:
             hooks.__exit__()

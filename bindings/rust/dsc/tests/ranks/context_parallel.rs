@@ -80,7 +80,7 @@ fn what_does_not_fit_is_refused_before_anything_happens() {
         };
         refused(exchange(4, 2, 3, 4), "send has 3 elements; expected 4");
         refused(exchange(4, 2, 4, 5), "recv has 5 elements; expected 4");
-        refused(exchange(4, 3, 6, 4), "heads is 3, which 2 ranks do not divide");
+        refused(exchange(4, 3, 6, 4), "heads is 3, expected a multiple of 2");
         let uneven = SequenceHeads::new(1, 4, 2, 1).head_parts(&[1, 0]);
         refused(
             uneven.forward(&world, &[0.0f32; 4], &mut [0.0f32; 4][..4 - 4 * world.rank()]).unwrap_err(),

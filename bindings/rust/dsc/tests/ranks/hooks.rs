@@ -139,7 +139,7 @@ fn built_in_hooks_have_names_and_memory() {
 
         assert_eq!(plain.load_hook(&state).unwrap_err().code, ErrorCode::InvalidArg);
         let error = plain.use_hook(Some("bf8")).unwrap_err();
-        assert!(error.code == ErrorCode::InvalidArg && error.message.contains("there is no hook bf8"), "{}", error);
+        assert!(error.code == ErrorCode::InvalidArg && error.message.contains("unknown hook bf8"), "{}", error);
         plain.use_hook(None).unwrap();
         assert_eq!(plain.save_hook().unwrap_err().code, ErrorCode::State);
         assert!(plain.set_hook("a\0b", mean).unwrap_err().message.contains("without a zero"));

@@ -115,7 +115,7 @@ fn other_reducers_are_refused() {
         let join = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap();
         let error = Join::new(&world, &mut [&mut first], &JoinOptions::new()).unwrap_err();
         assert!(
-            error.code == ErrorCode::State && error.message.contains("under a join that was not finished"),
+            error.code == ErrorCode::State && error.message.contains("belongs to a join that is not finished"),
             "{}",
             error
         );
