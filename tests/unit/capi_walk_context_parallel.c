@@ -2,7 +2,6 @@
 #include <stdint.h>
 
 #include "capi_walk.h"
-#include "map_calls.h"
 
 #define W walk_world.world
 #define R walk_world.ring
@@ -10,15 +9,29 @@
 
 static float data[64], out[64];
 
+/* Options as arguments; the next call overwrites them. */
+static const dsc_sequence_heads_options_t* heads_of(size_t batch, size_t sequence, size_t heads,
+                                                    size_t head_dim, const size_t* sequence_parts,
+                                                    const size_t* head_parts) {
+  static dsc_sequence_heads_options_t options;
+  (void)dsc_sequence_heads_options_init(&options, sizeof options);
+  options.batch = batch;
+  options.sequence = sequence;
+  options.heads = heads;
+  options.head_dim = head_dim;
+  options.sequence_parts = sequence_parts;
+  options.head_parts = head_parts;
+  return &options;
+}
+
 static void sequence_to_heads(void) {
   static const size_t two[] = {1, 3}, three[] = {1, 2}, long_ones[] = {SIZE_MAX / 2, SIZE_MAX / 2};
-  const direction_t forward = FORWARD;
   const size_t huge = SIZE_MAX / 2;
   dsc_work_t* work = walk_world.work;
   char* const other = (char*)data + 4;
   out[0] = 7;
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   exchange_heads(bad, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
+                   dsc_sequence_to_heads(bad, heads_of(1, 4, 4, 2, NULL, NULL), data, out, F32, NULL, &work));
   dsc_sequence_heads_options_t unset;
   WALK_INVALID(dsc_sequence_heads_options_init(NULL, sizeof unset));
   WALK_INVALID(dsc_sequence_heads_options_init(&unset, 4));
@@ -27,27 +40,31 @@ static void sequence_to_heads(void) {
   unset.struct_size = 4;
   WALK_INVALID(dsc_sequence_to_heads(W, &unset, data, out, F32, NULL, &work));
   WALK_INVALID(dsc_heads_to_sequence(W, NULL, data, out, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, NULL, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, NULL, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, data, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, other, 1, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 3, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 3, 2, NULL, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, three, NULL, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, two, three, F32, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 0, NULL, &work));
-  WALK_INVALID(exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, 14, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, exchange_heads(W, forward, data, out, huge, 4, 4, 2, NULL, NULL, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, exchange_heads(W, forward, data, out, 0, huge, 4, 2, NULL, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), NULL, out, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, data, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, other, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 3, 4, 2, NULL, NULL), data, out, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 3, 2, NULL, NULL), data, out, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, three, NULL), data, out, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, two, three), data, out, F32, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, out, 0, NULL, &work));
+  WALK_INVALID(dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, out, 14, NULL, &work));
   WALK(DSC_ERR_OVERFLOW,
-       exchange_heads(W, forward, data, out, 1, 4, 4, 2, long_ones, NULL, F32, NULL, &work));
+       dsc_sequence_to_heads(W, heads_of(huge, 4, 4, 2, NULL, NULL), data, out, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_sequence_to_heads(W, heads_of(0, huge, 4, 2, NULL, NULL), data, out, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, long_ones, NULL), data, out, F32, NULL, &work));
   WALK(DSC_ERR_UNSUPPORTED,
-       exchange_heads(W, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, (void*)data, &work));
+       dsc_sequence_to_heads(W, heads_of(1, 4, 4, 2, NULL, NULL), data, out, F32, (void*)data, &work));
   EXPECT(work == NULL && out[0] == 7);
   data[0] = 3;
-  WALK(DSC_OK, exchange_heads(walk_world.alone, forward, data, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  WALK(DSC_OK,
+       dsc_sequence_to_heads(walk_world.alone, heads_of(1, 4, 4, 2, NULL, NULL), data, out, F32, NULL, NULL));
   EXPECT(out[0] == 3);
-  WALK(DSC_OK, exchange_heads(walk_world.alone, forward, out, out, 1, 4, 4, 2, NULL, NULL, F32, NULL, NULL));
+  WALK(DSC_OK,
+       dsc_sequence_to_heads(walk_world.alone, heads_of(1, 4, 4, 2, NULL, NULL), out, out, F32, NULL, NULL));
   walk_world_works();
 }
 

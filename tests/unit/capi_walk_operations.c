@@ -229,14 +229,40 @@ static void all_to_all_v(void) {
   expect_no_effect();
 }
 
+/* Options as arguments; the next call overwrites them. */
+static const dsc_tensor_map_options_t* even_map(dsc_tensor_mapping_t mapping, size_t outer, size_t dim,
+                                                size_t inner) {
+  static dsc_tensor_map_options_t options;
+  options = map_options(mapping, outer, dim, inner);
+  return &options;
+}
+
+static const dsc_tensor_map_options_t* chunk_of_map(dsc_tensor_mapping_t mapping, size_t outer, size_t dim,
+                                                    size_t inner, size_t chunk, size_t chunks) {
+  static dsc_tensor_map_options_t options;
+  options = map_options(mapping, outer, dim, inner);
+  options.chunk = chunk;
+  options.chunks = chunks;
+  return &options;
+}
+
+static const dsc_tensor_map_options_t* uneven_map(dsc_tensor_mapping_t mapping, size_t outer,
+                                                  const size_t* parts, const size_t* other_parts,
+                                                  size_t inner) {
+  static dsc_tensor_map_options_t options;
+  options = map_options(mapping, outer, 0, inner);
+  options.parts = parts;
+  options.other_parts = other_parts;
+  return &options;
+}
+
 static void tensor_map(void) {
   const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER;
-  const direction_t forward = FORWARD;
   start();
   WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   map_even(bad, gather, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(map_even(W, 0, forward, data, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(map_even(W, 10, forward, data, bytes, 1, 8, 1, F32, NULL, NULL));
+                   dsc_tensor_map_forward(bad, even_map(gather, 1, 8, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(0, 1, 8, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(10, 1, 8, 1), data, bytes, F32, NULL, NULL));
   dsc_tensor_map_options_t options;
   WALK_INVALID(dsc_tensor_map_options_init(NULL, sizeof options));
   WALK_INVALID(dsc_tensor_map_options_init(&options, 4));
@@ -245,58 +271,73 @@ static void tensor_map(void) {
   options.struct_size = 4;
   WALK_INVALID(dsc_tensor_map_forward(W, &options, data, bytes, F32, NULL, &work));
   WALK_INVALID(dsc_tensor_map_backward(W, NULL, data, bytes, F32, NULL, &work));
-  WALK_INVALID(map_even(W, gather, forward, NULL, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(map_even(W, gather, forward, data, NULL, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(map_even(W, gather, forward, data, bytes, 1, 7, 1, F32, NULL, &work));
-  WALK_INVALID(map_even(W, gather, forward, data, bytes, 1, 8, 1, 0, NULL, &work));
-  WALK_INVALID(map_even(W, gather, forward, bytes + 1, bytes, 1, 8, 1, F32, NULL, &work));
-  WALK_INVALID(
-      map_even(W, DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE, forward, data, bytes, 3, 8, 1, F32, NULL, NULL));
-  WALK(DSC_ERR_UNSUPPORTED, map_even(W, gather, forward, data, bytes, 1, 8, 1, F32, stream, &work));
-  WALK(DSC_ERR_OVERFLOW, map_even(W, gather, forward, data, bytes, huge, 8, 2, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, map_even(W, gather, forward, data, bytes, huge, huge - 1, 1, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(gather, 1, 8, 1), NULL, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(gather, 1, 8, 1), data, NULL, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(gather, 1, 7, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(gather, 1, 8, 1), data, bytes, 0, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(gather, 1, 8, 1), bytes + 1, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, even_map(DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE, 3, 8, 1), data,
+                                      bytes, F32, NULL, NULL));
+  WALK(DSC_ERR_UNSUPPORTED,
+       dsc_tensor_map_forward(W, even_map(gather, 1, 8, 1), data, bytes, F32, stream, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_forward(W, even_map(gather, huge, 8, 2), data, bytes, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_forward(W, even_map(gather, huge, huge - 1, 1), data, bytes, F32, NULL, &work));
   expect_no_effect();
 }
 
 static void tensor_map_chunk(void) {
   const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER;
-  const direction_t forward = FORWARD;
   start();
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   map_chunk(bad, gather, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK_INVALID(map_chunk(W, 0, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 2, 2, F32, NULL, &work));
-  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 8, 1, 0, 0, F32, NULL, &work));
-  WALK_INVALID(map_chunk(W, gather, forward, data, bytes, 1, 7, 1, 0, 2, F32, NULL, NULL));
-  WALK_INVALID(map_chunk(W, gather, forward, NULL, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
+  WALK_BAD_HANDLES(
+      WALK_COMM, dsc_comm_t,
+      dsc_tensor_map_backward(bad, chunk_of_map(gather, 1, 8, 1, 0, 2), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_backward(W, chunk_of_map(0, 1, 8, 1, 0, 2), data, bytes, F32, NULL, &work));
   WALK_INVALID(
-      map_chunk(W, DSC_TENSOR_MAPPING_ALL_TO_ALL, forward, data, bytes, 1, 8, 1, 0, 2, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, map_chunk(W, gather, forward, data, bytes, huge, 8, 2, 0, 2, F32, NULL, &work));
+      dsc_tensor_map_backward(W, chunk_of_map(gather, 1, 8, 1, 2, 2), data, bytes, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_backward(W, chunk_of_map(gather, 1, 8, 1, 0, 0), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_backward(W, chunk_of_map(gather, 1, 7, 1, 0, 2), data, bytes, F32, NULL, NULL));
+  WALK_INVALID(
+      dsc_tensor_map_backward(W, chunk_of_map(gather, 1, 8, 1, 0, 2), NULL, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_backward(W, chunk_of_map(DSC_TENSOR_MAPPING_ALL_TO_ALL, 1, 8, 1, 0, 2), data,
+                                       bytes, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_backward(W, chunk_of_map(gather, huge, 8, 2, 0, 2), data, bytes, F32, NULL, &work));
   expect_no_effect();
 }
 
 static void tensor_map_v(void) {
   static const size_t other[] = {5, 3};
   const dsc_tensor_mapping_t gather = DSC_TENSOR_MAPPING_GATHER, exchange = DSC_TENSOR_MAPPING_ALL_TO_ALL;
-  const direction_t forward = FORWARD;
   start();
-#define MAP_V(mapping, send, recv, outer, parts, other_parts, inner, dtype) \
-  map_parts(W, mapping, forward, send, recv, outer, parts, other_parts, inner, dtype, NULL, &work)
-  WALK_BAD_HANDLES(WALK_COMM, dsc_comm_t,
-                   map_parts(bad, gather, forward, data, bytes, 1, lengths, NULL, 1, F32, NULL, &work));
-  WALK_INVALID(MAP_V(0, data, bytes, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(gather, NULL, bytes, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(gather, data, NULL, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(gather, data, bytes, 1, NULL, other, 1, F32));
-  WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, other, 1, F32));
-  WALK_INVALID(MAP_V(gather, data, bytes, 1, lengths, NULL, 1, 14));
-  WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, NULL, 1, F32));
-  WALK_INVALID(MAP_V(exchange, data, bytes, 1, lengths, other, 1, F32)); /* to itself */
-  WALK_INVALID(MAP_V(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, data, bytes, 1, lengths, NULL, 1, F32));
-#undef MAP_V
-  WALK(DSC_ERR_OVERFLOW, map_parts(W, gather, forward, data, bytes, 1, too_long, NULL, 1, F32, NULL, &work));
-  WALK(DSC_ERR_OVERFLOW, map_parts(W, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, forward, data, bytes, huge,
-                                   lengths, lengths, 1, F32, NULL, NULL));
+  WALK_BAD_HANDLES(
+      WALK_COMM, dsc_comm_t,
+      dsc_tensor_map_forward(bad, uneven_map(gather, 1, lengths, NULL, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, uneven_map(0, 1, lengths, NULL, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(gather, 1, lengths, NULL, 1), NULL, bytes, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(gather, 1, lengths, NULL, 1), data, NULL, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(gather, 1, NULL, other, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(gather, 1, lengths, other, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(gather, 1, lengths, NULL, 1), data, bytes, 14, NULL, &work));
+  WALK_INVALID(
+      dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, NULL, 1), data, bytes, F32, NULL, &work));
+  WALK_INVALID(dsc_tensor_map_forward(W, uneven_map(exchange, 1, lengths, other, 1), data, bytes, F32, NULL,
+                                      &work)); /* to itself */
+  WALK_INVALID(dsc_tensor_map_forward(W,
+                                      uneven_map(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, lengths, NULL, 1),
+                                      data, bytes, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_forward(W, uneven_map(gather, 1, too_long, NULL, 1), data, bytes, F32, NULL, &work));
+  WALK(DSC_ERR_OVERFLOW,
+       dsc_tensor_map_forward(W, uneven_map(DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, huge, lengths, lengths, 1),
+                              data, bytes, F32, NULL, NULL));
   expect_no_effect();
 }
 
@@ -500,9 +541,8 @@ const walk_step_t walk_operations[] = {
     {"dsc_reduce_scatter_v", reduce_scatter_v},
     {"dsc_all_to_all_v", all_to_all_v},
     {"dsc_tensor_map_forward", tensor_map},
-    {"dsc_tensor_map_options_init", tensor_map},
-    {"dsc_tensor_map_forward", tensor_map_chunk},
-    {"dsc_tensor_map_backward", tensor_map_v},
+    {"dsc_tensor_map_options_init", tensor_map_v},
+    {"dsc_tensor_map_backward", tensor_map_chunk},
     {"dsc_monitored_barrier", monitored_barrier},
     {"dsc_batch_begin", group_begin_and_end},
     {"dsc_batch_end", group_begin_and_end},

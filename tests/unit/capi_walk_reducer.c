@@ -44,7 +44,7 @@ static void verify_params(void) {
   dsc_tensor_t two[] = {tensor(), tensor()};
   two[1].struct_size = 0; /* the first one's does not hold for all */
   WALK_INVALID(dsc_comm_verify_params(W, two, 2));
-  EXPECT(strstr(dsc_last_error_message(), "tensor 1") != NULL);
+  EXPECT(strstr(dsc_last_error_message(), "params[1].struct_size") != NULL);
 }
 
 static void broadcast_coalesced(void) {
