@@ -43,7 +43,7 @@ def check_changed(tmp_path, header, old, new):
 
 
 def test_check_finds_a_misplaced_field(tmp_path):
-    done = check_changed(tmp_path, "reducer.h", "int32_t ndim;", "uint64_t ndim;")
+    done = check_changed(tmp_path, "tensor.h", "int32_t ndim;", "uint64_t ndim;")
     assert "dsc_tensor_t: ndim stands behind dtype: expected pointers, 64 bits, 32 bits, texts" in done.stderr
     assert "dsc_tensor_t: a hole of 4 bytes before byte 48" in done.stderr
 

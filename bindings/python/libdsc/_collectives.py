@@ -147,7 +147,7 @@ class Collectives(Rooted):
         """Type and sizes of the root's array, as the root gives them."""
         code, n_sizes = c_int32(dtype), c_size_t(len(shape))
         sizes = (c_int64 * MOST_DIMS)(*shape[:MOST_DIMS])
-        self._call(lib.dsc_broadcast_shape, root, byref(code), sizes, MOST_DIMS, byref(n_sizes))
+        self._call(lib.dsc_broadcast_shape, byref(code), sizes, MOST_DIMS, byref(n_sizes), root)
         return code.value, tuple(sizes[: n_sizes.value])
 
     @overload

@@ -34,8 +34,6 @@ def plan_buckets(
     numbers: dict[Hashable, int] = {}
     placed = None if devices is None else [numbers.setdefault(device, len(numbers)) for device in devices]
     sparse = None if expect_sparse is None else [int(bool(value)) for value in expect_sparse]
-    if len(limits) == 0:
-        raise ValueError("limits is empty; expected one number of bytes or more")
     options = _raw.BucketPlanOptions()
     check(lib.dsc_bucket_plan_options_init(options, sizeof(options)))
     options.devices, options.expect_sparse = _array(c_int32, placed), _array(c_uint8, sparse)

@@ -89,7 +89,6 @@ _FUNCTIONS = {
     "dsc_pipe_run_bytes()": "PipeSchedule.run_bytes()",
     "dsc_pipe_schedule_create_custom()": "PipeSchedule.custom()",
     "dsc_ring_begin()": "a pass of the ring",
-    "dsc_tensor_map_v()": "parts",
     "dsc_work_wait()": "Work.wait()",
 }
 _FUNCTION = re.compile("|".join(re.escape(name) for name in _FUNCTIONS) + r"|\bdsc_(?:comm_)?(?=\w+\(\))")

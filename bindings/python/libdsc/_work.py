@@ -101,7 +101,7 @@ class Work(OnlyOne):
             seconds = wait_seconds(timeout)
             if not self._completed:
                 waiting = None if self._place is None else self._place.waiting(stream)
-                code = self._wait(lib.dsc_work_wait, (self._handle, waiting), seconds)
+                code = self._wait(lambda wait_ms: int(lib.dsc_work_wait(self._handle, wait_ms, waiting)), seconds)
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
@@ -115,7 +115,7 @@ class Work(OnlyOne):
         try:
             seconds = wait_seconds(timeout)
             if not self._completed:
-                code = self._wait(lib.dsc_work_synchronize, (self._handle,), seconds)
+                code = self._wait(lambda wait_ms: int(lib.dsc_work_synchronize(self._handle, wait_ms)), seconds)
                 if code == IN_PROGRESS:
                     return False
                 self._see(code)
@@ -142,22 +142,22 @@ class Work(OnlyOne):
                 self._comm._fail(code, text, "work_wait")
         reap()
 
-    def _wait(self, function: Any, arguments: tuple[Any, ...], seconds: Optional[float]) -> int:
+    def _wait(self, wait_for_ms: Callable[[int], int], seconds: Optional[float]) -> int:
         """Waits in slices on the main thread, where a signal handler may have to run."""
         if seconds is None and not _interrupt.on_main_thread():
-            return int(function(*arguments, FOREVER_MS))
+            return wait_for_ms(FOREVER_MS)
         end = None if seconds is None else time.monotonic() + seconds
         try:
             while True:
                 left_ms = _interrupt.SLICE_MS
                 if end is not None:
                     left_ms = round(max(0, min(left_ms, (end - time.monotonic()) * 1000)))
-                code = int(function(*arguments, left_ms))
+                code = wait_for_ms(left_ms)
                 if code != IN_PROGRESS or end is not None and time.monotonic() >= end:
                     return code
         except BaseException:
             self._comm.abort()
-            function(*arguments, int(_interrupt.AFTER_ABORT_S * 1000))
+            wait_for_ms(int(_interrupt.AFTER_ABORT_S * 1000))
             raise
 
     def error(self) -> Optional[errors.DscError]:

@@ -97,7 +97,7 @@ fn wrong_planners_are_refused() {
     refused(PipePlanner::new("1f1b", 2, 4).micro_batch_group(0).plan(), "micro_batch_group is 0; expected at least 1");
     refused(
         PipePlanner::new("zb_v", 2, 4).zigzag().plan(),
-        "placement is Zigzag, expected Loop: the schedule's name says it",
+        "placement is Zigzag, expected Loop: the name of the schedule determines it",
     );
     let huge = PipePlanner::new("1f1b", 1 << 10, 1 << 30).plan().unwrap_err();
     assert_eq!(huge.code, ErrorCode::Overflow, "{}", huge);
