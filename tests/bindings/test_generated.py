@@ -48,6 +48,57 @@ def test_check_finds_a_misplaced_field(tmp_path):
     assert "dsc_tensor_t: a hole of 4 bytes before byte 48" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "header, old, new, said",
+    [
+        ("types.h", "DSC_NORM_TWO", "DSC_TWO_NORM", "DSC_TWO_NORM: expected the prefix DSC_NORM_, that of dsc_norm"),
+        ("pipe.h", "DSC_PIPE_OP_FORWARD", "DSC_PIPE_FORWARD", "DSC_PIPE_FORWARD: expected the prefix DSC_PIPE_OP_"),
+        (
+            "types.h",
+            "enum dsc_norm {\n  DSC_NORM_TWO",
+            "enum dsc_pipe {\n  DSC_PIPE_OP_TWO",
+            "DSC_PIPE_OP_TWO of dsc_pipe looks like a value of dsc_pipe_op",
+        ),
+        ("expert_parallel.h", "dsc_moe_plan_options", "dsc_expert_options", "expected a name after a call that takes it"),
+        ("comm.h", "dsc_comm_nonfinite_info(", "dsc_comm_nonfinite(", "dsc_comm_nonfinite: a name ends with _info"),
+        ("version.h", "dsc_engines_json(", "dsc_engines_report(", "dsc_engines_report: a text is JSON (_json) or prose"),
+        ("comm.h", "dsc_comm_size(", "dsc_comm_size_json(", "dsc_comm_size_json: expected a text"),
+        ("comm.h", "dsc_comm_size(", "dsc_comm_size_stats(", "dsc_comm_size_stats: expected a list of dsc_..._stats_t"),
+        ("recovery.h", "needed", "n_ranks", "dsc_comm_missing: n_ranks follows capacity; expected needed"),
+        ("mesh.h", "size_t n_axes", "int32_t n_axes", "dsc_mesh_create: n_axes is int32_t, expected size_t"),
+        ("tied.h", "size_t n_stages", "uint64_t n_stages", "dsc_tied_key_t: n_stages is uint64_t, expected size_t"),
+        (
+            "work.h",
+            "int32_t timeout_ms, void* stream",
+            "void* stream, int32_t timeout_ms",
+            "dsc_work_wait: expected stream at the end",
+        ),
+        (
+            "rng.h",
+            "int32_t expert_rank, int32_t expert_tensor_rank,\n                                         uint64_t* region_seed",
+            "int32_t expert_rank, uint64_t* region_seed,\n                                         int32_t expert_tensor_rank",
+            "dsc_rng_region_seed: the input expert_tensor_rank follows the output region_seed",
+        ),
+        (
+            "collectives.h",
+            "dsc_dtype_t dtype, int32_t root",
+            "int32_t root, dsc_dtype_t dtype",
+            "dsc_broadcast: root stands before dtype; expected after them",
+        ),
+        (
+            "tensor_map.h",
+            "void* recv, dsc_dtype_t dtype, void* stream",
+            "void* recv, size_t a, size_t b, size_t c, size_t d, dsc_dtype_t dtype, void* stream",
+            "dsc_tensor_map_forward: 11 arguments, expected at most 10, or options",
+        ),
+        ("pipe_run.h", "char* error;", "char* problem;", "dsc_pipe_call_t: the room for a text is problem"),
+    ],
+)
+def test_check_finds_a_name_that_breaks_a_rule(tmp_path, header, old, new, said):
+    done = check_changed(tmp_path, header, old, new)
+    assert said in done.stderr
+
+
 def test_check_finds_a_stale_file(tmp_path):
     """A copy of the tree with one value changed is refused, with a difference that shows the value."""
     done = check_changed(tmp_path, "types.h", "DSC_OP_BXOR = 8,", "DSC_OP_BXOR = 9,")

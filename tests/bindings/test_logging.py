@@ -267,7 +267,7 @@ def test_a_handler_that_raises_harms_nobody():
 
 
 def test_wrong_levels_are_refused():
-    with pytest.raises(ValueError, match="level is one of"):
+    with pytest.raises(ValueError, match='level is "loud"; expected one of'):
         dsc.log_to_logging("loud")
 
 

@@ -17,6 +17,30 @@ static int expect_refusal(rank_t* self, dsc_result_t code, const char* words, ds
   return 0;
 }
 
+static int odd_options_body(rank_t* self) {
+  float in[64] = {0}, out[64] = {0};
+  dsc_comm_t* const w = self->world;
+  const size_t parts[MOST_RANKS] = {1, 2}, other[MOST_RANKS] = {2, 1};
+  dsc_tensor_map_options_t odd = map_options(DSC_TENSOR_MAPPING_GATHER, 1, 8, 1);
+  odd.other_parts = other;
+  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
+                         "options->other_parts is not NULL; expected NULL without options->parts",
+                         map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
+  odd.other_parts = NULL;
+  odd.parts = parts;
+  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG,
+                         "options->dim is 8, expected the sum of options->parts, 3, or 0",
+                         map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
+  odd.dim = 3;
+  odd.chunks = 2;
+  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG, "options->chunks is 2, expected 1 with options->parts",
+                         map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
+  odd.struct_size = 3;
+  PASS_ON(expect_refusal(self, DSC_ERR_INVALID_ARG, "struct_size",
+                         map_step(w, &odd, BACKWARD, in, out, DSC_DTYPE_F32, NULL, NULL)));
+  return 0;
+}
+
 static int refusals_body(rank_t* self) {
   float in[64] = {0}, out[64] = {0};
   dsc_comm_t* const w = self->world;
@@ -54,21 +78,6 @@ static int refusals_body(rank_t* self) {
           MAP(DSC_TENSOR_MAPPING_REDUCE, 1, in, out, SIZE_MAX / 2, 8, 1));
   REFUSED(DSC_ERR_INVALID_ARG, "dtype is 99",
           map_even(w, DSC_TENSOR_MAPPING_COPY, 1, in, out, 1, 8, 1, 99, NULL, NULL));
-  dsc_tensor_map_options_t odd = map_options(DSC_TENSOR_MAPPING_GATHER, 1, 8, 1);
-  odd.other_parts = other;
-  REFUSED(DSC_ERR_INVALID_ARG, "options->other_parts is not NULL; expected NULL without options->parts",
-          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL));
-  odd.other_parts = NULL;
-  odd.parts = parts;
-  REFUSED(DSC_ERR_INVALID_ARG, "options->dim is 8, expected the sum of options->parts, 3, or 0",
-          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL));
-  odd.dim = 3;
-  odd.chunks = 2;
-  REFUSED(DSC_ERR_INVALID_ARG, "options->chunks is 2, expected 1 with options->parts",
-          map_step(w, &odd, FORWARD, in, out, DSC_DTYPE_F32, NULL, NULL));
-  odd.struct_size = 3;
-  REFUSED(DSC_ERR_INVALID_ARG, "struct_size",
-          map_step(w, &odd, BACKWARD, in, out, DSC_DTYPE_F32, NULL, NULL));
   REFUSED(DSC_ERR_INVALID_ARG, "other_parts is NULL",
           map_parts(w, DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN, 1, in, out, 1, parts, NULL, 1, DSC_DTYPE_F32,
                     NULL, NULL));
@@ -98,6 +107,7 @@ static int refusals_body(rank_t* self) {
 static void wrong_arguments_are_named(void** state) {
   (void)state;
   assert_int_equal(run_ranks(2, refusals_body, NULL), 0);
+  assert_int_equal(run_ranks(2, odd_options_body, NULL), 0);
 }
 
 /* ---- ranks that differ */
