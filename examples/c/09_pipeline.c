@@ -97,12 +97,9 @@ int main(void) {
                                           .forward = forward,
                                           .backward = backward};
   const int64_t shape[] = {1}; /* what travels between two stages */
-  const dsc_tensor_t number = {.struct_size = sizeof number,
-                               .count = 1,
-                               .dtype = DSC_DTYPE_F64,
-                               .shape = shape,
-                               .ndim = 1,
-                               .device = -1};
+  dsc_tensor_t number = dsc_tensor_on_host(NULL, 1, DSC_DTYPE_F64);
+  number.shape = shape;
+  number.ndim = 1;
   dsc_pipe_run_options_t options;
   CHECK(dsc_pipe_run_options_init(&options, sizeof options));
   options.inputs = &number;

@@ -23,13 +23,9 @@ typedef struct trainer {
 
 /* Makes a reducer, which copies rank 0's parameters to all. */
 static dsc_result_t make_reducer(trainer* self, dsc_comm_t* comm, dsc_bucket_reducer_t** reducer) {
-  dsc_tensor_t params[PARAMS] = {{0}};
-  for (size_t i = 0; i < PARAMS; i++) {
-    params[i] = (dsc_tensor_t){
-        .struct_size = sizeof params[i], .data = self->net.params[i], .count = self->net.counts[i]};
-    params[i].dtype = DSC_DTYPE_F64;
-    params[i].device = -1;
-  }
+  dsc_tensor_t params[PARAMS];
+  for (size_t i = 0; i < PARAMS; i++)
+    params[i] = dsc_tensor_on_host(self->net.params[i], self->net.counts[i], DSC_DTYPE_F64);
   return dsc_bucket_reducer_create(comm, params, PARAMS, NULL, reducer);
 }
 

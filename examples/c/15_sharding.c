@@ -18,13 +18,11 @@ enum { LAYERS = sizeof layers / sizeof *layers };
 static dsc_sharded_t* make(dsc_comm_t* world, int32_t stage) {
   static float values[PARAMS][MOST];
   static const char* const names[PARAMS] = {"w0", "b0", "w1", "b1"};
-  dsc_tensor_t params[PARAMS] = {{0}};
+  dsc_tensor_t params[PARAMS];
   for (size_t i = 0; i < PARAMS; i++) {
     for (size_t k = 0; k < counts[i]; k++) values[i][k] = 1;
-    params[i] = (dsc_tensor_t){.struct_size = sizeof params[i], .data = values[i], .count = counts[i]};
+    params[i] = dsc_tensor_on_host(values[i], counts[i], DSC_DTYPE_F32);
     params[i].name = names[i];
-    params[i].dtype = DSC_DTYPE_F32;
-    params[i].device = -1;
   }
   dsc_shard_plan_options_t plan;
   CHECK(dsc_shard_plan_options_init(&plan, sizeof plan));

@@ -40,12 +40,8 @@ int main(void) {
   int32_t last = -1;
   CHECK(dsc_init_distributed(NULL, &world));
   CHECK(dsc_comm_rank(world, &rank));
-  const dsc_tensor_t param = {.struct_size = sizeof param,
-                              .data = weights,
-                              .name = "weights",
-                              .count = COUNT,
-                              .dtype = DSC_DTYPE_F32,
-                              .device = -1};
+  dsc_tensor_t param = dsc_tensor_on_host(weights, COUNT, DSC_DTYPE_F32);
+  param.name = "weights";
   dsc_bucket_reducer_t* reducer = NULL;
   dsc_join_t* join = NULL;
   CHECK(dsc_bucket_reducer_create(world, &param, 1, NULL, &reducer));

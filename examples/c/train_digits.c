@@ -61,11 +61,8 @@ static void epoch_order(const trainer* self, int32_t shards, int32_t shard, size
  * values to all. */
 static void create_reducer(trainer* self) {
   dsc_tensor_t params[PARAMS];
-  for (size_t i = 0; i < PARAMS; i++) {
-    params[i] = (dsc_tensor_t){.struct_size = sizeof params[i], .data = self->net.params[i], .device = -1};
-    params[i].count = self->net.counts[i];
-    params[i].dtype = DSC_DTYPE_F64;
-  }
+  for (size_t i = 0; i < PARAMS; i++)
+    params[i] = dsc_tensor_on_host(self->net.params[i], self->net.counts[i], DSC_DTYPE_F64);
   dsc_bucket_reducer_options_t reducer_options;
   CHECK(dsc_bucket_reducer_options_init(&reducer_options, sizeof reducer_options));
   reducer_options.bucket_bytes = self->opt->bucket_kib << 10;

@@ -68,8 +68,8 @@ def check(library: str, headers: str, baseline: str) -> int:
         verdict = subprocess.run(["abidiff", *flags, baseline, library], capture_output=True, text=True)
     if verdict.returncode:
         print(verdict.stdout + verdict.stderr)
-        print(f"the ABI changed (abidiff: {verdict.returncode}); before 1.0 that needs a new soname and a CHANGELOG line,")
-        print("then ./dev abi-baseline")
+        print(f"the ABI changed (abidiff: {verdict.returncode}): programs that were compiled against 0.1 would break.")
+        print("docs/packaging.md promises that they keep working; a change needs another soname, then ./dev abi-baseline")
     return verdict.returncode
 
 
