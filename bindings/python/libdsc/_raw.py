@@ -627,20 +627,20 @@ class BucketReducerOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_create(). Fill with dsc_bucket_reducer_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    bucket_indices: Any  # explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    bucket_indices: Any  # explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
     bucket_starts: Any  # n_buckets + 1 entries; NULL: planned
     n_buckets: int  # number of explicit buckets; 0: planned
-    bucket_bytes: int  # a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
-    first_bucket_bytes: int  # the same for the bucket of the parameters that are declared first, which is launched last; default 1,048,576 (1 MiB)
+    bucket_bytes: int  # a bucket with this many bytes is closed; default 26,214,400 (25 MiB)
+    first_bucket_bytes: int  # the same limit for the bucket of the parameters that are declared first; this bucket is launched last; default 1,048,576 (1 MiB)
     average: int  # default DSC_AVERAGE_PRE
     sync: int  # 1 (default): copy rank 0's parameters to all ranks at creation
-    single_first_bucket: int  # 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
-    find_unused: int  # 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
-    static_graph: int  # 1: every iteration uses the same parameters equally often: the first one counts the marks and is reduced at its end, later ones take a parameter as ready after as many marks; default 0
-    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked for a gradient view
-    small_bucket_first: int  # 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first, as in PyTorch; 0 (default): of the one that is launched last
-    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits: gradients are converted as they are taken and the result is rounded once; 0 (default): the parameters' type
-    keep_sparse_rows: int  # 1: results of sparse gradients are the rows of all ranks one after another; 0 (default): coalesced, each index once in ascending order with the sum of its rows
+    single_first_bucket: int  # 1: one bucket per dtype and device; default 0
+    find_unused: int  # 1: a parameter that is not marked before dsc_bucket_reducer_finish() has no gradient on this rank, and the ranks agree on the parameters without a gradient on any rank; 0 (default): an unmarked parameter is an error
+    static_graph: int  # 1: every iteration uses the same parameters equally often. The first one counts the marks and is reduced at its end; later ones treat a parameter as ready after as many marks; default 0
+    rebuild: int  # when the buckets are rebuilt in the order in which gradients become ready; default DSC_REBUILD_ONCE. Buckets are never rebuilt if they are explicit, with find_unused, or after a rank has asked for a gradient view
+    small_bucket_first: int  # 1: after a rebuild, first_bucket_bytes limits the bucket that is launched first, as in PyTorch; 0 (default): the one that is launched last
+    grad_dtype: int  # element type of buckets and views, such as DSC_DTYPE_F32 for 16-bit parameters. Gradients are converted when they are read, and the result is rounded once; 0 (default): the parameters' type
+    keep_sparse_rows: int  # 1: the result of a sparse gradient is the rows of all ranks, concatenated; 0 (default): it is coalesced: each index occurs once, in ascending order, with the sum of its rows
     reserved: int  # 0
 
     _fields_ = [
@@ -728,13 +728,13 @@ class ShardPlanOptions(ctypes.Structure):
     """How parameters are laid out; the same on all ranks. Fill with dsc_shard_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    unit_starts: Any  # n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
-    alone: Any  # one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is shared between stages; NULL: none
+    unit_starts: Any  # n_units entries, ascending from 0: the first parameter of each unit; NULL: units are planned. Not for DSC_SHARD_LAYOUT_MEGATRON
+    alone: Any  # one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages share; NULL: none
     n_units: int  # entries of unit_starts; 0: planned
-    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with which it has so many elements; 0: never; default 40,000,000
-    alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
+    bucket_elements: int  # a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many elements; 0: never; default 40,000,000
+    alignment: int  # DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
     layout: int  # default DSC_SHARD_LAYOUT_UNIT
-    wide_padding: int  # DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    wide_padding: int  # 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -797,13 +797,13 @@ class ShardedOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     plan: Any  # layout; NULL: its defaults
-    max_live_bytes: int  # most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    max_live_bytes: int  # limit for the full parameters (stage 3), and for the full gradients (stages 2 and 3), of all units held at a time; at least the bytes of the largest unit; 0 (default): no limit
     stage: int  # 1, 2 (default) or 3
     average: int  # DSC_AVERAGE_PRE (default), _POST or _NONE
     grad_dtype: int  # type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16 bits; a float of 8 or 16 bits for parameters of f32
-    shard_size: int  # hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
-    prefetch: int  # stage 3: units that are gathered ahead, in the order in which the step before has used them; default 1
-    sync: int  # 1 (default): all ranks take rank 0's parameters; 0: each its own
+    shard_size: int  # hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy of the parameters, and the gradients of all copies are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    prefetch: int  # stage 3: number of units to gather ahead, in the order in which the previous step used them; default 1
+    sync: int  # 1 (default): all ranks take rank 0's parameters; 0: each rank takes its own
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -822,8 +822,8 @@ class ShardedShard(ctypes.Structure):
     """This rank's shard of a bucket."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    params: int | None  # parameters, in stages 1 and 2 where they stand in the full buffer
-    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of their streams
+    params: int | None  # parameters; in stages 1 and 2 a part of the full buffer
+    grads: int | None  # gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     unit: int  # unit of the bucket
     bucket: int  # number of the bucket
     start: int  # first element, counted in the bucket
@@ -865,19 +865,19 @@ class ShardedRange(ctypes.Structure):
 
 
 class ShardedMemoryInfo(ctypes.Structure):
-    """Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full parameters
-    of stage 3, come from pools, which are held for ever: of two units of gradients, and of prefetch + 1 units
-    of parameters, those in a row that are largest, but of max_live_bytes at most. What is used beyond takes
-    pages of memory, on a device an allocation in stream order, which are given back, and is counted from the
-    first call that names the unit."""
+    """Bytes that sharded parameters hold on this rank. Full gradients (stages 2 and 3) and full parameters
+    (stage 3) come from pools that are kept until destroy. They hold two units of gradients and prefetch + 1
+    units of parameters, sized for the largest consecutive units, at most max_live_bytes. Beyond that, memory
+    is allocated and given back as needed: pages on the host, stream-ordered allocations on a device. It is
+    counted from the first call that names the unit."""
 
     struct_size: int  # size of this struct as the caller compiled it
     param_shard_bytes: int  # parameter shards; 0 in stages 1 and 2, where they are part of param_bytes
     grad_shard_bytes: int  # gradient shards
-    param_bytes: int  # for full parameters, now
-    grad_bytes: int  # for full gradients, now
-    peak_param_bytes: int  # most for full parameters at a time since creation
-    peak_grad_bytes: int  # most for full gradients at a time since creation
+    param_bytes: int  # full parameters, now
+    grad_bytes: int  # full gradients, now
+    peak_param_bytes: int  # largest param_bytes since creation
+    peak_grad_bytes: int  # largest grad_bytes since creation
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),

@@ -38,7 +38,7 @@ extern "C" {
  * @param[in] dtype element type that all of them must have, the same on all ranks
  * @param[in] root rank that has the tensors
  * @param[out] shapes room for n_tensors times 16 sizes, where the shapes of the ranks other than the root
- * are; not looked at on the root, where it may be NULL
+ * are; ignored on the root, where it may be NULL
  *
  * Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes and to their
  * names as long as the caller uses them. Threads: one at a time per communicator.

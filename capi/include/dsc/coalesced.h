@@ -18,8 +18,8 @@ extern "C" {
  * @param[in] params parameters; data is not used
  * @param[in] n_params number of parameters, 0 or more
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
- * communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept. Threads: one at a
+ * time per communicator.
  * @return DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on all ranks (the
  * communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an operation
  * @since 0.1

@@ -68,7 +68,7 @@ extern "C" {
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -86,7 +86,7 @@ DSC_API dsc_result_t dsc_all_reduce(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are copied
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -103,7 +103,7 @@ DSC_API dsc_result_t dsc_broadcast(dsc_comm_t* comm, const void* send, void* rec
  * @param[in,out] dtype element type; read on the root, written elsewhere
  * @param[in,out] shape *ndim sizes, each 0 or more, whose product fits the address space; read on the root,
  * written elsewhere. May be NULL with capacity 0
- * @param[in] capacity entries of shape on the ranks that receive it; not looked at on the root
+ * @param[in] capacity entries of shape on the ranks that receive it; ignored on the root
  * @param[in,out] ndim number of sizes, at most 32; read on the root, written elsewhere
  * @param[in] root rank whose type and shape are copied
  *
@@ -126,7 +126,7 @@ DSC_API dsc_result_t dsc_broadcast_shape(dsc_comm_t* comm, dsc_dtype_t* dtype, i
  * @param[out] recv size x count elements; in place: send == recv + rank x count
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -144,7 +144,7 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
@@ -164,7 +164,7 @@ DSC_API dsc_result_t dsc_reduce_scatter(dsc_comm_t* comm, const void* send, void
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] root rank that gets the result
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -184,7 +184,7 @@ DSC_API dsc_result_t dsc_reduce(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank that gets them
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -202,7 +202,7 @@ DSC_API dsc_result_t dsc_gather(dsc_comm_t* comm, const void* send, void* recv, 
  * @param[in] count elements per rank, 0 or more
  * @param[in] dtype element type
  * @param[in] root rank whose elements are given away
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -219,7 +219,7 @@ DSC_API dsc_result_t dsc_scatter(dsc_comm_t* comm, const void* send, void* recv,
  * @param[out] recv size x count elements; in place: recv == send
  * @param[in] count elements per pair of ranks, 0 or more
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -238,7 +238,7 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
  * returns
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -258,7 +258,7 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
  * returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * In place, the other parts of send are left as they are.
@@ -280,7 +280,7 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * @param[in] recv_counts size numbers of elements: recv_counts[r] is what rank r gives as send_counts for
  * this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
@@ -310,8 +310,8 @@ DSC_API dsc_result_t dsc_barrier(dsc_comm_t* comm, void* stream, dsc_work_t** wo
  *
  * For finding out who is missing, before a long phase or in a debugger. The text of DSC_ERR_TIMEOUT and
  * dsc_comm_error_info() list the missing ranks and what each did last; the communicator is revoked, as with
- * every time-out. Collective: yes. Blocking: until all came, at most timeout_ms. Threads, failures: see the
- * head of this file.
+ * every time-out. Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads,
+ * failures: see the head of this file.
  * @return DSC_OK or a failure
  * @since 0.1
  */
@@ -325,7 +325,7 @@ DSC_API dsc_result_t dsc_monitored_barrier(dsc_comm_t* comm, int32_t timeout_ms)
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the receiving rank; not this rank
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * The n-th send to a rank meets that rank's n-th receive from this one; another count or type is
@@ -344,7 +344,7 @@ DSC_API dsc_result_t dsc_send(dsc_comm_t* comm, const void* send, size_t count, 
  * @param[in] count elements, 0 or more
  * @param[in] dtype element type
  * @param[in] peer the sending rank; not this rank
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * See dsc_send(). Collective: no. Blocking, ownership, threads, failures: see the head of this file.
@@ -373,7 +373,7 @@ DSC_API dsc_result_t dsc_batch_begin(dsc_comm_t* comm);
 /**
  * @brief Starts the operations of a batch, in the order of their calls, without waiting in between.
  * @param[in] comm communicator
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object for all of them, whose failure is that of the first operation that
  * failed; NULL: none, the call is as each of them would be
  *

@@ -144,7 +144,7 @@ DSC_API dsc_result_t dsc_comm_device(const dsc_comm_t* comm, int32_t* device);
  * @param[in] comm communicator
  * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text; 32 are always enough
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -157,7 +157,7 @@ DSC_API dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t ca
  * @param[in] comm communicator
  * @param[out] text the name or address, or 127.0.0.1 for a job of one host; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * The environment itself is never written. Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -182,7 +182,7 @@ DSC_API dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port)
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -195,7 +195,7 @@ DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t 
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -210,7 +210,7 @@ DSC_API dsc_result_t dsc_comm_start_summary(const dsc_comm_t* comm, char* text, 
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -272,9 +272,9 @@ DSC_API dsc_result_t dsc_comm_options_init(dsc_comm_options_t* options, size_t s
  * @param[in] options NULL: defaults; the same on all ranks of a group
  * @param[out] group the new communicator; NULL with color -1 and on failure
  *
- * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all came.
- * Ownership: the group is the caller's, to be given to dsc_comm_destroy(); it keeps what it needs of its
- * parent alive. Threads: one at a time per communicator.
+ * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all ranks
+ * have called it. Ownership: the group is the caller's, to be given to dsc_comm_destroy(); it keeps what it
+ * needs of its parent alive. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_MISMATCH; DSC_ERR_TIMEOUT;
  * DSC_ERR_PEER_DEAD; DSC_ERR_PEER_STALLED; DSC_ERR_PEER_LEFT; DSC_ERR_REVOKED; DSC_ERR_NOSPACE;
  * DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED
@@ -291,7 +291,8 @@ DSC_API dsc_result_t dsc_comm_split(dsc_comm_t* comm, int32_t color, int32_t key
  * @param[in] options NULL: defaults; the same on all members
  * @param[out] group the new communicator; NULL on a rank that is not listed and on failure
  *
- * Collective: yes, every rank of comm. Blocking: until all came. Ownership, threads: as dsc_comm_split().
+ * Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership, threads: as
+ * dsc_comm_split().
  * @return as dsc_comm_split(); DSC_ERR_MISMATCH when the lists differ; DSC_OK on a rank that is not listed
  * @since 0.1
  */
@@ -317,7 +318,8 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  * @param[in] options NULL: defaults; the same on all ranks; its settings do not change communicator
  * @param[out] group the new communicator; NULL on failure
  *
- * Collective: yes, every rank of comm. Blocking: until all came. Ownership, threads: as dsc_comm_split().
+ * Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership, threads: as
+ * dsc_comm_split().
  * @return as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of other ranks or
  * of another device, and for an unknown library; DSC_ERR_UNSUPPORTED when comm is bound to no device;
  * DSC_ERR_BACKEND when NCCL does not know it
@@ -426,11 +428,11 @@ DSC_API dsc_result_t dsc_comm_set_nonfinite_check(dsc_comm_t* comm, dsc_nonfinit
 DSC_API dsc_result_t dsc_comm_nonfinite_info(dsc_comm_t* comm, int32_t clear, dsc_nonfinite_info_t* info);
 
 /**
- * @brief Gives running totals per operation and size class.
+ * @brief Writes running totals per operation and size class.
  * @param[in] comm communicator
  * @param[out] stats the totals; stats[0].struct_size must be set; may be NULL with capacity 0
  * @param[in] capacity entries of stats
- * @param[out] needed number of totals there are
+ * @param[out] needed number of totals
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED

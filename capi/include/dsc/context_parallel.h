@@ -150,8 +150,8 @@ DSC_API dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_
  * Equal on all ranks
  * @param[out] ring the new ring; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until dsc_ring_destroy().
- * Threads: one at a time per communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
+ * dsc_ring_destroy(). Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes when they
  * differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures
  * of an operation
@@ -188,10 +188,10 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * host it is not looked at. With a count of 0 it says where the pass is: on the device unless it is NULL
  * (cudaStreamLegacy for the default stream)
  *
- * Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership: block and grad
- * are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has given source
- * -1, the next pass has begun or the ring is destroyed, on a device in the order of the stream; so must the
- * stream. Threads: one at a time per ring.
+ * Collective: yes, all ranks on devices or none. Blocking: until all ranks have called it. Ownership: block
+ * and grad are none of the ring's own memory, and must stay valid and untouched until dsc_ring_next() has
+ * given source -1, the next pass has begun or the ring is destroyed, on a device in the order of the stream;
+ * so must the stream. Threads: one at a time per ring.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with both numbers;
  * DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no device, and for gradients on a
  * device that are no floats or that libdsc was built without kernels for; DSC_ERR_STATE if the stream is

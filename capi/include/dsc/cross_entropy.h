@@ -73,8 +73,8 @@ DSC_API dsc_result_t dsc_vocab_cross_entropy_options_init(dsc_vocab_cross_entrop
  * @param[out] state 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the largest logit
  * at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole vocabulary; NULL if not needed
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs overlap neither
- * the inputs nor each other. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the outputs overlap
+ * neither the inputs nor each other. Threads: one at a time per communicator.
  * @return DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a wrong target, whose
  * position is named; DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
  * DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks differ in targets, tokens, vocab, dtype

@@ -130,7 +130,7 @@ DSC_API dsc_result_t dsc_moe_plan_options_init(dsc_moe_plan_options_t* options, 
  * otherwise not read, may be NULL
  * @param[out] plan the new plan; NULL after a failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, to be given to
  * dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
  * @return DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a wrong expert or a
  * weight that is NaN, whose position is named; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED;
@@ -207,7 +207,7 @@ DSC_API dsc_result_t dsc_moe_plan_positions(const dsc_moe_plan_t* plan, int64_t*
  * @param[in] dtype DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
  * @param[in] payload how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
  * @param[out] rows the plan's rows x hidden elements, in the order that the head of this file describes
- * @param[in] stream for device memory, NULL: the default stream; not looked at for host memory
+ * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work NULL to block, else the new work object; see the head of this file
  *
  * Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device memory until they

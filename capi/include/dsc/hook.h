@@ -87,7 +87,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_set_hook(dsc_bucket_reducer_t* reducer, 
  * stream order; all others compute on the host, with a copy of each bucket, and cannot be captured in a
  * graph. Hooks with steps after the first wait, when a bucket is launched, for the operations of the buckets
  * before, and those that compute on the host for the gradients of these. Collective: yes. Blocking: until all
- * ranks came. Threads: one at a time per reducer.
+ * ranks have called it. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what exists is named);
  * DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that the hook cannot reduce;
  * DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation
@@ -135,7 +135,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer,
  * @brief Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
  * @param[out] text the lines, ended by a zero; may be NULL with capacity 0
  * @param[in] capacity bytes at text
- * @param[out] needed needed size with the zero
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG

@@ -64,7 +64,8 @@ typedef struct dsc_init_options {
  * @param[in] struct_size sizeof(dsc_init_options_t) as the caller compiled it
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the first release's
+ * @return DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that of the first
+ * release
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t struct_size);
@@ -89,7 +90,7 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  * @param[in] options NULL: all defaults
  * @param[out] world the world; stays NULL on failure
  *
- * Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms passed.
+ * Collective: yes, every rank of the job. Blocking: until all ranks have called it or init_timeout_ms passed.
  * Ownership: options are read during the call only; the world lives until dsc_finalize() or
  * dsc_comm_destroy(). Threads: any; a call while another one runs on the same process (without
  * rank_per_thread) waits for it.
@@ -113,7 +114,7 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults
  * @param[out] text the JSON; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be asked.
  * Threads: any.

@@ -47,8 +47,8 @@ DSC_API dsc_result_t dsc_join_options_init(dsc_join_options_t* options, size_t s
  * @param[in] options NULL: defaults; the same on all ranks
  * @param[out] join the new join; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive. Threads: one at a
- * time per communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: the reducers are kept alive. Threads:
+ * one at a time per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or under another join,
  * on all ranks when it is so on one, which the text names;
  * DSC_ERR_CONFIG when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
@@ -70,8 +70,8 @@ DSC_API dsc_result_t dsc_join_create(dsc_comm_t* comm, dsc_bucket_reducer_t* con
  * @param[in] n_params number of tensors, the same on all ranks
  * @param[out] last_rank the rank that came last; may be NULL
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at a time per
- * join.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept. Threads: one at a
+ * time per join.
  * @return DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a reducer is inside
  * an iteration; DSC_ERR_MISMATCH when the other ranks do different things; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation

@@ -19,8 +19,8 @@ extern "C" {
  * NCCL and registered with comm where NCCL can
  * @param[out] memory this rank's memory: zeroed, aligned to a page; NULL on failure
  *
- * A child made by fork() inherits memory of the host. Collective: yes. Blocking: until all ranks came.
- * Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
+ * A child made by fork() inherits memory of the host. Collective: yes. Blocking: until all ranks have called
+ * it. Ownership: the caller's, until dsc_mem_free(). Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks); DSC_ERR_UNSUPPORTED
  * for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU; DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG;
  * DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of an operation

@@ -124,7 +124,7 @@ DSC_API dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size);
  * @param[in] mesh mesh
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
@@ -230,7 +230,7 @@ DSC_API dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const c
  * @param[in] outer between axes, any text; NULL: "-"
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Axes stand in the order in which dsc_mesh_create() got them; numbers have two digits at least.
  *
@@ -380,8 +380,8 @@ DSC_API dsc_result_t dsc_mesh_plan(const dsc_mesh_t* mesh, const dsc_mesh_plan_o
  * @param[in] options NULL: defaults; the same on all ranks
  * @param[out] group the new communicator; NULL on failure
  *
- * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all came.
- * Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+ * Collective: yes, every rank of comm in the same order as its other collectives. Blocking: until all ranks
+ * have called it. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
  * @return as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ; comm stays as it
  * was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes that it lacks
  * @since 0.1

@@ -249,7 +249,7 @@ DSC_API dsc_result_t dsc_pipe_search(const dsc_pipe_schedule_options_t* options,
  * @param[in] picture which form
  * @param[out] text the picture; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more than

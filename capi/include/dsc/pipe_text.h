@@ -36,7 +36,7 @@ enum dsc_pipe_format {
  * @param[in] format which one
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed how many it needs
+ * @param[out] needed needed bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot express, with the

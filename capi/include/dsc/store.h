@@ -80,7 +80,8 @@ typedef struct dsc_store_callbacks {
  * @param[in] struct_size sizeof(dsc_store_options_t) as the caller compiled it
  *
  * Collective: no. Blocking: no. Threads: any.
- * @return DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the first release's
+ * @return DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that of the first
+ * release
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_store_options_init(dsc_store_options_t* options, size_t struct_size);

@@ -91,8 +91,8 @@ DSC_API dsc_result_t dsc_tied_layers_options_init(dsc_tied_layers_options_t* opt
  * @param[in] options NULL: defaults
  * @param[out] tied the new object; NULL on failure
  *
- * Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is used during
- * the call only. Threads: one at a time per communicator.
+ * Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are copied; data is used
+ * during the call only. Threads: one at a time per communicator.
  * @return DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED naming the rank, on all ranks;
  * DSC_ERR_MISMATCH naming the ranks, when they differ in keys, stages, options, or the weights of a key, on
  * all ranks: comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation

@@ -30,7 +30,7 @@ DSC_API dsc_result_t dsc_work_test(dsc_work_t* work, int32_t* completed);
  * @param[in] timeout_ms milliseconds to wait; 0: not at all; -1: until the operation ends, which its own
  * deadline ensures
  * @param[in] stream of the device: it waits, and the call returns as soon as the operation is on its own
- * stream. NULL: the device's default stream. Not looked at for an operation on host memory
+ * stream. NULL: the device's default stream. Ignored for an operation on host memory
  *
  * A wait that times out does not end the operation. A second wait repeats the result. Collective: no.
  * Blocking: up to timeout_ms. Threads: any, several at once.

@@ -884,43 +884,44 @@ pub struct dsc_clip_options_t {
 pub struct dsc_bucket_reducer_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// explicit buckets in launch order, as dsc_bucket_plan() gives them; NULL: planned
+    /// explicit buckets in launch order, in the form of dsc_bucket_plan(); NULL: planned
     pub bucket_indices: *const usize,
     /// n_buckets + 1 entries; NULL: planned
     pub bucket_starts: *const usize,
     /// number of explicit buckets; 0: planned
     pub n_buckets: usize,
-    /// a bucket is closed as soon as it holds so many bytes; default 26,214,400 (25 MiB)
+    /// a bucket with this many bytes is closed; default 26,214,400 (25 MiB)
     pub bucket_bytes: usize,
-    /// the same for the bucket of the parameters that are declared first, which is launched last;
-    /// default 1,048,576 (1 MiB)
+    /// the same limit for the bucket of the parameters that are declared first; this bucket is
+    /// launched last; default 1,048,576 (1 MiB)
     pub first_bucket_bytes: usize,
     /// default DSC_AVERAGE_PRE
     pub average: dsc_average_t,
     /// 1 (default): copy rank 0's parameters to all ranks at creation
     pub sync: i32,
-    /// 1: one bucket per (dtype, device), as PyTorch's first iteration; default 0
+    /// 1: one bucket per dtype and device; default 0
     pub single_first_bucket: i32,
-    /// 1: parameters that are not marked before dsc_bucket_reducer_finish() have no gradient on
-    /// this rank, and the ranks agree on those without one anywhere; 0 (default): they are an error
+    /// 1: a parameter that is not marked before dsc_bucket_reducer_finish() has no gradient on this
+    /// rank, and the ranks agree on the parameters without a gradient on any rank; 0 (default): an
+    /// unmarked parameter is an error
     pub find_unused: i32,
-    /// 1: every iteration uses the same parameters equally often: the first one counts the marks
-    /// and is reduced at its end, later ones take a parameter as ready after as many marks; default
-    /// 0
+    /// 1: every iteration uses the same parameters equally often. The first one counts the marks
+    /// and is reduced at its end; later ones treat a parameter as ready after as many marks;
+    /// default 0
     pub static_graph: i32,
     /// when the buckets are rebuilt in the order in which gradients become ready; default
-    /// DSC_REBUILD_ONCE. Never with explicit buckets, with find_unused, or while a rank has asked
-    /// for a gradient view
+    /// DSC_REBUILD_ONCE. Buckets are never rebuilt if they are explicit, with find_unused, or after
+    /// a rank has asked for a gradient view
     pub rebuild: dsc_rebuild_t,
-    /// 1: in a rebuilt plan first_bucket_bytes is the limit of the bucket that is launched first,
-    /// as in PyTorch; 0 (default): of the one that is launched last
+    /// 1: after a rebuild, first_bucket_bytes limits the bucket that is launched first, as in
+    /// PyTorch; 0 (default): the one that is launched last
     pub small_bucket_first: i32,
-    /// element type of buckets and views, such as DSC_DTYPE_F32 over parameters of 16 bits:
-    /// gradients are converted as they are taken and the result is rounded once; 0 (default): the
+    /// element type of buckets and views, such as DSC_DTYPE_F32 for 16-bit parameters. Gradients
+    /// are converted when they are read, and the result is rounded once; 0 (default): the
     /// parameters' type
     pub grad_dtype: dsc_dtype_t,
-    /// 1: results of sparse gradients are the rows of all ranks one after another; 0 (default):
-    /// coalesced, each index once in ascending order with the sum of its rows
+    /// 1: the result of a sparse gradient is the rows of all ranks, concatenated; 0 (default): it
+    /// is coalesced: each index occurs once, in ascending order, with the sum of its rows
     pub keep_sparse_rows: i32,
     /// 0
     pub reserved: i32,
@@ -988,22 +989,22 @@ pub struct dsc_join_options_t {
 pub struct dsc_shard_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// n_units entries, rising from 0: the first parameter of each unit; NULL: units are planned.
-    /// Not for DSC_SHARD_LAYOUT_MEGATRON
+    /// n_units entries, ascending from 0: the first parameter of each unit; NULL: units are
+    /// planned. Not for DSC_SHARD_LAYOUT_MEGATRON
     pub unit_starts: *const usize,
-    /// one entry per parameter, 1: it gets a planned unit of its own, as an embedding that is
-    /// shared between stages; NULL: none
+    /// one entry per parameter; 1: it is alone in a planned unit, such as an embedding that stages
+    /// share; NULL: none
     pub alone: *const u8,
     /// entries of unit_starts; 0: planned
     pub n_units: usize,
-    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed by the parameter with
-    /// which it has so many elements; 0: never; default 40,000,000
+    /// a planned unit, or bucket of DSC_SHARD_LAYOUT_MEGATRON, is closed when it has this many
+    /// elements; 0: never; default 40,000,000
     pub bucket_elements: usize,
-    /// DSC_SHARD_LAYOUT_UNIT: shards have a multiple of so many elements; default 16
+    /// DSC_SHARD_LAYOUT_UNIT: shards are multiples of this many elements; default 16
     pub alignment: usize,
     /// default DSC_SHARD_LAYOUT_UNIT
     pub layout: dsc_shard_layout_t,
-    /// DSC_SHARD_LAYOUT_MEGATRON: 1 makes bucket ends multiples of 65,536 too; default 0
+    /// 1: bucket ends are multiples of 65,536 too (MEGATRON); default 0
     pub wide_padding: i32,
 }
 
@@ -1055,8 +1056,8 @@ pub struct dsc_sharded_options_t {
     pub struct_size: usize,
     /// layout; NULL: its defaults
     pub plan: *const dsc_shard_plan_options_t,
-    /// most bytes of units whose full parameters (stage 3), and whose full gradients (stages 2 and
-    /// 3), are there at a time; at least those of the largest unit; 0 (default): no limit
+    /// limit for the full parameters (stage 3), and for the full gradients (stages 2 and 3), of all
+    /// units held at a time; at least the bytes of the largest unit; 0 (default): no limit
     pub max_live_bytes: usize,
     /// 1, 2 (default) or 3
     pub stage: i32,
@@ -1065,13 +1066,14 @@ pub struct dsc_sharded_options_t {
     /// type of gradients: 0 (default), the parameters'; DSC_DTYPE_F32 for parameters of 8 or 16
     /// bits; a float of 8 or 16 bits for parameters of f32
     pub grad_dtype: dsc_dtype_t,
-    /// hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy, and copies
-    /// are summed; a divisor of the number of ranks; 0 (default): all ranks share one copy
+    /// hybrid sharding: ranks r * shard_size to (r + 1) * shard_size - 1 share one copy of the
+    /// parameters, and the gradients of all copies are summed; a divisor of the number of ranks; 0
+    /// (default): all ranks share one copy
     pub shard_size: i32,
-    /// stage 3: units that are gathered ahead, in the order in which the step before has used them;
+    /// stage 3: number of units to gather ahead, in the order in which the previous step used them;
     /// default 1
     pub prefetch: i32,
-    /// 1 (default): all ranks take rank 0's parameters; 0: each its own
+    /// 1 (default): all ranks take rank 0's parameters; 0: each rank takes its own
     pub sync: i32,
 }
 
@@ -1081,10 +1083,9 @@ pub struct dsc_sharded_options_t {
 pub struct dsc_sharded_shard_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// parameters, in stages 1 and 2 where they stand in the full buffer
+    /// parameters; in stages 1 and 2 a part of the full buffer
     pub params: *mut c_void,
-    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in the order of
-    /// their streams
+    /// gradients, valid from dsc_sharded_finish() until the next begin; on a device in stream order
     pub grads: *mut c_void,
     /// unit of the bucket
     pub unit: usize,
@@ -1118,11 +1119,11 @@ pub struct dsc_sharded_range_t {
     pub count: usize,
 }
 
-/// Bytes that sharded parameters hold on this rank. Full gradients of stages 2 and 3, and full
-/// parameters of stage 3, come from pools, which are held for ever: of two units of gradients, and
-/// of prefetch + 1 units of parameters, those in a row that are largest, but of max_live_bytes at
-/// most. What is used beyond takes pages of memory, on a device an allocation in stream order,
-/// which are given back, and is counted from the first call that names the unit.
+/// Bytes that sharded parameters hold on this rank. Full gradients (stages 2 and 3) and full
+/// parameters (stage 3) come from pools that are kept until destroy. They hold two units of
+/// gradients and prefetch + 1 units of parameters, sized for the largest consecutive units, at most
+/// max_live_bytes. Beyond that, memory is allocated and given back as needed: pages on the host,
+/// stream-ordered allocations on a device. It is counted from the first call that names the unit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sharded_memory_info_t {
@@ -1132,13 +1133,13 @@ pub struct dsc_sharded_memory_info_t {
     pub param_shard_bytes: usize,
     /// gradient shards
     pub grad_shard_bytes: usize,
-    /// for full parameters, now
+    /// full parameters, now
     pub param_bytes: usize,
-    /// for full gradients, now
+    /// full gradients, now
     pub grad_bytes: usize,
-    /// most for full parameters at a time since creation
+    /// largest param_bytes since creation
     pub peak_param_bytes: usize,
-    /// most for full gradients at a time since creation
+    /// largest grad_bytes since creation
     pub peak_grad_bytes: usize,
 }
 
@@ -1760,7 +1761,7 @@ extern "C" {
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
     /// - `text` (out): the trace; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs; the next trace may be longer
+    /// - `needed` (out): needed bytes, the final zero included; the next trace may be longer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1816,7 +1817,7 @@ extern "C" {
     ///
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
     /// Threads: any.
@@ -1939,7 +1940,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text; 32 are always enough
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1958,7 +1959,7 @@ extern "C" {
     /// - `text` (out): the name or address, or 127.0.0.1 for a job of one host; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1989,7 +1990,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2007,7 +2008,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2026,7 +2027,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2104,8 +2105,9 @@ extern "C" {
     /// - `group` (out): the new communicator; NULL with color -1 and on failure
     ///
     /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all came. Ownership: the group is the caller's, to be given to dsc_comm_destroy(); it
-    /// keeps what it needs of its parent alive. Threads: one at a time per communicator.
+    /// until all ranks have called it. Ownership: the group is the caller's, to be given to
+    /// dsc_comm_destroy(); it keeps what it needs of its parent alive. Threads: one at a time per
+    /// communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_MISMATCH;
     /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD; DSC_ERR_PEER_STALLED; DSC_ERR_PEER_LEFT;
@@ -2126,7 +2128,7 @@ extern "C" {
     /// - `options` (in): NULL: defaults; the same on all members
     /// - `group` (out): the new communicator; NULL on a rank that is not listed and on failure
     ///
-    /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
+    /// Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership: as
     /// dsc_comm_split(). Threads: one at a time per communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH when the lists differ; DSC_OK on a rank that
@@ -2149,7 +2151,7 @@ extern "C" {
     ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
     ///
-    /// Collective: yes, every rank of comm. Blocking: until all came. Ownership: as
+    /// Collective: yes, every rank of comm. Blocking: until all ranks have called it. Ownership: as
     /// dsc_comm_split(). Threads: one at a time per communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of
@@ -2267,12 +2269,12 @@ extern "C" {
         info: *mut dsc_nonfinite_info_t,
     ) -> dsc_result_t;
 
-    /// Gives running totals per operation and size class.
+    /// Writes running totals per operation and size class.
     ///
     /// - `comm` (in): communicator
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2292,8 +2294,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that
+    /// of the first release. Since 0.1.
     pub fn dsc_store_options_init(
         options: *mut dsc_store_options_t,
         struct_size: usize,
@@ -2560,8 +2562,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than the
-    /// first release's. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if options is NULL or struct_size is smaller than that
+    /// of the first release. Since 0.1.
     pub fn dsc_init_options_init(
         options: *mut dsc_init_options_t,
         struct_size: usize,
@@ -2572,10 +2574,10 @@ extern "C" {
     /// - `options` (in): NULL: all defaults
     /// - `world` (out): the world; stays NULL on failure
     ///
-    /// Collective: yes, every rank of the job. Blocking: until all ranks came or init_timeout_ms
-    /// passed. Ownership: options are read during the call only; the world lives until
-    /// dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on the
-    /// same process (without rank_per_thread) waits for it.
+    /// Collective: yes, every rank of the job. Blocking: until all ranks have called it or
+    /// init_timeout_ms passed. Ownership: options are read during the call only; the world lives
+    /// until dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on
+    /// the same process (without rank_per_thread) waits for it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
     /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
@@ -2592,7 +2594,7 @@ extern "C" {
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
     /// asked. Threads: any.
@@ -2716,7 +2718,7 @@ extern "C" {
     /// - `mesh` (in): mesh
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2852,7 +2854,7 @@ extern "C" {
     /// - `outer` (in): between axes, any text; NULL: "-"
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3025,7 +3027,8 @@ extern "C" {
     /// - `group` (out): the new communicator; NULL on failure
     ///
     /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all came. Ownership: as dsc_comm_split(). Threads: one at a time per communicator.
+    /// until all ranks have called it. Ownership: as dsc_comm_split(). Threads: one at a time per
+    /// communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
     /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
@@ -3116,8 +3119,8 @@ extern "C" {
     /// - `params` (in): parameters; data is not used
     /// - `n_params` (in): number of parameters, 0 or more
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
-    /// a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH naming the ranks, the parameter and both descriptions, on
     /// all ranks (the communicator keeps working); DSC_ERR_INVALID_ARG; and the failures of an
@@ -3185,7 +3188,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine; DSC_OP_AVG needs a floating-point type (DSC_ERR_UNSUPPORTED)
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3212,7 +3215,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are copied
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3238,7 +3241,7 @@ extern "C" {
     /// - `dtype` (inout): element type; read on the root, written elsewhere
     /// - `shape` (inout): *ndim sizes, each 0 or more, whose product fits the address space; read
     ///   on the root, written elsewhere. May be NULL with capacity 0
-    /// - `capacity` (in): entries of shape on the ranks that receive it; not looked at on the root
+    /// - `capacity` (in): entries of shape on the ranks that receive it; ignored on the root
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     /// - `root` (in): rank whose type and shape are copied
     ///
@@ -3264,7 +3267,7 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: send == recv + rank x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3290,7 +3293,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
@@ -3320,7 +3323,7 @@ extern "C" {
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `root` (in): rank that gets the result
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3349,7 +3352,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank that gets them
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3376,7 +3379,7 @@ extern "C" {
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
     /// - `root` (in): rank whose elements are given away
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3402,7 +3405,7 @@ extern "C" {
     /// - `recv` (out): size x count elements; in place: recv == send
     /// - `count` (in): elements per pair of ranks, 0 or more
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3430,7 +3433,7 @@ extern "C" {
     /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
     ///   before the call returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3458,7 +3461,7 @@ extern "C" {
     ///   before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3488,7 +3491,7 @@ extern "C" {
     ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
     ///   returns
     /// - `dtype` (in): element type
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3530,8 +3533,8 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
     ///
-    /// Collective: yes. Blocking: until all came, at most timeout_ms. Threads: one thread at a time
-    /// per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one
+    /// thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_monitored_barrier(
@@ -3547,7 +3550,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the receiving rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3572,7 +3575,7 @@ extern "C" {
     /// - `count` (in): elements, 0 or more
     /// - `dtype` (in): element type
     /// - `peer` (in): the sending rank; not this rank
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
@@ -3605,7 +3608,7 @@ extern "C" {
     /// Starts the operations of a batch, in the order of their calls, without waiting in between.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object for all of them, whose failure is that of the first
     ///   operation that failed; NULL: none, the call is as each of them would be
     ///
@@ -3631,7 +3634,7 @@ extern "C" {
     ///   bound to, from NCCL and registered with comm where NCCL can
     /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
     /// dsc_mem_free(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
@@ -3735,8 +3738,8 @@ extern "C" {
     /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
     ///   which its own deadline ensures
     /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
-    ///   on its own stream. NULL: the device's default stream. Not looked at for an operation on
-    ///   host memory
+    ///   on its own stream. NULL: the device's default stream. Ignored for an operation on host
+    ///   memory
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
@@ -3886,23 +3889,23 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a reducer: verifies the parameters, plans the buckets, allocates them and copies rank
-    /// 0's parameters.
+    /// Creates a reducer: verifies the parameters, plans and allocates the buckets, and copies rank
+    /// 0's parameters to all ranks.
     ///
-    /// - `comm` (in): communicator; the reducer uses a group of its own made from it
-    /// - `params` (in): parameters in forward order; data is written when sync is 1 (on ranks other
-    ///   than 0), else unused
+    /// - `comm` (in): communicator; the reducer creates its own group from it
+    /// - `params` (in): parameters in forward order; if sync is 1, data is read on rank 0 and
+    ///   written on the others; otherwise it is unused
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `reducer` (out): the new reducer; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an explicit bucket that is empty, mixes types
-    /// or devices, or misses or repeats a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG when options
-    /// differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of an
-    /// operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also if an explicit bucket is empty or mixes types or
+    /// devices, or if the buckets omit or repeat a parameter); DSC_ERR_MISMATCH; DSC_ERR_CONFIG
+    /// when options differ between ranks; DSC_ERR_NOSPACE; DSC_ERR_UNSUPPORTED; and the failures of
+    /// an operation. Since 0.1.
     pub fn dsc_bucket_reducer_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -3911,7 +3914,7 @@ extern "C" {
         reducer: *mut *mut dsc_bucket_reducer_t,
     ) -> dsc_result_t;
 
-    /// Says whether the following iterations are reduced.
+    /// Sets whether the following iterations are reduced.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `sync` (in): 1 or 0; a new reducer has 1. The same on all ranks
@@ -3925,7 +3928,7 @@ extern "C" {
         sync: i32,
     ) -> dsc_result_t;
 
-    /// Gives the parameters for which no rank had a gradient.
+    /// Writes the list of parameters for which no rank had a gradient.
     ///
     /// - `reducer` (in): reducer
     /// - `indices` (out): parameters in ascending order; may be NULL with capacity 0
@@ -3943,7 +3946,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives how often the buckets were rebuilt.
+    /// Returns how often the buckets were rebuilt.
     ///
     /// - `reducer` (in): reducer
     /// - `count` (out): rebuilds, 0 or more
@@ -3956,16 +3959,17 @@ extern "C" {
         count: *mut u64,
     ) -> dsc_result_t;
 
-    /// Names the tensors of a model that are no parameters, such as the running means of a
-    /// normalisation.
+    /// Registers tensors of the model that are not parameters (PyTorch's buffers), such as running
+    /// means.
     ///
     /// - `reducer` (in): reducer
-    /// - `buffers` (in): tensors in host memory, on the communicator's device, or some of both; the
-    ///   same counts and types on all ranks
+    /// - `buffers` (in): tensors in host memory, on the communicator's device, or both; with the
+    ///   same sizes and types on all ranks
     /// - `n_buffers` (in): number of buffers, 0 or more
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data
-    /// must stay valid as long as buffers are synchronised. Threads: one at a time per reducer.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data must stay valid while buffers are synchronised. Threads: one at a time per
+    /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG; DSC_ERR_UNSUPPORTED;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
@@ -3975,13 +3979,13 @@ extern "C" {
         n_buffers: usize,
     ) -> dsc_result_t;
 
-    /// Makes the buffers equal on all ranks, to be called before a forward pass.
+    /// Makes the buffers equal on all ranks. Call it before a forward pass.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: rank 0's, under a join those of the lowest rank
-    ///   that has batches; DSC_BUFFER_SYNC_MEAN: the mean of floats over the ranks, under a join
-    ///   over those that have batches; other types, such as counters, as with
-    ///   DSC_BUFFER_SYNC_BROADCAST
+    /// - `how` (in): DSC_BUFFER_SYNC_BROADCAST: all ranks get the buffers of rank 0, or, under a
+    ///   join, of the lowest rank that has batches. DSC_BUFFER_SYNC_MEAN: floats become their mean
+    ///   over the ranks, or, under a join, over the ranks that have batches; other types, such as
+    ///   counters, are broadcast
     ///
     /// Collective: yes. Blocking: until the buffers are equal. Threads: one at a time per reducer.
     ///
@@ -3998,9 +4002,9 @@ extern "C" {
     /// - `options` (in): NULL: defaults, which only compute the norm; the same on all ranks
     /// - `norm` (out): the norm after scale and before the limit
     ///
-    /// Collective: yes, over the reducer's ranks and shards; under a join, and with a hook that
-    /// leaves gradients different, each rank does it alone and nothing is compared. Blocking: until
-    /// all ranks came. Threads: one at a time per reducer.
+    /// Collective: yes, over the reducer's ranks and shards; under a join, or with a hook after
+    /// which gradients differ between ranks, each rank clips by itself and nothing is compared.
+    /// Blocking: until all ranks have called it. Threads: one at a time per reducer.
     ///
     /// Returns DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration,
     /// or in the capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and
@@ -4018,20 +4022,20 @@ extern "C" {
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
     /// Collective: no; under a join yes, if the iteration is reduced. Blocking: no; under a join
-    /// until all ranks came. Threads: one at a time per reducer.
+    /// until all ranks have called it. Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), in the capture of a graph while non-finite gradients are
-    /// looked for, or under a join with throw_on_early_end when a rank has no more batches;
+    /// Returns DSC_OK; DSC_ERR_STATE when the previous iteration was not finished (the error names
+    /// the parameters without a gradient), when the stream captures a graph while non-finite checks
+    /// are on, or under a join with throw_on_early_end when a rank has no more batches;
     /// DSC_ERR_MISMATCH and the failures of an operation under a join; DSC_ERR_UNSUPPORTED (a
-    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or once its cause when an
-    /// iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
+    /// stream for host memory); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED, or, the first time, its cause
+    /// when an iteration on a device failed after it was finished; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_begin(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    /// Adds a gradient to this rank's sum for a parameter, without marking it ready.
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
@@ -4039,8 +4043,8 @@ extern "C" {
     ///   own view
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only, or on a
-    /// device when its stream gets there. Threads: any, different parameters at once.
+    /// Collective: no. Blocking: no. Ownership: gradient is read during the call only; on a device
+    /// it is read in stream order. Threads: any, different parameters at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (no iteration, or already ready); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
@@ -4055,16 +4059,16 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (inout): as many elements as the parameter has, of its type: read now, on a
-    ///   device until finish, and written with the result by dsc_bucket_reducer_finish(). NULL or
-    ///   the parameter's view: the gradient stands in the view already, nothing is copied.
+    /// - `gradient` (inout): as many elements as the parameter has, of its type. It is read now, on
+    ///   a device until finish, and dsc_bucket_reducer_finish() writes the result to it. NULL or
+    ///   the parameter's view: the gradient is already in the view, and nothing is copied.
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; with
-    /// a hook of several steps for an earlier bucket of slower ranks; on a device NCCL may wait for
-    /// the other ranks the first time, at most the communicator's time-out. Ownership: gradient
-    /// must stay valid and, on a device, unchanged until finish, its stream valid as well. Threads:
-    /// any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no, with
+    /// two exceptions. A hook of several steps may wait for slower ranks to complete an earlier
+    /// bucket; on a device, the first call to NCCL may wait for the other ranks, at most the
+    /// communicator's time-out. Ownership: gradient must stay valid until finish; on a device it
+    /// must also stay unchanged, and its stream valid. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was
     /// replaced); DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this
@@ -4095,16 +4099,16 @@ extern "C" {
     /// - `index` (in): parameter
     /// - `indices` (in): n_rows row numbers, below the first size of the parameter's shape; may
     ///   repeat
-    /// - `values` (in): n_rows rows of the parameter's type, one after another; a row has as many
-    ///   elements as the other sizes of the shape say
+    /// - `values` (in): n_rows rows of the parameter's type, contiguous; the number of elements per
+    ///   row is the product of the other sizes of the shape
     /// - `n_rows` (in): 0 or more
     ///
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: as
     /// dsc_bucket_reducer_mark_ready(). Ownership: the rows are copied. Threads: any, several at
     /// once.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (nothing of
-    /// this call is kept), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
+    /// Returns DSC_OK; DSC_ERR_STATE; DSC_ERR_INVALID_ARG for an index out of range (then the whole
+    /// call has no effect), or a parameter whose gradients are not sparse; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_REVOKED; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_mark_sparse(
         reducer: *mut dsc_bucket_reducer_t,
@@ -4114,7 +4118,7 @@ extern "C" {
         n_rows: usize,
     ) -> dsc_result_t;
 
-    /// Gives the result for a sparse gradient.
+    /// Returns the result for a sparse gradient.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `index` (in): parameter with expect_sparse 1
@@ -4122,8 +4126,9 @@ extern "C" {
     /// - `values` (out): n_rows rows
     /// - `n_rows` (out): rows of the result
     ///
-    /// Collective: no. Blocking: no. Ownership: the memory is the reducer's, valid until the next
-    /// iteration is finished or the reducer destroyed. Threads: one at a time per reducer.
+    /// Collective: no. Blocking: no. Ownership: the memory belongs to the reducer and is valid
+    /// until the next iteration is finished or the reducer is destroyed. Threads: one at a time per
+    /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED. Since 0.1.
@@ -4135,16 +4140,16 @@ extern "C" {
         n_rows: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter's gradient in its bucket.
+    /// Returns the address of a parameter's gradient in its bucket.
     ///
     /// - `reducer` (in): reducer
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
     ///   was given. The address stays the same unless the buckets are rebuilt
-    ///   (dsc_bucket_reducer_rebuilds()). Once a rank has asked for a view they are not rebuilt any
-    ///   more, except by the next dsc_bucket_reducer_begin() where the iteration that was finished
-    ///   before has decided it: mark_ready without memory is an error then, until the view was
-    ///   asked for again
+    ///   (dsc_bucket_reducer_rebuilds()). After any rank has called this, buckets are not rebuilt
+    ///   again, except that a rebuild decided by the last finished iteration still happens at the
+    ///   next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
+    ///   dsc_bucket_reducer_mark_ready() with NULL fails
     ///
     /// Collective: no. Blocking: no. Ownership: the reducer's. Threads: any.
     ///
@@ -4179,35 +4184,36 @@ extern "C" {
     /// Collective: yes. Blocking: until all buckets are reduced; on a device: no. Threads: one at a
     /// time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, no gradient
-    /// that was passed in is written, the message says which buckets' views hold results already,
-    /// and the iteration is over; other ranks that had marked them get DSC_ERR_MISMATCH naming this
-    /// rank and parameter, and then the reducer is revoked; where all ranks miss the same ones the
-    /// reducer goes on, and a hook that remembers errors keeps what it has not sent of the buckets
-    /// that had started; DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which
-    /// changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked. The error names them and says
+    /// which buckets' views already hold results. No gradient that was passed in is written, and
+    /// the iteration ends. If other ranks had marked these parameters, those ranks get
+    /// DSC_ERR_MISMATCH naming this rank and parameter, and the reducer is revoked. If all ranks
+    /// omitted the same ones, the reducer keeps working, and a hook with error feedback keeps the
+    /// errors of the buckets that had started; DSC_ERR_STATE inside a forward or backward pass of
+    /// dsc_pipe_run(), which changes nothing; DSC_ERR_BAD_HANDLE; and the failures of an operation.
+    /// Since 0.1.
     pub fn dsc_bucket_reducer_finish(
         reducer: *mut dsc_bucket_reducer_t,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits until all iterations that were finished are over on the device, and says whether one
-    /// has failed.
+    /// Waits until the device has completed all finished iterations, and reports whether one has
+    /// failed.
     ///
     /// - `reducer` (in): reducer
     /// - `timeout_ms` (in): milliseconds to wait; -1: the communicator's time-out
     ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: any.
+    /// Collective: no. Blocking: until the device is done; not for host memory. Threads: any.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of an iteration, or
-    /// DSC_ERR_REVOKED when it has been told before; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
+    /// DSC_ERR_REVOKED if an earlier call returned it; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_synchronize(
         reducer: *mut dsc_bucket_reducer_t,
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Gives the buckets in launch order, in the form of dsc_bucket_plan().
+    /// Writes the buckets in launch order, in the form of dsc_bucket_plan().
     ///
     /// - `reducer` (in): reducer
     /// - `indices` (out): n_params entries
@@ -4224,12 +4230,12 @@ extern "C" {
         n_buckets: *mut usize,
     ) -> dsc_result_t;
 
-    /// Tells about the reducer and its latest iterations, as a JSON object.
+    /// Describes the reducer and its latest iterations, as a JSON object.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `text` (out): the object, ended by a zero; may be NULL with capacity 0
+    /// - `text` (out): the JSON object, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4243,12 +4249,12 @@ extern "C" {
     ) -> dsc_result_t;
 
     /// Draws the latest iteration as SVG: when each gradient was ready, when each bucket was
-    /// reduced, and how much of that no computation hid.
+    /// reduced, and how much of the reduction did not overlap with computation.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4261,12 +4267,12 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives running totals of the reducer's operations, in the form of dsc_comm_stats().
+    /// Writes running totals of the reducer's operations, in the form of dsc_comm_stats().
     ///
     /// - `reducer` (in): reducer
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4279,20 +4285,20 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in a reducer, and keeps its memory: views stay readable and writable
-    /// until dsc_bucket_reducer_destroy().
+    /// Ends this rank's participation in a reducer but keeps its memory: views stay readable and
+    /// writable until dsc_bucket_reducer_destroy().
     ///
     /// - `reducer` (in): reducer
     ///
-    /// Collective: no. Blocking: no; reductions that run are revoked on all ranks. On a device:
-    /// until iterations that were finished are over there, at most the communicator's time-out.
+    /// Collective: no. Blocking: no; running reductions are revoked on all ranks. On a device:
+    /// until it has completed all finished iterations, at most the communicator's time-out.
     /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_REENTRANT in a hook of the reducer;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_close(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
-    /// Releases a reducer, which is closed first if it was not (dsc_bucket_reducer_close()).
+    /// Releases a reducer; closes it first if it is open (dsc_bucket_reducer_close()).
     ///
     /// - `reducer` (in): reducer; NULL does nothing
     ///
@@ -4328,7 +4334,8 @@ extern "C" {
     /// - `spec` (in): a name, with options in parentheses as key=value, and for fp16 and bf16 a
     ///   hook inside; the same on all ranks. NULL: no hook
     ///
-    /// Collective: yes. Blocking: until all ranks came. Threads: one at a time per reducer.
+    /// Collective: yes. Blocking: until all ranks have called it. Threads: one at a time per
+    /// reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what
     /// exists is named); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
@@ -4380,7 +4387,7 @@ extern "C" {
     ///
     /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed size with the zero
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4413,8 +4420,8 @@ extern "C" {
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `join` (out): the new join; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the reducers are kept alive.
-    /// Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the reducers are kept
+    /// alive. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
     /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
@@ -4437,8 +4444,8 @@ extern "C" {
     /// - `n_params` (in): number of tensors, the same on all ranks
     /// - `last_rank` (out): the rank that came last; may be NULL
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept. Threads: one at
-    /// a time per join.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
+    /// Threads: one at a time per join.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a
     /// reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks do different things;
@@ -4503,7 +4510,7 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Lays parameters out in buckets that are divided among shards; no memory is touched.
+    /// Plans buckets for parameters and divides them among shards. Only sizes are computed.
     ///
     /// - `counts` (in): elements of each parameter, in forward order
     /// - `dtypes` (in): dsc_dtype of each parameter
@@ -4581,25 +4588,25 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Shards parameters: verifies that all ranks have the same ones, lays them out, allocates the
+    /// Shards parameters: verifies that they agree on all ranks, plans the layout, allocates the
     /// buffers and copies the values into them.
     ///
-    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `comm` (in): communicator; the object creates its own groups from it
     /// - `params` (in): parameters in forward order, all in host memory or all on the device of
-    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL stands for zeros; on
-    ///   a device behind what is on the default stream
+    ///   comm. data is read on rank 0, or with sync 0 on all ranks, where NULL means zeros; on a
+    ///   device it is read after the work already queued on the default stream
     /// - `n_params` (in): 1 or more
     /// - `options` (in): NULL: defaults
     /// - `sharded` (out): the new object; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming the parameter when ranks differ
-    /// in them; DSC_ERR_CONFIG naming the option when ranks differ in it; DSC_ERR_UNSUPPORTED for
-    /// types that cannot be averaged, and for parameters on a device where the library has no
-    /// kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an operation.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_MISMATCH naming a parameter that differs
+    /// between ranks; DSC_ERR_CONFIG naming an option that differs between ranks;
+    /// DSC_ERR_UNSUPPORTED for types that cannot be averaged, and for parameters on a device where
+    /// the library has no kernels; DSC_ERR_OVERFLOW; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the
+    /// failures of an operation. Since 0.1.
     pub fn dsc_sharded_create(
         comm: *mut dsc_comm_t,
         params: *const dsc_tensor_t,
@@ -4611,26 +4618,26 @@ extern "C" {
     /// Starts an iteration, in which every parameter gets a gradient.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `accumulate` (in): 0: the gradient shards are replaced; 1: what this iteration reduces is
-    ///   added to them, for several micro-batches per step
-    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read the gradient
-    ///   shards, and on which views may be written next
+    /// - `accumulate` (in): 0: this iteration's result replaces the gradient shards; 1: it is added
+    ///   to them, for several micro-batches per step
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the optimizer has read the
+    ///   gradient shards, and on which views may be written next
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the iteration before was not finished (the parameters
-    /// that miss a gradient are named), when its gradients were neither used nor dropped
-    /// (dsc_sharded_step_done()), or when there are none to add to; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED (a stream; gradients on a device while dsc_comm_set_nonfinite_check()
-    /// looks for NaNs); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED. Since
-    /// 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the previous iteration was not finished (the error names
+    /// the parameters without a gradient), when its gradients were neither used nor dropped
+    /// (dsc_sharded_step_done()), or when accumulate is 1 and there are no gradients to add to;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream; gradients on a device with
+    /// dsc_comm_set_nonfinite_check() on); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_begin(
         sharded: *mut dsc_sharded_t,
         accumulate: i32,
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Adds a gradient to what this rank has collected for a parameter, without marking it ready.
+    /// Adds a gradient to this rank's sum for a parameter, without marking it ready.
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
@@ -4655,18 +4662,18 @@ extern "C" {
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
-    /// - `gradient` (in): as many elements as the parameter has, copied, in memory of the
-    ///   parameters' kind; NULL or the parameter's view: it stands in the view already
+    /// - `gradient` (in): as many elements as the parameter has, in memory of the parameters' kind;
+    ///   it is copied. NULL or the parameter's view: the gradient is already in the view
     /// - `dtype` (in): type of its elements: the gradient type or the parameter's; 0: the gradient
     ///   type
-    /// - `stream` (in): host memory: NULL; a device: on which the gradient is made
+    /// - `stream` (in): host memory: NULL; a device: the stream that computes the gradient
     ///
-    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no; in
-    /// stages 2 and 3 the first gradient of a unit may wait for units that were started before, at
-    /// most 20 ms, and where max_live_bytes would be exceeded until they are reduced; on a device
-    /// the stream waits instead, and at once. Ownership: host: gradient is read during the call;
-    /// device: it is read in stream order, so its memory may be used again by what is put on the
-    /// stream after the call. Threads: any, several at once.
+    /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no,
+    /// except that in stages 2 and 3 the first gradient of a unit may wait for units that were
+    /// started before: at most 20 ms, or, where max_live_bytes would be exceeded, until they are
+    /// reduced. On a device the stream waits instead, always until they are reduced. Ownership:
+    /// host: gradient is read during the call; device: it is read in stream order, so work queued
+    /// on the stream after the call may reuse its memory. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
@@ -4695,17 +4702,17 @@ extern "C" {
     /// Waits until all units are reduced; this rank's gradient shards then hold the averages.
     ///
     /// - `sharded` (in): sharded parameters
-    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call, and the
-    ///   optimizer comes on it
+    /// - `stream` (in): host memory: NULL; a device: the stream waits instead of the host; run the
+    ///   optimizer on it
     ///
-    /// Collective: yes. Blocking: until all units are reduced; on a device no, except when
-    /// parameters were not marked. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: until all units are reduced; on a device only if parameters were
+    /// not marked. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: they are named, the gradient
-    /// shards hold nothing of use, and the iteration is over; other ranks that had marked them get
-    /// DSC_ERR_MISMATCH naming this rank and parameter, and then the object is revoked;
-    /// DSC_ERR_NONFINITE naming the unit, on all ranks, while gradients are checked
-    /// (dsc_comm_set_nonfinite_check()): the iteration is over, and the object goes on working;
+    /// Returns DSC_OK; DSC_ERR_STATE when parameters were not marked: the error names them, the
+    /// contents of the gradient shards are undefined, and the iteration ends. If other ranks had
+    /// marked them, those ranks get DSC_ERR_MISMATCH naming this rank and parameter, and the object
+    /// is revoked; DSC_ERR_NONFINITE naming the unit, on all ranks, if gradients are checked
+    /// (dsc_comm_set_nonfinite_check()): the iteration ends, and the object keeps working;
     /// DSC_ERR_STATE inside a forward or backward pass of dsc_pipe_run(), which changes nothing;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and the failures of an operation. Since 0.1.
     pub fn dsc_sharded_finish(
@@ -4713,7 +4720,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Scales all gradients, gives their 2-norm, and limits it.
+    /// Scales all gradients, returns their 2-norm, and limits it.
     ///
     /// - `sharded` (in): sharded parameters, after dsc_sharded_finish()
     /// - `options` (in): max_norm and scale, the same on all ranks; shards and counted must be
@@ -4721,8 +4728,9 @@ extern "C" {
     /// - `norm` (out): the norm after scale and before the limit
     /// - `stream` (in): host memory: NULL; a device: gradients are read and scaled in its order
     ///
-    /// Collective: yes. Blocking: until all ranks came; on a device until the gradients are there,
-    /// at most the time-out of the communicator. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: until all ranks have called it; on a device until the gradients
+    /// are ready, at most the communicator's time-out. Threads: one at a time per sharded
+    /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE without gradients; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream, or other options); DSC_ERR_MISMATCH when max_norm or scale differ between ranks;
@@ -4734,16 +4742,16 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Ends a step: says what the optimizer has done with the shards.
+    /// Ends a step: says whether the optimizer has changed the shards.
     ///
     /// - `sharded` (in): sharded parameters, outside of an iteration
     /// - `changed` (in): 1: the parameter shards have new values; 0: the step was skipped; the same
     ///   on all ranks
-    /// - `stream` (in): host memory: NULL; a device: on which the optimizer has read and written
-    ///   the shards and the program has read full parameters
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the optimizer has read and
+    ///   written the shards and the program has read full parameters
     ///
-    /// Collective: yes, every rank calls it at the same place. Blocking: until earlier gathers are
-    /// over; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: yes, every rank calls it at the same point. Blocking: until earlier gathers have
+    /// completed; on a device no. Threads: one at a time per sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE in an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
     /// stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures
@@ -4754,17 +4762,18 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Starts to make a unit's parameters available, and those of the units that followed it in the
-    /// step before.
+    /// Starts to gather a unit's parameters, and those of the units that followed it in the
+    /// previous step.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
     ///
-    /// Collective: yes. Blocking: no; where units that were gathered ahead must be given back
-    /// first, until those are there. Threads: one at a time per sharded parameters.
+    /// Collective: yes. Blocking: no, except when units that were gathered ahead must be released
+    /// first: then until their gathers have completed. Threads: one at a time per sharded
+    /// parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE when it is unsharded already, or when max_live_bytes leaves no
-    /// room (the live units are named); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY;
+    /// room (the error names the live units); DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_BUSY;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation. Since
     /// 0.1.
     pub fn dsc_sharded_unshard(
@@ -4772,17 +4781,17 @@ extern "C" {
         unit: usize,
     ) -> dsc_result_t;
 
-    /// Waits until a unit's parameters are there: after dsc_sharded_step_done(), and in stage 3
-    /// after dsc_sharded_unshard().
+    /// Waits for a unit's parameters, after dsc_sharded_step_done() or, in stage 3, after
+    /// dsc_sharded_unshard().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): host memory: NULL; a device: it waits in place of the call
+    /// - `stream` (in): host memory: NULL; a device: the stream waits instead of the host
     ///
-    /// Collective: no, but it waits for what all ranks have started. Blocking: until the parameters
-    /// are there; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: no, but it waits for a gather that all ranks must start. Blocking: until the
+    /// parameters are gathered; on a device no. Threads: one at a time per sharded parameters.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE in stage 3 for a unit that is not unsharded;
+    /// Returns DSC_OK; DSC_ERR_STATE if, in stage 3, the unit is not unsharded;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; and
     /// the failures of an operation. Since 0.1.
     pub fn dsc_sharded_wait(
@@ -4791,14 +4800,15 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives back the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
+    /// Releases the memory of a unit's full parameters; in stages 1 and 2 it does nothing.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `unit` (in): unit
-    /// - `stream` (in): host memory: NULL; a device: on which the parameters were read
+    /// - `stream` (in): host memory: NULL; a device: the stream on which the parameters were read
     ///
-    /// Collective: no, but all ranks unshard and reshard units in one order. Blocking: until a
-    /// gather of the unit is over; on a device no. Threads: one at a time per sharded parameters.
+    /// Collective: no, but all ranks must unshard and reshard units in the same order. Blocking:
+    /// until a running gather of the unit has completed; on a device no. Threads: one at a time per
+    /// sharded parameters.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE for a unit that is not unsharded; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED;
@@ -4809,25 +4819,24 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter in its bucket.
+    /// Returns the address of a parameter in its bucket.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, contiguous; the same address on every
-    ///   call, except in stage 3 on a device, where it may be another one after each
-    ///   dsc_sharded_unshard()
+    ///   call, except that in stage 3 on a device it may change with each dsc_sharded_unshard()
     ///
     /// Collective: no. Blocking: no. Ownership: the object's. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not there; DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the parameter's unit is not gathered;
+    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_param_view(
         sharded: *mut dsc_sharded_t,
         index: usize,
         view: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the place of a parameter's full gradient.
+    /// Returns the address of a parameter's full gradient.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `index` (in): parameter
@@ -4844,7 +4853,7 @@ extern "C" {
         view: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives where each parameter stands, as dsc_shard_plan() does.
+    /// Writes the location of each parameter, in the form of dsc_shard_plan().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `units` (out): n_params entries: unit of each parameter
@@ -4867,7 +4876,7 @@ extern "C" {
         shards: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives this rank's shards of parameters and gradients, one per bucket, in the order of
+    /// Writes this rank's shards of parameters and gradients, one per bucket, in the order of
     /// buckets.
     ///
     /// - `sharded` (in): sharded parameters
@@ -4886,7 +4895,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives which parts of which parameters this rank's shards hold, in the order of the shards.
+    /// Writes the parts of parameters that this rank's shards hold, in the order of the shards.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `list` (out): the parts; list[0].struct_size must be set; may be NULL with capacity 0
@@ -4904,7 +4913,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the bytes that this rank holds.
+    /// Returns the bytes that this rank holds.
     ///
     /// - `sharded` (in): sharded parameters
     /// - `memory` (inout): struct_size must be set; filled
@@ -4917,13 +4926,13 @@ extern "C" {
         memory: *mut dsc_sharded_memory_info_t,
     ) -> dsc_result_t;
 
-    /// Gives running totals of the operations of all groups that the object uses, in the form of
+    /// Writes running totals of the operations of all groups that the object uses, in the form of
     /// dsc_comm_stats().
     ///
     /// - `sharded` (in): sharded parameters
     /// - `stats` (out): the totals; stats[0].struct_size must be set; may be NULL with capacity 0
     /// - `capacity` (in): entries of stats
-    /// - `needed` (out): number of totals there are
+    /// - `needed` (out): number of totals
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -4936,23 +4945,23 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Ends this rank's part in sharded parameters, and keeps their memory: shards, and views of
-    /// what is there, stay readable and writable until dsc_sharded_destroy().
+    /// Ends this rank's participation in sharded parameters but keeps their memory: shards, and
+    /// views of gathered units, stay readable and writable until dsc_sharded_destroy().
     ///
     /// - `sharded` (in): sharded parameters
     ///
-    /// Collective: no. Blocking: until gathers of parameters that run are over, at most two
-    /// seconds; other operations that run are revoked on all ranks. Threads: any.
+    /// Collective: no. Blocking: until running gathers of parameters have completed, at most two
+    /// seconds; other running operations are revoked on all ranks. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_close(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
-    /// Releases sharded parameters, which are closed first if they were not (dsc_sharded_close()).
+    /// Releases sharded parameters; closes them first if they are open (dsc_sharded_close()).
     ///
     /// - `sharded` (in): sharded parameters; NULL does nothing
     ///
     /// Collective: no. Blocking: as dsc_sharded_close(). Views and shards are invalid afterwards,
-    /// also for what is still on streams. Threads: any.
+    /// also for work still queued on streams. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
@@ -4969,7 +4978,7 @@ extern "C" {
     /// - `dtype` (in): element type that all of them must have, the same on all ranks
     /// - `root` (in): rank that has the tensors
     /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
-    ///   than the root are; not looked at on the root, where it may be NULL
+    ///   than the root are; ignored on the root, where it may be NULL
     ///
     /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
     /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
@@ -5066,7 +5075,7 @@ extern "C" {
     ///   gradients. Equal on all ranks
     /// - `ring` (out): the new ring; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, until
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
     /// dsc_ring_destroy(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
@@ -5098,10 +5107,11 @@ extern "C" {
     ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
     ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
     ///
-    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks came. Ownership:
-    /// block and grad are none of the ring's own memory, and must stay valid and untouched until
-    /// dsc_ring_next() has given source -1, the next pass has begun or the ring is destroyed, on a
-    /// device in the order of the stream; so must the stream. Threads: one at a time per ring.
+    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks have called it.
+    /// Ownership: block and grad are none of the ring's own memory, and must stay valid and
+    /// untouched until dsc_ring_next() has given source -1, the next pass has begun or the ring is
+    /// destroyed, on a device in the order of the stream; so must the stream. Threads: one at a
+    /// time per ring.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
     /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
@@ -5256,8 +5266,8 @@ extern "C" {
     ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
     ///   vocabulary; NULL if not needed
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: nothing is kept; the outputs
-    /// overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the
+    /// outputs overlap neither the inputs nor each other. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
     /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
@@ -5333,8 +5343,9 @@ extern "C" {
     ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
     /// - `plan` (out): the new plan; NULL after a failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: the caller's, to be given to
-    /// dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, to be
+    /// given to dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per
+    /// communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
     /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
@@ -5429,7 +5440,7 @@ extern "C" {
     /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
     /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
     ///   describes
-    /// - `stream` (in): for device memory, NULL: the default stream; not looked at for host memory
+    /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): NULL to block, else the new work object; see the head of this file
     ///
     /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
@@ -5866,7 +5877,7 @@ extern "C" {
     /// - `schedule` (in): schedule
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -6211,7 +6222,7 @@ extern "C" {
     /// - `picture` (in): which form
     /// - `text` (out): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -6232,7 +6243,7 @@ extern "C" {
     /// - `format` (in): which one
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): how many it needs
+    /// - `needed` (out): needed bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
     ///
@@ -6343,8 +6354,8 @@ extern "C" {
     /// - `options` (in): NULL: defaults
     /// - `tied` (out): the new object; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks came. Ownership: descriptions are copied; data is
-    /// used during the call only. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: descriptions are
+    /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED naming the rank, on all ranks;
     /// DSC_ERR_MISMATCH naming the ranks, when they differ in keys, stages, options, or the weights
