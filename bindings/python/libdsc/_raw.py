@@ -22,32 +22,32 @@ class Result(IntEnum):
 
     OK = 0  # success
     IN_PROGRESS = 1  # the wait ended, the work goes on
-    DONE = 2  # there is nothing more to give
+    DONE = 2  # nothing is left to return
     TRUNCATED = 3  # a text or list did not fit; the buffer holds its beginning
     ERR_INVALID_ARG = -1  # an argument is wrong; nothing happened
     ERR_BAD_HANDLE = -2  # stale, foreign, wrong-kind or NULL handle
     ERR_STATE = -3  # the call does not fit the object's state
     ERR_FORKED = -4  # called in a child made by fork()
     ERR_BUSY = -5  # another thread is inside a call on this handle
-    ERR_REENTRANT = -6  # called from inside a callback that may not call
+    ERR_REENTRANT = -6  # called from a callback that must not call it
     ERR_NOMEM = -7  # out of memory
     ERR_NOSPACE = -8  # shared memory could not be reserved
-    ERR_SYSTEM = -9  # a system call failed; the message carries errno
+    ERR_SYSTEM = -9  # a system call failed; the message contains errno
     ERR_TIMEOUT = -10  # the deadline passed; the message names the missing ranks
     ERR_PEER_DEAD = -11  # a rank's process ended without leaving
     ERR_PEER_STALLED = -12  # a rank's process no longer runs (stopped, swapped, dumping core)
     ERR_PEER_LEFT = -13  # a rank left the group or exited in an orderly way
     ERR_MISMATCH = -14  # ranks called different operations, or with different arguments
-    ERR_REVOKED = -15  # the communicator failed earlier; the message gives the first cause
+    ERR_REVOKED = -15  # the communicator failed earlier; the message says why
     ERR_AUTH = -16  # authentication failed
-    ERR_PROTOCOL = -17  # the other side does not speak this protocol
-    ERR_VERSION = -18  # versions that do not work together
+    ERR_PROTOCOL = -17  # the peer does not speak this protocol
+    ERR_VERSION = -18  # incompatible versions
     ERR_CONFIG = -19  # settings are impossible or differ between ranks
-    ERR_ADDR_IN_USE = -20  # the meeting name is held by another job
+    ERR_ADDR_IN_USE = -20  # another job uses the rendezvous name
     ERR_NO_BACKEND = -21  # a library, driver or symbol is missing
-    ERR_BACKEND = -22  # a backend failed; the message carries its code and text
-    ERR_BACKEND_STUCK = -23  # a backend does not come back
-    ERR_UNSUPPORTED = -24  # valid, but not offered by this version
+    ERR_BACKEND = -22  # a backend failed; the message has its error
+    ERR_BACKEND_STUCK = -23  # a backend call does not return
+    ERR_UNSUPPORTED = -24  # valid, but not supported by this version
     ERR_OVERFLOW = -25  # a size does not fit
     ERR_CALLBACK = -26  # a callback failed or threw
     ERR_NONFINITE = -27  # a NaN or an infinity was found
@@ -73,7 +73,7 @@ class Dtype(IntEnum):
 
 
 class Op(IntEnum):
-    """Values of ::dsc_op_t. The order of ranks holds for host memory; on devices NCCL chooses it."""
+    """Values of ::dsc_op_t. Rank order applies to host memory; on devices NCCL chooses the order."""
 
     SUM = 1  # sum in rank order
     PROD = 2  # product in rank order
@@ -88,24 +88,24 @@ class Op(IntEnum):
 class NonfiniteCheck(IntEnum):
     """Values of ::dsc_nonfinite_check_t."""
 
-    OFF = 0  # nothing: it passes through
+    OFF = 0  # nothing: the value passes through
     COUNT = 1  # it is counted, see dsc_comm_nonfinite_info()
-    FAIL = 2  # DSC_ERR_NONFINITE on all ranks; nothing is revoked
+    FAIL = 2  # DSC_ERR_NONFINITE on all ranks; the communicator is not revoked
 
 
 class Backend(IntEnum):
     """Values of ::dsc_backend_t."""
 
-    AUTO = 0  # the best that is available
-    HOST = 1  # memory of one host, through shared memory
-    DEVICE = 2  # memory of devices, through NCCL
-    INTER_HOST = 3  # memory of several hosts, through libdsc_gloo.so
+    AUTO = 0  # the best one available
+    HOST = 1  # host memory within one host, through shared memory
+    DEVICE = 2  # device memory, through NCCL
+    INTER_HOST = 3  # host memory across hosts, through libdsc_gloo.so
 
 
 class MemoryKind(IntEnum):
     """Values of ::dsc_memory_kind_t."""
 
-    HOST = 1  # memory of the host, reachable by every rank of the host without copying
+    HOST = 1  # host memory that every rank of the host reaches without copying
     DEVICE = 2  # memory of a GPU
 
 
@@ -116,7 +116,7 @@ class Source(IntEnum):
     ENV = 2  # RANK and WORLD_SIZE
     PMIX = 4  # a PMIx server
     LAUNCHER = 8  # variables of Slurm, Open MPI, MPICH and others
-    SINGLE = 16  # one process alone
+    SINGLE = 16  # a single process
 
 
 class LogLevel(IntEnum):
@@ -124,33 +124,33 @@ class LogLevel(IntEnum):
 
     OFF = 0  # nothing
     ERROR = 1  # something failed
-    WARN = 2  # something looks wrong and goes on
-    INFO = 3  # what was decided and why
+    WARN = 2  # something looks wrong, but work continues
+    INFO = 3  # decisions and their reasons
     DEBUG = 4  # every step
 
 
 class Average(IntEnum):
     """Values of ::dsc_average_t."""
 
-    PRE = 1  # each input times 1/n as it is read, summed in rank order, rounded once
+    PRE = 1  # each input times 1/n as it is read; summed in rank order, rounded once
     POST = 2  # sum, then one true division, rounded once
     NONE = 3  # the plain sum
-    PYTORCH = 4  # PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided by n
+    PYTORCH = 4  # PyTorch's two rules: a gradient that is copied is multiplied by 1/n and rounded; one in its view is divided by n
 
 
 class Rebuild(IntEnum):
     """Values of ::dsc_rebuild_t."""
 
-    NEVER = 1  # the buckets stay as they were planned
-    ONCE = 2  # once, after the first iteration that is reduced, as PyTorch
-    REPEATED = 3  # also later, when three iterations in succession had another order
+    NEVER = 1  # the buckets stay as planned
+    ONCE = 2  # once, after the first reduced iteration, as in PyTorch
+    REPEATED = 3  # also later, after three consecutive iterations with another order
 
 
 class BufferSync(IntEnum):
     """Values of ::dsc_buffer_sync_t."""
 
-    BROADCAST = 1  # all get those of rank 0
-    MEAN = 2  # floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+    BROADCAST = 1  # all ranks get those of rank 0
+    MEAN = 2  # floats become their mean over all ranks; other types are broadcast
 
 
 class Norm(IntEnum):
@@ -163,10 +163,10 @@ class Norm(IntEnum):
 class ShardLayout(IntEnum):
     """Values of ::dsc_shard_layout_t."""
 
-    UNIT = 1  # the parameters of a unit one after another, as FSDP
+    UNIT = 1  # the parameters of a unit one after another, as in FSDP
     MEGATRON = 2  # buckets of Megatron's distributed optimizer, last parameter first
     DEEPSPEED = 3  # flat buffers of DeepSpeed's stages 1 and 2
-    PARTITIONED = 4  # each parameter cut by itself, as DeepSpeed's stage 3 does
+    PARTITIONED = 4  # each parameter is divided separately, as in DeepSpeed's stage 3
 
 
 class TensorMapping(IntEnum):
@@ -179,21 +179,21 @@ class TensorMapping(IntEnum):
     GATHER_REDUCE = 5  # all-gather; reduce-scatter
     REDUCE_SCATTER = 6  # reduce-scatter; all-gather
     ALL_TO_ALL = 7  # all-to-all along dim; the reverse
-    SEQUENCE_TO_HIDDEN = 8  # outer is divided before, dim after; the reverse
-    HIDDEN_TO_SEQUENCE = 9  # dim is divided before, outer after; the reverse
+    SEQUENCE_TO_HIDDEN = 8  # from outer divided to dim divided; the reverse
+    HIDDEN_TO_SEQUENCE = 9  # from dim divided to outer divided; the reverse
 
 
 class MoeDrop(IntEnum):
     """Values of ::dsc_moe_drop_t."""
 
     LATEST = 1  # those of the last tokens
-    LIGHTEST = 2  # those of the lowest router weights; of equal ones the last tokens'
+    LIGHTEST = 2  # those with the lowest router weights; if equal, those of the last tokens
 
 
 class MoePayload(IntEnum):
     """Values of ::dsc_moe_payload_t."""
 
-    PLAIN = 1  # as they are
+    PLAIN = 1  # unchanged
     F8E4M3 = 2  # as 8-bit floats, with one f32 scale for each 128 elements
 
 
@@ -281,10 +281,10 @@ OpFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes
 
 
 class Setting(ctypes.Structure):
-    """A setting of one backend, as a pair of texts; docs/gpu.md lists the names."""
+    """A setting of a backend, as a pair of texts; docs/gpu.md lists the names."""
 
     name: Bytes | None  # such as "nccl.max_ctas"
-    value: Bytes | None  # a number in decimal, or a text
+    value: Bytes | None  # a decimal number, or a text
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -362,7 +362,7 @@ class CommOptions(ctypes.Structure):
     settings: Any  # settings of backends, such as "nccl.max_ctas"
     n_settings: int  # entries of settings; default 0
     timeout_ms: int  # deadline of every operation in milliseconds; 0 (default): the parent's
-    stream_priority: int  # CUDA's priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values out of the device's range become the nearest one
+    stream_priority: int  # CUDA priority of the streams for operations with a work object: lower is more urgent, 0 (default) is the least urgent; values outside the device's range are clamped
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -375,12 +375,12 @@ class CommOptions(ctypes.Structure):
 
 
 class OpStats(ctypes.Structure):
-    """Running totals of one operation at one size class."""
+    """Running totals of one operation in one size class."""
 
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     bytes_class: int  # smallest power of two not below the bytes of a call; 0 for calls without data
     count: int  # completed calls
-    bytes: int  # sum of the calls' bytes: those of the larger of the two buffers
+    bytes: int  # sum over the calls of the larger of the two buffers
     waiting_ns: int  # nanoseconds until the other ranks had arrived, summed over the calls
     moving_ns: int  # nanoseconds from then until completion, summed over the calls; 0 for blocking calls of up to 104 bytes on one host
     operation: Bytes  # such as "all_reduce"
@@ -400,13 +400,13 @@ class NonfiniteInfo(ctypes.Structure):
     """Inputs of reductions that were NaN or infinite."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
-    elements: int  # of all ranks' inputs together
+    elements: int  # such elements, over the inputs of all ranks
     operations: int  # reductions that had such inputs
-    sequence: int  # number of the first of these, as in dsc_error_info_t
-    index: int  # element at which the first rank had its first one, in its send buffer
-    rank: int  # that rank: the lowest that had one; -1: there was none
+    sequence: int  # sequence number of the first such reduction, as in dsc_error_info_t
+    index: int  # index of the first such element in the send buffer of the rank below
+    rank: int  # the lowest rank with such an input; -1: none
     reserved: int  # 0
-    operation: Bytes  # such as "all_reduce"; empty: there was none
+    operation: Bytes  # such as "all_reduce"; empty: none
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -466,25 +466,25 @@ class InitOptions(ctypes.Structure):
     """Options of dsc_init_distributed(). Fill with dsc_init_options_init(), then change what is needed."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on a file system that all hosts share); NULL: env://
-    job_id: Bytes | None  # keeps jobs on one host apart; NULL: from the launcher, or none
-    token: Bytes | None  # secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
-    store: int | None  # through which rank 0 tells the others where it listens, if the job has several hosts: a store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL (default): none
-    settings: Any  # of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver library, looked at when a device is bound; one for all ranks of a process. Without them DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or where docs/gpu.md says
+    init_method: Bytes | None  # "env://", "pmix://" (a PMIx server only), "tcp://HOST:PORT" or "file:///PATH" (on a file system shared by all hosts); NULL: env://
+    job_id: Bytes | None  # distinguishes jobs on one host; NULL: from the launcher, or none
+    token: Bytes | None  # secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
+    store: int | None  # multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default): none
+    settings: Any  # settings of backends. "nccl.library" and "cuda.library" are the files of NCCL and of CUDA's driver library. They are read when a device is bound, and must be the same for all ranks of a process. Default: DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, then the NCCL that this process has loaded, then the places listed in docs/gpu.md
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
-    sources: int  # which sources of rank and size may be used, bits of ::dsc_source; 0 (default): all
+    sources: int  # allowed sources of rank and size, bits of ::dsc_source; 0 (default): all
     rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
     world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
-    device: int  # number of the GPU to bind, as CUDA counts in this process; -1 (default): with DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO that of the current context, or none
+    device: int  # CUDA's number of the GPU to bind, in this process; -1 (default): that of the current CUDA context; without a context DSC_BACKEND_DEVICE chooses by local_rank, and DSC_BACKEND_AUTO binds none
     init_timeout_ms: int  # deadline of this call in milliseconds, 1 or more; default 300,000
     timeout_ms: int  # deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
-    stall_timeout_ms: int  # a process that has not run for this many milliseconds fails its groups; 0: never; default 30,000
-    progress_thread: int  # 1 (default): a thread of the library drives operations that nobody waits for; 0: none does, and the program calls dsc_comm_progress(); may differ between ranks
-    rank_per_thread: int  # 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in a user-defined operation (op.h) cannot be given up then
-    require_existing: int  # 1: return the world that exists, never make one, and look neither at other options nor at the environment; default 0
+    stall_timeout_ms: int  # if a process has not run for this many milliseconds, its groups fail; 0: never; default 30,000
+    progress_thread: int  # 1 (default): a library thread drives operations in the background; 0: the program calls dsc_comm_progress() instead; may differ between ranks
+    rank_per_thread: int  # 1: this process has several ranks, one call per rank; default 0. With 1, a rank that is stuck in a user-defined operation (op.h) cannot be abandoned
+    require_existing: int  # 1: return the existing world, never create one, and ignore other options and the environment; default 0
     reserved: int  # must be 0
 
     _fields_ = [

@@ -288,10 +288,9 @@ DSC_API dsc_result_t dsc_sharded_accumulate(dsc_sharded_t* sharded, size_t index
  *
  * Collective: no, but every rank marks every parameter once per iteration. Blocking: no, except that in
  * stages 2 and 3 the first gradient of a unit may wait for units that were started before: at most 20 ms, or,
- * where max_live_bytes would be exceeded, until they are reduced. On a device the stream waits instead,
- * always until they are reduced. Ownership: host: gradient is read during the call; device: it is read in
- * stream order, so work queued on the stream after the call may reuse its memory. Threads: any, several at
- * once.
+ * where max_live_bytes would be exceeded, until they are reduced. On a device the call does not wait: the
+ * stream does. Ownership: host: gradient is read during the call; device: it is read in stream order, so work
+ * queued on the stream after the call may reuse its memory. Threads: any, several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED (a
  * stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the failures of an operation
  * @since 0.1

@@ -1,6 +1,9 @@
 /**
  * @file version.h
- * @brief Version of the library and what it can do.
+ * @brief Version of the library and its features.
+ *
+ * The ABI is frozen with the release of 0.1. A program compiled against 0.1 runs with every later 0.x. An
+ * incompatible change needs a new major version and another DSC_SOVERSION. docs/packaging.md has the details.
  */
 #ifndef DSC_VERSION_H
 #define DSC_VERSION_H
@@ -11,13 +14,13 @@
 extern "C" {
 #endif
 
-#define DSC_VERSION_MAJOR 0 /**< 0: the ABI may still change, with another DSC_SOVERSION */
-#define DSC_VERSION_MINOR 1 /**< functions or fields were added */
-#define DSC_VERSION_PATCH 0 /**< corrections only */
+#define DSC_VERSION_MAJOR 0 /**< changes only with an incompatible ABI */
+#define DSC_VERSION_MINOR 1 /**< grows when functions or fields are added */
+#define DSC_VERSION_PATCH 0 /**< grows with corrections only */
 #define DSC_SOVERSION 0     /**< number in the shared library's name */
 
 /**
- * @brief Gives the version of the library that is loaded (not of the header).
+ * @brief Returns the version of the loaded library (not of the header).
  * @param[out] major may be NULL
  * @param[out] minor may be NULL
  * @param[out] patch may be NULL

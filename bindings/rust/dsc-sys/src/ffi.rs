@@ -21,20 +21,20 @@ pub type dsc_result_t = i32;
 /// Element type of a buffer: NCCL's number plus one; 0 is never valid.
 pub type dsc_dtype_t = i32;
 
-/// Reduce operation: NCCL's number plus one; 0 is never valid. Operations of the program's own have
-/// numbers from 1000 on, see op.h.
+/// Reduce operation: NCCL's number plus one; 0 is never valid. User-defined operations have numbers
+/// from 1000 on, see op.h.
 pub type dsc_op_t = i32;
 
 /// What happens when an input of a reduction is a NaN or infinite.
 pub type dsc_nonfinite_check_t = i32;
 
-/// What moves the data.
+/// What moves data.
 pub type dsc_backend_t = i32;
 
-/// Where memory lives.
+/// Where memory is.
 pub type dsc_memory_kind_t = i32;
 
-/// Where rank and world size may come from: the bitwise or of values of dsc_source.
+/// Sources of rank and world size: the bitwise or of values of dsc_source.
 pub type dsc_sources_t = u32;
 
 /// How urgent a log record is.
@@ -46,19 +46,19 @@ pub type dsc_average_t = i32;
 /// When a reducer rebuilds its buckets in the order in which gradients become ready.
 pub type dsc_rebuild_t = i32;
 
-/// How the ranks make buffers of a model, such as running means, equal.
+/// How buffers of a model, such as running means, are made equal on all ranks.
 pub type dsc_buffer_sync_t = i32;
 
 /// Which norm of gradients is limited.
 pub type dsc_norm_t = i32;
 
-/// How sharded parameters lie in flat buffers.
+/// How sharded parameters are laid out in flat buffers.
 pub type dsc_shard_layout_t = i32;
 
-/// What ranks exchange that divide a tensor; see tensor_map.h.
+/// What ranks that share a tensor exchange; see tensor_map.h.
 pub type dsc_tensor_mapping_t = i32;
 
-/// Selects the rows that an expert drops beyond its capacity; see expert_parallel.h.
+/// Which rows an expert drops beyond its capacity; see expert_parallel.h.
 pub type dsc_moe_drop_t = i32;
 
 /// How rows travel to the experts; see expert_parallel.h.
@@ -90,7 +90,7 @@ pub type dsc_pipe_format_t = i32;
 pub const DSC_OK: dsc_result_t = 0;
 /// the wait ended, the work goes on
 pub const DSC_IN_PROGRESS: dsc_result_t = 1;
-/// there is nothing more to give
+/// nothing is left to return
 pub const DSC_DONE: dsc_result_t = 2;
 /// a text or list did not fit; the buffer holds its beginning
 pub const DSC_TRUNCATED: dsc_result_t = 3;
@@ -104,13 +104,13 @@ pub const DSC_ERR_STATE: dsc_result_t = -3;
 pub const DSC_ERR_FORKED: dsc_result_t = -4;
 /// another thread is inside a call on this handle
 pub const DSC_ERR_BUSY: dsc_result_t = -5;
-/// called from inside a callback that may not call
+/// called from a callback that must not call it
 pub const DSC_ERR_REENTRANT: dsc_result_t = -6;
 /// out of memory
 pub const DSC_ERR_NOMEM: dsc_result_t = -7;
 /// shared memory could not be reserved
 pub const DSC_ERR_NOSPACE: dsc_result_t = -8;
-/// a system call failed; the message carries errno
+/// a system call failed; the message contains errno
 pub const DSC_ERR_SYSTEM: dsc_result_t = -9;
 /// the deadline passed; the message names the missing ranks
 pub const DSC_ERR_TIMEOUT: dsc_result_t = -10;
@@ -122,25 +122,25 @@ pub const DSC_ERR_PEER_STALLED: dsc_result_t = -12;
 pub const DSC_ERR_PEER_LEFT: dsc_result_t = -13;
 /// ranks called different operations, or with different arguments
 pub const DSC_ERR_MISMATCH: dsc_result_t = -14;
-/// the communicator failed earlier; the message gives the first cause
+/// the communicator failed earlier; the message says why
 pub const DSC_ERR_REVOKED: dsc_result_t = -15;
 /// authentication failed
 pub const DSC_ERR_AUTH: dsc_result_t = -16;
-/// the other side does not speak this protocol
+/// the peer does not speak this protocol
 pub const DSC_ERR_PROTOCOL: dsc_result_t = -17;
-/// versions that do not work together
+/// incompatible versions
 pub const DSC_ERR_VERSION: dsc_result_t = -18;
 /// settings are impossible or differ between ranks
 pub const DSC_ERR_CONFIG: dsc_result_t = -19;
-/// the meeting name is held by another job
+/// another job uses the rendezvous name
 pub const DSC_ERR_ADDR_IN_USE: dsc_result_t = -20;
 /// a library, driver or symbol is missing
 pub const DSC_ERR_NO_BACKEND: dsc_result_t = -21;
-/// a backend failed; the message carries its code and text
+/// a backend failed; the message has its error
 pub const DSC_ERR_BACKEND: dsc_result_t = -22;
-/// a backend does not come back
+/// a backend call does not return
 pub const DSC_ERR_BACKEND_STUCK: dsc_result_t = -23;
-/// valid, but not offered by this version
+/// valid, but not supported by this version
 pub const DSC_ERR_UNSUPPORTED: dsc_result_t = -24;
 /// a size does not fit
 pub const DSC_ERR_OVERFLOW: dsc_result_t = -25;
@@ -195,23 +195,23 @@ pub const DSC_OP_BOR: dsc_op_t = 7;
 /// bitwise exclusive or
 pub const DSC_OP_BXOR: dsc_op_t = 8;
 
-/// nothing: it passes through
+/// nothing: the value passes through
 pub const DSC_NONFINITE_CHECK_OFF: dsc_nonfinite_check_t = 0;
 /// it is counted, see dsc_comm_nonfinite_info()
 pub const DSC_NONFINITE_CHECK_COUNT: dsc_nonfinite_check_t = 1;
-/// DSC_ERR_NONFINITE on all ranks; nothing is revoked
+/// DSC_ERR_NONFINITE on all ranks; the communicator is not revoked
 pub const DSC_NONFINITE_CHECK_FAIL: dsc_nonfinite_check_t = 2;
 
-/// the best that is available
+/// the best one available
 pub const DSC_BACKEND_AUTO: dsc_backend_t = 0;
-/// memory of one host, through shared memory
+/// host memory within one host, through shared memory
 pub const DSC_BACKEND_HOST: dsc_backend_t = 1;
-/// memory of devices, through NCCL
+/// device memory, through NCCL
 pub const DSC_BACKEND_DEVICE: dsc_backend_t = 2;
-/// memory of several hosts, through libdsc_gloo.so
+/// host memory across hosts, through libdsc_gloo.so
 pub const DSC_BACKEND_INTER_HOST: dsc_backend_t = 3;
 
-/// memory of the host, reachable by every rank of the host without copying
+/// host memory that every rank of the host reaches without copying
 pub const DSC_MEMORY_KIND_HOST: dsc_memory_kind_t = 1;
 /// memory of a GPU
 pub const DSC_MEMORY_KIND_DEVICE: dsc_memory_kind_t = 2;
@@ -226,40 +226,40 @@ pub const DSC_SOURCE_ENV: dsc_source = 2;
 pub const DSC_SOURCE_PMIX: dsc_source = 4;
 /// variables of Slurm, Open MPI, MPICH and others
 pub const DSC_SOURCE_LAUNCHER: dsc_source = 8;
-/// one process alone
+/// a single process
 pub const DSC_SOURCE_SINGLE: dsc_source = 16;
 
 /// nothing
 pub const DSC_LOG_LEVEL_OFF: dsc_log_level_t = 0;
 /// something failed
 pub const DSC_LOG_LEVEL_ERROR: dsc_log_level_t = 1;
-/// something looks wrong and goes on
+/// something looks wrong, but work continues
 pub const DSC_LOG_LEVEL_WARN: dsc_log_level_t = 2;
-/// what was decided and why
+/// decisions and their reasons
 pub const DSC_LOG_LEVEL_INFO: dsc_log_level_t = 3;
 /// every step
 pub const DSC_LOG_LEVEL_DEBUG: dsc_log_level_t = 4;
 
-/// each input times 1/n as it is read, summed in rank order, rounded once
+/// each input times 1/n as it is read; summed in rank order, rounded once
 pub const DSC_AVERAGE_PRE: dsc_average_t = 1;
 /// sum, then one true division, rounded once
 pub const DSC_AVERAGE_POST: dsc_average_t = 2;
 /// the plain sum
 pub const DSC_AVERAGE_NONE: dsc_average_t = 3;
-/// PyTorch's two rules: a copied gradient is multiplied by 1/n and rounded, an aliased one divided
-/// by n
+/// PyTorch's two rules: a gradient that is copied is multiplied by 1/n and rounded; one in its view
+/// is divided by n
 pub const DSC_AVERAGE_PYTORCH: dsc_average_t = 4;
 
-/// the buckets stay as they were planned
+/// the buckets stay as planned
 pub const DSC_REBUILD_NEVER: dsc_rebuild_t = 1;
-/// once, after the first iteration that is reduced, as PyTorch
+/// once, after the first reduced iteration, as in PyTorch
 pub const DSC_REBUILD_ONCE: dsc_rebuild_t = 2;
-/// also later, when three iterations in succession had another order
+/// also later, after three consecutive iterations with another order
 pub const DSC_REBUILD_REPEATED: dsc_rebuild_t = 3;
 
-/// all get those of rank 0
+/// all ranks get those of rank 0
 pub const DSC_BUFFER_SYNC_BROADCAST: dsc_buffer_sync_t = 1;
-/// floats become their mean over all ranks; others as with DSC_BUFFER_SYNC_BROADCAST
+/// floats become their mean over all ranks; other types are broadcast
 pub const DSC_BUFFER_SYNC_MEAN: dsc_buffer_sync_t = 2;
 
 /// square root of the sum of squares
@@ -267,13 +267,13 @@ pub const DSC_NORM_TWO: dsc_norm_t = 1;
 /// largest magnitude
 pub const DSC_NORM_MAX: dsc_norm_t = 2;
 
-/// the parameters of a unit one after another, as FSDP
+/// the parameters of a unit one after another, as in FSDP
 pub const DSC_SHARD_LAYOUT_UNIT: dsc_shard_layout_t = 1;
 /// buckets of Megatron's distributed optimizer, last parameter first
 pub const DSC_SHARD_LAYOUT_MEGATRON: dsc_shard_layout_t = 2;
 /// flat buffers of DeepSpeed's stages 1 and 2
 pub const DSC_SHARD_LAYOUT_DEEPSPEED: dsc_shard_layout_t = 3;
-/// each parameter cut by itself, as DeepSpeed's stage 3 does
+/// each parameter is divided separately, as in DeepSpeed's stage 3
 pub const DSC_SHARD_LAYOUT_PARTITIONED: dsc_shard_layout_t = 4;
 
 /// identity; sum
@@ -290,17 +290,17 @@ pub const DSC_TENSOR_MAPPING_GATHER_REDUCE: dsc_tensor_mapping_t = 5;
 pub const DSC_TENSOR_MAPPING_REDUCE_SCATTER: dsc_tensor_mapping_t = 6;
 /// all-to-all along dim; the reverse
 pub const DSC_TENSOR_MAPPING_ALL_TO_ALL: dsc_tensor_mapping_t = 7;
-/// outer is divided before, dim after; the reverse
+/// from outer divided to dim divided; the reverse
 pub const DSC_TENSOR_MAPPING_SEQUENCE_TO_HIDDEN: dsc_tensor_mapping_t = 8;
-/// dim is divided before, outer after; the reverse
+/// from dim divided to outer divided; the reverse
 pub const DSC_TENSOR_MAPPING_HIDDEN_TO_SEQUENCE: dsc_tensor_mapping_t = 9;
 
 /// those of the last tokens
 pub const DSC_MOE_DROP_LATEST: dsc_moe_drop_t = 1;
-/// those of the lowest router weights; of equal ones the last tokens'
+/// those with the lowest router weights; if equal, those of the last tokens
 pub const DSC_MOE_DROP_LIGHTEST: dsc_moe_drop_t = 2;
 
-/// as they are
+/// unchanged
 pub const DSC_MOE_PAYLOAD_PLAIN: dsc_moe_payload_t = 1;
 /// as 8-bit floats, with one f32 scale for each 128 elements
 pub const DSC_MOE_PAYLOAD_F8E4M3: dsc_moe_payload_t = 2;
@@ -386,7 +386,7 @@ pub struct dsc_comm_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// One operation that was started and not waited for.
+/// An operation that was started without waiting for it.
 ///
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
@@ -395,7 +395,7 @@ pub struct dsc_work_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Reduces gradients in buckets while they are being computed.
+/// Reduces gradients in buckets while the backward pass computes them.
 ///
 /// Thread-safety: one thread at a time for creation, begin and finish, any thread, several at once,
 /// for marking gradients and for queries.
@@ -536,13 +536,13 @@ pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
 /// words in call->error if it has any.
 pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
-/// A setting of one backend, as a pair of texts; docs/gpu.md lists the names.
+/// A setting of a backend, as a pair of texts; docs/gpu.md lists the names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_setting_t {
     /// such as "nccl.max_ctas"
     pub name: *const c_char,
-    /// a number in decimal, or a text
+    /// a decimal number, or a text
     pub value: *const c_char,
 }
 
@@ -617,12 +617,12 @@ pub struct dsc_comm_options_t {
     pub n_settings: usize,
     /// deadline of every operation in milliseconds; 0 (default): the parent's
     pub timeout_ms: i32,
-    /// CUDA's priority of the streams for operations with a work object: lower is more urgent, 0
-    /// (default) is the least urgent; values out of the device's range become the nearest one
+    /// CUDA priority of the streams for operations with a work object: lower is more urgent, 0
+    /// (default) is the least urgent; values outside the device's range are clamped
     pub stream_priority: i32,
 }
 
-/// Running totals of one operation at one size class.
+/// Running totals of one operation in one size class.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_op_stats_t {
@@ -632,7 +632,7 @@ pub struct dsc_op_stats_t {
     pub bytes_class: u64,
     /// completed calls
     pub count: u64,
-    /// sum of the calls' bytes: those of the larger of the two buffers
+    /// sum over the calls of the larger of the two buffers
     pub bytes: u64,
     /// nanoseconds until the other ranks had arrived, summed over the calls
     pub waiting_ns: u64,
@@ -649,19 +649,19 @@ pub struct dsc_op_stats_t {
 pub struct dsc_nonfinite_info_t {
     /// in: size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// of all ranks' inputs together
+    /// such elements, over the inputs of all ranks
     pub elements: u64,
     /// reductions that had such inputs
     pub operations: u64,
-    /// number of the first of these, as in dsc_error_info_t
+    /// sequence number of the first such reduction, as in dsc_error_info_t
     pub sequence: u64,
-    /// element at which the first rank had its first one, in its send buffer
+    /// index of the first such element in the send buffer of the rank below
     pub index: u64,
-    /// that rank: the lowest that had one; -1: there was none
+    /// the lowest rank with such an input; -1: none
     pub rank: i32,
     /// 0
     pub reserved: i32,
-    /// such as "all_reduce"; empty: there was none
+    /// such as "all_reduce"; empty: none
     pub operation: [c_char; 32],
 }
 
@@ -714,28 +714,28 @@ pub struct dsc_store_callbacks_t {
 pub struct dsc_init_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// "env://", "pmix://" (a PMIx server and nobody else), "tcp://HOST:PORT" or "file:///PATH" (on
-    /// a file system that all hosts share); NULL: env://
+    /// "env://", "pmix://" (a PMIx server only), "tcp://HOST:PORT" or "file:///PATH" (on a file
+    /// system shared by all hosts); NULL: env://
     pub init_method: *const c_char,
-    /// keeps jobs on one host apart; NULL: from the launcher, or none
+    /// distinguishes jobs on one host; NULL: from the launcher, or none
     pub job_id: *const c_char,
-    /// secret of a job of several hosts, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
+    /// secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE,
     /// DSC_TOKEN, or none
     pub token: *const c_char,
-    /// through which rank 0 tells the others where it listens, if the job has several hosts: a
-    /// store of the program's own (dsc_store_from_callbacks()) or any other; kept by the call. NULL
-    /// (default): none
+    /// multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-
+    /// defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default):
+    /// none
     pub store: *mut dsc_store_t,
-    /// of backends: "nccl.library" and "cuda.library" are files of NCCL's and of CUDA's driver
-    /// library, looked at when a device is bound; one for all ranks of a process. Without them
-    /// DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, the copy of NCCL that this process has loaded, or
-    /// where docs/gpu.md says
+    /// settings of backends. "nccl.library" and "cuda.library" are the files of NCCL and of CUDA's
+    /// driver library. They are read when a device is bound, and must be the same for all ranks of
+    /// a process. Default: DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, then the NCCL that this process
+    /// has loaded, then the places listed in docs/gpu.md
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
     /// default DSC_BACKEND_AUTO
     pub backend: dsc_backend_t,
-    /// which sources of rank and size may be used, bits of dsc_source; 0 (default): all
+    /// allowed sources of rank and size, bits of dsc_source; 0 (default): all
     pub sources: dsc_sources_t,
     /// 0 to world_size - 1, given together with world_size; -1 (default): from the environment or
     /// the launcher
@@ -746,25 +746,25 @@ pub struct dsc_init_options_t {
     pub local_rank: i32,
     /// 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     pub port: i32,
-    /// number of the GPU to bind, as CUDA counts in this process; -1 (default): with
-    /// DSC_BACKEND_DEVICE that of the current context, or else by local_rank; with DSC_BACKEND_AUTO
-    /// that of the current context, or none
+    /// CUDA's number of the GPU to bind, in this process; -1 (default): that of the current CUDA
+    /// context; without a context DSC_BACKEND_DEVICE chooses by local_rank, and DSC_BACKEND_AUTO
+    /// binds none
     pub device: i32,
     /// deadline of this call in milliseconds, 1 or more; default 300,000
     pub init_timeout_ms: i32,
     /// deadline of every operation in milliseconds, 1 or more; default 300,000; inherited by groups
     pub timeout_ms: i32,
-    /// a process that has not run for this many milliseconds fails its groups; 0: never; default
+    /// if a process has not run for this many milliseconds, its groups fail; 0: never; default
     /// 30,000
     pub stall_timeout_ms: i32,
-    /// 1 (default): a thread of the library drives operations that nobody waits for; 0: none does,
-    /// and the program calls dsc_comm_progress(); may differ between ranks
+    /// 1 (default): a library thread drives operations in the background; 0: the program calls
+    /// dsc_comm_progress() instead; may differ between ranks
     pub progress_thread: i32,
-    /// 1: several ranks live in this process, one call per rank; default 0. A rank that is stuck in
-    /// a user-defined operation (op.h) cannot be given up then
+    /// 1: this process has several ranks, one call per rank; default 0. With 1, a rank that is
+    /// stuck in a user-defined operation (op.h) cannot be abandoned
     pub rank_per_thread: i32,
-    /// 1: return the world that exists, never make one, and look neither at other options nor at
-    /// the environment; default 0
+    /// 1: return the existing world, never create one, and ignore other options and the
+    /// environment; default 0
     pub require_existing: i32,
     /// must be 0
     pub reserved: i32,
@@ -1784,7 +1784,7 @@ extern "C" {
     /// not be written in a signal handler. Since 0.1.
     pub fn dsc_trace_dump_request() -> dsc_result_t;
 
-    /// Gives the version of the library that is loaded (not of the header).
+    /// Returns the version of the loaded library (not of the header).
     ///
     /// - `major` (out): may be NULL
     /// - `minor` (out): may be NULL
@@ -1830,7 +1830,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the calling rank's number in a communicator.
+    /// Returns the calling rank's number in a communicator.
     ///
     /// - `comm` (in): communicator
     /// - `rank` (out): 0 to size - 1
@@ -1843,7 +1843,7 @@ extern "C" {
         rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of a communicator.
+    /// Returns the number of ranks of a communicator.
     ///
     /// - `comm` (in): communicator
     /// - `size` (out): 1 or more
@@ -1856,7 +1856,7 @@ extern "C" {
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the calling rank's number among the ranks of the world on its host.
+    /// Returns the calling rank's number among the world's ranks on its host.
     ///
     /// - `comm` (in): communicator
     /// - `local_rank` (out): 0 to local size - 1
@@ -1869,11 +1869,11 @@ extern "C" {
         local_rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of the world on the calling rank's host.
+    /// Returns the number of the world's ranks on the calling rank's host.
     ///
     /// - `comm` (in): communicator
-    /// - `local_size` (out): 1 or more: the ranks that the meeting found there, also where a
-    ///   launcher said fewer
+    /// - `local_size` (out): 1 or more: the ranks found there at start-up, even if the launcher
+    ///   reported fewer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1883,7 +1883,7 @@ extern "C" {
         local_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of ranks of the world that a communicator belongs to.
+    /// Returns the number of ranks of the world that a communicator belongs to.
     ///
     /// - `comm` (in): communicator
     /// - `world_size` (out): 1 or more
@@ -1896,18 +1896,18 @@ extern "C" {
         world_size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the id of a communicator: the same number on all of its ranks, in dsc_error_info_t and
-    /// in traces.
+    /// Returns the id of a communicator: the same number on all of its ranks, in dsc_error_info_t
+    /// and in traces.
     ///
     /// - `comm` (in): communicator
-    /// - `id` (out): 0 for the world; never that of another communicator of the job
+    /// - `id` (out): 0 for the world; unique among the communicators of the job
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_id(comm: *const dsc_comm_t, id: *mut u64) -> dsc_result_t;
 
-    /// Gives the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
+    /// Returns the backend of a communicator: DSC_BACKEND_DEVICE if it is bound to a GPU, otherwise
     /// the one that moves host memory.
     ///
     /// - `comm` (in): communicator
@@ -1921,10 +1921,10 @@ extern "C" {
         backend: *mut dsc_backend_t,
     ) -> dsc_result_t;
 
-    /// Gives the GPU that a communicator is bound to.
+    /// Returns the GPU that a communicator is bound to.
     ///
     /// - `comm` (in): communicator
-    /// - `device` (out): its number as CUDA counts in this process; -1: none, the communicator
+    /// - `device` (out): CUDA's number of the device in this process; -1: none, the communicator
     ///   moves host memory only
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -1935,7 +1935,7 @@ extern "C" {
         device: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the name of a communicator; the world's is "world".
+    /// Writes the name of a communicator; the world's is "world".
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): the name; may be NULL with capacity 0
@@ -1953,10 +1953,11 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the host at which the ranks of a job of several hosts met, as MASTER_ADDR has it.
+    /// Writes the host name or address at which the ranks of a multi-host job connected, like
+    /// MASTER_ADDR.
     ///
     /// - `comm` (in): communicator
-    /// - `text` (out): the name or address, or 127.0.0.1 for a job of one host; may be NULL with
+    /// - `text` (out): the name or address; 127.0.0.1 for a job on one host; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
@@ -1972,7 +1973,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the port at which the ranks of a job of several hosts met, as MASTER_PORT has it.
+    /// Returns the port at which the ranks of a multi-host job connected, like MASTER_PORT.
     ///
     /// - `comm` (in): communicator
     /// - `port` (out): 0 to 65535
@@ -1985,7 +1986,7 @@ extern "C" {
         port: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says where rank and world size came from, such as "env" or "pmix".
+    /// Writes the source of rank and world size, such as "env" or "pmix".
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
@@ -2003,7 +2004,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives a report in words of what start-up found and what was missing, for a person to read.
+    /// Writes a summary for people of what start-up found and what was missing.
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
@@ -2021,8 +2022,8 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the sizes in bytes by which a communicator chooses how data moves, in the form of the
-    /// environment variable DSC_TUNING.
+    /// Writes the size limits by which a communicator chooses its algorithms, in bytes and in the
+    /// form of the environment variable DSC_TUNING.
     ///
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
@@ -2040,10 +2041,10 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Says whether the library has a thread that drives the operations of a communicator.
+    /// Returns whether a library thread drives the operations of a communicator.
     ///
     /// - `comm` (in): communicator
-    /// - `has_progress_thread` (out): 1, or 0: the program calls dsc_comm_progress()
+    /// - `has_progress_thread` (out): 1: it does; 0: the program calls dsc_comm_progress()
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2105,9 +2106,9 @@ extern "C" {
     /// - `group` (out): the new communicator; NULL with color -1 and on failure
     ///
     /// Collective: yes, every rank of comm in the same order as its other collectives. Blocking:
-    /// until all ranks have called it. Ownership: the group is the caller's, to be given to
-    /// dsc_comm_destroy(); it keeps what it needs of its parent alive. Threads: one at a time per
-    /// communicator.
+    /// until all ranks have called it. Ownership: the caller releases the group with
+    /// dsc_comm_destroy(); the group keeps what it needs of its parent alive. Threads: one at a
+    /// time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_MISMATCH;
     /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD; DSC_ERR_PEER_STALLED; DSC_ERR_PEER_LEFT;
@@ -2120,7 +2121,7 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Makes a group of the listed ranks. Every rank of the parent calls it with the same list.
+    /// Creates a group of the listed ranks. Every rank of the parent calls it with the same list.
     ///
     /// - `comm` (in): the parent
     /// - `ranks` (in): ranks of comm, each at most once; their order is the order in the group
@@ -2141,12 +2142,12 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Makes a group of the same ranks, in the order of an NCCL communicator of the program's own,
-    /// which carries the group's collectives on device memory.
+    /// Creates a group from an NCCL communicator of the program: with the ranks of comm, in the
+    /// order of the NCCL communicator, which carries the group's collectives on device memory.
     ///
     /// - `comm` (in): communicator that is bound to a device
-    /// - `library` (in): whose communicator it is: "nccl"
-    /// - `communicator` (in): of that library: an ncclComm_t
+    /// - `library` (in): library of the communicator: "nccl"
+    /// - `communicator` (in): communicator of that library: an ncclComm_t
     /// - `options` (in): NULL: defaults; the same on all ranks; its settings do not change
     ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
@@ -2156,7 +2157,7 @@ extern "C" {
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_INVALID_ARG, on all ranks, for an NCCL communicator of
     /// other ranks or of another device, and for an unknown library; DSC_ERR_UNSUPPORTED when comm
-    /// is bound to no device; DSC_ERR_BACKEND when NCCL does not know it. Since 0.1.
+    /// is not bound to a device; DSC_ERR_BACKEND when NCCL rejects the communicator. Since 0.1.
     pub fn dsc_comm_adopt(
         comm: *mut dsc_comm_t,
         library: *const c_char,
@@ -2165,12 +2166,12 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Sets the deadline of the operations that start from now on.
+    /// Sets the deadline of operations started from now on.
     ///
     /// - `comm` (in): communicator
     /// - `timeout_ms` (in): milliseconds, 1 or more
     ///
-    /// Collective: no (but give all ranks the same). Blocking: no. Threads: any.
+    /// Collective: no (but use the same value on all ranks). Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_set_timeout(
@@ -2178,11 +2179,11 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Gets the deadline that operations have which start now.
+    /// Returns the deadline of operations started from now on.
     ///
     /// - `comm` (in): communicator
-    /// - `timeout_ms` (out): milliseconds: the world's or its parent's, its own from
-    ///   dsc_comm_options_t, or what dsc_comm_set_timeout() has set
+    /// - `timeout_ms` (out): milliseconds: the value of dsc_comm_set_timeout(), else of
+    ///   dsc_comm_options_t, else of the parent or the world
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2202,8 +2203,8 @@ extern "C" {
     /// Returns DSC_OK, also when it failed before; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_abort(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Waits until all ranks have called it and all operations are done. Afterwards operations are
-    /// refused (DSC_ERR_STATE), and the communicator can only be destroyed.
+    /// Waits until all ranks have called it and all operations are complete. Afterwards operations
+    /// return DSC_ERR_STATE, and the communicator can only be destroyed.
     ///
     /// - `comm` (in): communicator
     ///
@@ -2219,14 +2220,14 @@ extern "C" {
     /// - `comm` (in): communicator; NULL does nothing
     ///
     /// Collective: no. Blocking: no; operations of other threads and work objects that still run
-    /// end with DSC_ERR_REVOKED. What was put on a stream of a device with work NULL and has not
-    /// run yet is ended, too, and its output is undefined: dsc_comm_finalize() or synchronize the
-    /// stream first. Threads: any.
+    /// end with DSC_ERR_REVOKED. Operations that were queued on a device stream with work NULL and
+    /// have not run yet are ended too, and their output is undefined: call dsc_comm_finalize() or
+    /// synchronize the stream first. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_destroy(comm: *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Tells the first failure of a communicator, or a stalled rank that is being waited for.
+    /// Returns the first failure of a communicator, or a stalled rank that an operation waits for.
     ///
     /// - `comm` (in): communicator
     /// - `info` (inout): struct_size must be set; filled up to that size
@@ -2240,10 +2241,10 @@ extern "C" {
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 
-    /// Says what happens when an input of a reduction is a NaN or infinite.
+    /// Sets what happens when an input of a reduction is NaN or infinite.
     ///
     /// - `comm` (in): communicator
-    /// - `check` (in): DSC_NONFINITE_CHECK_OFF at first
+    /// - `check` (in): initially DSC_NONFINITE_CHECK_OFF
     ///
     /// Collective: no, but see above. Blocking: no. Threads: any.
     ///
@@ -2253,14 +2254,14 @@ extern "C" {
         check: dsc_nonfinite_check_t,
     ) -> dsc_result_t;
 
-    /// Tells which inputs were NaN or infinite since counting started; the same on all ranks.
+    /// Returns which inputs were NaN or infinite since counting started; the same on all ranks.
     ///
     /// - `comm` (in): communicator; reducers made from it count here too
-    /// - `clear` (in): 1: counting starts again from 0; 0: it goes on
+    /// - `clear` (in): 1: restart counting from 0; 0: continue
     /// - `info` (inout): struct_size must be set; filled up to that size
     ///
-    /// Collective: no. Blocking: no. Threads: any; an operation that ends meanwhile is counted
-    /// before or after.
+    /// Collective: no. Blocking: no. Threads: any; an operation that ends during the call is
+    /// counted in it or in the next one.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_nonfinite_info(
@@ -2575,29 +2576,29 @@ extern "C" {
     /// - `world` (out): the world; stays NULL on failure
     ///
     /// Collective: yes, every rank of the job. Blocking: until all ranks have called it or
-    /// init_timeout_ms passed. Ownership: options are read during the call only; the world lives
-    /// until dsc_finalize() or dsc_comm_destroy(). Threads: any; a call while another one runs on
-    /// the same process (without rank_per_thread) waits for it.
+    /// init_timeout_ms passed. Ownership: options are read during the call only; the world is valid
+    /// until dsc_finalize() or dsc_comm_destroy(). Threads: any; a call waits for one that already
+    /// runs in this process (without rank_per_thread).
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (settings that are
-    /// impossible or differ, on all ranks); DSC_ERR_TIMEOUT (naming the ranks that did not come);
-    /// DSC_ERR_ADDR_IN_USE (another job holds the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND;
-    /// DSC_ERR_PEER_DEAD; DSC_ERR_NOSPACE; DSC_ERR_AUTH (no token, or another one);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE; DSC_ERR_CONFIG (impossible or differing
+    /// settings, on all ranks); DSC_ERR_TIMEOUT (naming the missing ranks); DSC_ERR_ADDR_IN_USE
+    /// (another job uses the name); DSC_ERR_UNSUPPORTED; DSC_ERR_NO_BACKEND; DSC_ERR_PEER_DEAD;
+    /// DSC_ERR_NOSPACE; DSC_ERR_AUTH (token missing or different); DSC_ERR_PROTOCOL;
+    /// DSC_ERR_VERSION; DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_init_distributed(
         options: *const dsc_init_options_t,
         world: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Says what dsc_init_distributed() would do here, without joining anybody.
+    /// Reports what dsc_init_distributed() would do here, without connecting to other ranks.
     ///
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
     ///
-    /// Collective: no. Blocking: up to 10 s for a PMIx server or a name server, where one has to be
-    /// asked. Threads: any.
+    /// Collective: no. Blocking: up to 10 s if a PMIx server or a name server must be asked.
+    /// Threads: any.
     ///
     /// Returns DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
@@ -2608,7 +2609,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the world of this process, or of this thread if it made one with rank_per_thread.
+    /// Returns the world of this process, or of this thread if it created one with rank_per_thread.
     ///
     /// - `world` (out): the world; set to NULL on failure
     ///
@@ -2618,7 +2619,7 @@ extern "C" {
     /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_world(world: *mut *mut dsc_comm_t) -> dsc_result_t;
 
-    /// Says whether dsc_world() has a world to give.
+    /// Returns whether dsc_world() would return a world.
     ///
     /// - `initialized` (out): 1 or 0
     ///
@@ -2627,14 +2628,14 @@ extern "C" {
     /// Returns DSC_OK or DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_is_initialized(initialized: *mut i32) -> dsc_result_t;
 
-    /// Ends the world that dsc_world() gives: waits for all ranks, then releases it.
+    /// Ends the world that dsc_world() returns: waits for all ranks, then releases it.
     ///
     /// Collective: yes. Blocking: until all ranks called it, or the world's time-out. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if there is no world, or if a batch is open on it, and
-    /// DSC_ERR_BUSY if another thread is in a call on it (nothing happened then); DSC_ERR_TIMEOUT,
-    /// DSC_ERR_PEER_DEAD and the like if not all ranks came: the world is released all the same;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE without a world or if a batch is open on it, and DSC_ERR_BUSY
+    /// if another thread is in a call on it (in both cases nothing happened); DSC_ERR_TIMEOUT,
+    /// DSC_ERR_PEER_DEAD and similar errors if not all ranks have called it: the world is released
+    /// nevertheless; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_finalize() -> dsc_result_t;
 
     /// Fills mesh options with their defaults.
@@ -3193,7 +3194,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_reduce(
@@ -3220,7 +3221,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_broadcast(
@@ -3234,8 +3235,8 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Copies type and shape of the root's array to all ranks, which can then allocate it and
-    /// receive its elements by dsc_broadcast().
+    /// Copies type and shape of the root's array to all ranks. They can then allocate it and
+    /// receive its elements with dsc_broadcast().
     ///
     /// - `comm` (in): communicator
     /// - `dtype` (inout): element type; read on the root, written elsewhere
@@ -3245,12 +3246,12 @@ extern "C" {
     /// - `ndim` (inout): number of sizes, at most 32; read on the root, written elsewhere
     /// - `root` (in): rank whose type and shape are copied
     ///
-    /// Collective: yes. Blocking: until the shape is there; not in a batch (DSC_ERR_STATE).
-    /// Ownership: see the head of this file. Threads: one thread at a time per communicator
-    /// (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// Collective: yes. Blocking: until the shape has arrived; not allowed in a batch
+    /// (DSC_ERR_STATE). Ownership: see the head of this file. Threads: one thread at a time per
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
-    /// Returns DSC_OK or a failure; DSC_TRUNCATED where capacity is less than *ndim, but not 0: the
-    /// operation is over for all ranks and the communicator goes on. Since 0.1.
+    /// Returns DSC_OK or a failure; DSC_TRUNCATED if capacity is less than *ndim, but not 0: the
+    /// operation is complete on all ranks, and the communicator keeps working. Since 0.1.
     pub fn dsc_broadcast_shape(
         comm: *mut dsc_comm_t,
         dtype: *mut dsc_dtype_t,
@@ -3272,7 +3273,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather(
@@ -3299,7 +3300,7 @@ extern "C" {
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
     /// left as they are. Ownership: see the head of this file. In place, the other parts of send
     /// are left as they are. Threads: one thread at a time per communicator (DSC_ERR_BUSY
-    /// otherwise); different communicators at once.
+    /// otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter(
@@ -3328,7 +3329,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce(
@@ -3357,7 +3358,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_gather(
@@ -3371,20 +3372,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Gives part r of the root's size x count elements to rank r.
+    /// Sends part r of the root's size x count elements to rank r.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): size x count elements on the root; ignored elsewhere
     /// - `recv` (out): count elements. In place on the root: recv == send + root x count
     /// - `count` (in): elements per rank, 0 or more
     /// - `dtype` (in): element type
-    /// - `root` (in): rank whose elements are given away
+    /// - `root` (in): rank whose elements are sent
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_scatter(
@@ -3410,7 +3411,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all(
@@ -3423,13 +3424,13 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Gathers elements of every rank, in rank order, on all ranks; each rank may have another
-    /// number of them.
+    /// Gathers elements of every rank, in rank order, on all ranks; the number of elements may
+    /// differ between ranks.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): counts[rank] elements
-    /// - `recv` (out): the elements of all ranks one after another; in place: send is where they
-    ///   belong in recv
+    /// - `recv` (out): the elements of all ranks one after another; in place: send is this rank's
+    ///   part of recv
     /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
     ///   before the call returns
     /// - `dtype` (in): element type
@@ -3438,7 +3439,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_gather_v(
@@ -3451,12 +3452,11 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Combines the elements of all ranks; rank r gets counts[r] of them, after those of the ranks
-    /// before it.
+    /// Combines the elements of all ranks; rank r gets part r, which has counts[r] elements.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): the sum of counts elements
-    /// - `recv` (out): counts[rank] elements; in place: recv is where they stand in send
+    /// - `recv` (out): counts[rank] elements; in place: recv is this rank's part of send
     /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
     ///   before the call returns
     /// - `dtype` (in): element type
@@ -3466,7 +3466,7 @@ extern "C" {
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter_v(
@@ -3480,23 +3480,23 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Sends a block of elements to every rank and gets one from every rank, each of a length of
-    /// its own.
+    /// Sends a block of elements to every rank and receives one from every rank; the lengths may
+    /// all differ.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): the blocks for ranks 0, 1, ... one after another
     /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
     /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
-    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] is what rank r gives as
-    ///   send_counts for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call
-    ///   returns
+    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] must equal the send_counts
+    ///   entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the
+    ///   call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_all_to_all_v(
@@ -3513,12 +3513,12 @@ extern "C" {
     /// Waits until all ranks have called it.
     ///
     /// - `comm` (in): communicator
-    /// - `stream` (in): NULL: the host waits; otherwise what follows on this stream of the device
+    /// - `stream` (in): NULL: the host waits; otherwise work queued later on this device stream
     ///   waits
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. Threads: one thread at a time per
-    /// communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_barrier(
@@ -3527,14 +3527,15 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Waits until all ranks have called it, with a time-out of its own that names every rank that
-    /// did not.
+    /// Waits until all ranks have called it, with its own time-out; the error names every missing
+    /// rank.
     ///
     /// - `comm` (in): communicator
-    /// - `timeout_ms` (in): milliseconds, 1 or more; give all ranks the same
+    /// - `timeout_ms` (in): milliseconds, 1 or more; use the same value on all ranks
     ///
     /// Collective: yes. Blocking: until all ranks have called it, at most timeout_ms. Threads: one
-    /// thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// thread at a time per communicator (DSC_ERR_BUSY otherwise); different communicators may be
+    /// used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_monitored_barrier(
@@ -3542,8 +3543,8 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Sends count elements to one rank. It completes when the receiver has come with the matching
-    /// call and send may be written again (rendezvous), whatever the size.
+    /// Sends count elements to one rank. It completes when the receiver has made the matching call
+    /// and send may be written again (rendezvous), whatever the size.
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): count elements
@@ -3555,7 +3556,7 @@ extern "C" {
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_send(
@@ -3580,7 +3581,7 @@ extern "C" {
     ///
     /// Collective: no. Blocking: see the head of this file. Ownership: see the head of this file.
     /// Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
-    /// communicators at once.
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_recv(
@@ -3593,13 +3594,13 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Opens a batch: operations until dsc_batch_end() are only noted; their work must be NULL.
+    /// Opens a batch: operations are only recorded until dsc_batch_end(); their work must be NULL.
     ///
     /// - `comm` (in): communicator
     ///
-    /// Collective: no; ranks may batch as they like, as long as the order of collectives is the
-    /// same; collectives on devices must be batched alike. Blocking: no. Threads: one at a time per
-    /// communicator.
+    /// Collective: no; ranks may batch differently, as long as the order of collectives is the
+    /// same; collectives on devices must be batched in the same way on all ranks. Blocking: no.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_STATE; DSC_ERR_NOMEM;
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
@@ -3609,14 +3610,15 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
-    /// - `work` (out): a new work object for all of them, whose failure is that of the first
-    ///   operation that failed; NULL: none, the call is as each of them would be
+    /// - `work` (out): a new work object for all operations; it reports the first failure among
+    ///   them. NULL: none, and the call blocks as each operation would
     ///
     /// Collective: as its operations. Blocking: see the head of this file. DSC_ERR_STATE: no batch
-    /// is open. If an operation cannot be started for lack of memory, the communicator is revoked.
-    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If an operation
-    /// cannot be started for lack of memory, the communicator is revoked. Threads: one thread at a
-    /// time per communicator (DSC_ERR_BUSY otherwise); different communicators at once.
+    /// is open. If memory for starting an operation runs out, the communicator is revoked.
+    /// Ownership: see the head of this file. DSC_ERR_STATE: no batch is open. If memory for
+    /// starting an operation runs out, the communicator is revoked. Threads: one thread at a time
+    /// per communicator (DSC_ERR_BUSY otherwise); different communicators may be used at the same
+    /// time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_batch_end(
@@ -3718,7 +3720,7 @@ extern "C" {
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
 
-    /// Asks whether an operation has completed, without waiting.
+    /// Returns whether an operation has completed, without waiting.
     ///
     /// - `work` (in): operation
     /// - `completed` (out): 1: completed, with success or not (see dsc_work_error_info()); 0: still
@@ -3735,11 +3737,11 @@ extern "C" {
     /// Waits for an operation on host memory; makes a stream wait for one on a GPU.
     ///
     /// - `work` (in): operation
-    /// - `timeout_ms` (in): milliseconds to wait; 0: not at all; -1: until the operation ends,
-    ///   which its own deadline ensures
-    /// - `stream` (in): of the device: it waits, and the call returns as soon as the operation is
-    ///   on its own stream. NULL: the device's default stream. Ignored for an operation on host
-    ///   memory
+    /// - `timeout_ms` (in): milliseconds to wait; 0: do not wait; -1: until the operation ends, at
+    ///   the latest at its own deadline
+    /// - `stream` (in): the device stream that waits; the call returns as soon as the operation is
+    ///   queued on its own stream. NULL: the device's default stream. Ignored for an operation on
+    ///   host memory
     ///
     /// Collective: no. Blocking: up to timeout_ms. Threads: any, several at once.
     ///
@@ -3751,7 +3753,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits on the host until an operation is complete and nobody touches its buffers any more.
+    /// Waits on the host until an operation is complete and its buffers are no longer used.
     ///
     /// - `work` (in): operation
     /// - `timeout_ms` (in): as in dsc_work_wait()
@@ -3765,7 +3767,7 @@ extern "C" {
         timeout_ms: i32,
     ) -> dsc_result_t;
 
-    /// Tells how an operation ended.
+    /// Returns how an operation ended.
     ///
     /// - `work` (in): operation
     /// - `info` (inout): struct_size must be set; code is DSC_OK after success and DSC_IN_PROGRESS
@@ -3779,14 +3781,14 @@ extern "C" {
         info: *mut dsc_error_info_t,
     ) -> dsc_result_t;
 
-    /// Gives a descriptor that becomes readable when the operation completes, for poll() and event
-    /// loops.
+    /// Returns a descriptor that becomes readable when the operation completes, for poll() and
+    /// event loops.
     ///
     /// - `work` (in): operation
     /// - `descriptor` (out): the same one on every call
     ///
-    /// Collective: no. Blocking: no. Ownership: the work's; closed by dsc_work_destroy(); only to
-    /// be polled. Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the work's; dsc_work_destroy() closes it; only poll
+    /// it. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_SYSTEM; DSC_ERR_FORKED.
     /// Since 0.1.
@@ -3795,7 +3797,7 @@ extern "C" {
         descriptor: *mut i32,
     ) -> dsc_result_t;
 
-    /// Releases a work object. An operation that still runs goes on: its buffers must live until it
+    /// Releases a work object. A running operation continues: its buffers must stay valid until it
     /// completes.
     ///
     /// - `work` (in): operation; NULL does nothing
@@ -3805,18 +3807,18 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_work_destroy(work: *mut dsc_work_t) -> dsc_result_t;
 
-    /// Moves queued operations on from the calling thread, as the library's progress thread would.
+    /// Drives started operations from the calling thread, as the library's progress thread would.
     ///
-    /// - `comm` (in): the operations of this rank in all groups of this communicator's world; NULL:
-    ///   all operations of this process
-    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round and no
-    ///   wait; -1: until one completes, which its own deadline ensures
+    /// - `comm` (in): any communicator of a world: drives the operations of this rank in all groups
+    ///   of that world; NULL: drives the operations of all worlds of this process
+    /// - `timeout_ms` (in): milliseconds to wait for an operation to complete; 0: one round without
+    ///   waiting; -1: until one completes, at the latest at its own deadline
     ///
-    /// Collective: no. Blocking: until an operation completed, none is left, or timeout_ms passed;
-    /// one round may copy up to 512 KiB per group and direction of messages. Threads: any, several
-    /// at once, also while another thread is inside a call on comm.
+    /// Collective: no. Blocking: until an operation has completed, none is left, or timeout_ms has
+    /// passed; one round may copy up to 512 KiB of messages per group and direction. Threads: any,
+    /// several at once, also while another thread is inside a call on comm.
     ///
-    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are: call again;
+    /// Returns DSC_OK when no operation is left; DSC_IN_PROGRESS when some are left: call again;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_progress(
         comm: *mut dsc_comm_t,
@@ -4671,9 +4673,9 @@ extern "C" {
     /// Collective: no, but every rank marks every parameter once per iteration. Blocking: no,
     /// except that in stages 2 and 3 the first gradient of a unit may wait for units that were
     /// started before: at most 20 ms, or, where max_live_bytes would be exceeded, until they are
-    /// reduced. On a device the stream waits instead, always until they are reduced. Ownership:
-    /// host: gradient is read during the call; device: it is read in stream order, so work queued
-    /// on the stream after the call may reuse its memory. Threads: any, several at once.
+    /// reduced. On a device the call does not wait: the stream does. Ownership: host: gradient is
+    /// read during the call; device: it is read in stream order, so work queued on the stream after
+    /// the call may reuse its memory. Threads: any, several at once.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE (marked twice, or no iteration); DSC_ERR_INVALID_ARG;
     /// DSC_ERR_UNSUPPORTED (a stream); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED; and the
