@@ -218,16 +218,16 @@ class PipeOp(IntEnum):
     LOAD_MICRO_BATCH = 1  # load inputs (first stage) or labels (last stage)
     FORWARD = 2  # forward pass of one micro-batch
     BACKWARD = 3  # backward pass of one micro-batch
-    BACKWARD_INPUT = 4  # the part of a backward pass that gives gradients of the inputs
-    BACKWARD_WEIGHT = 5  # the part of a backward pass that gives gradients of the weights
+    BACKWARD_INPUT = 4  # the part of a backward pass that computes gradients of the inputs
+    BACKWARD_WEIGHT = 5  # the part of a backward pass that computes gradients of the weights
     SEND_ACTIVATION = 6  # send the outputs to the next stage
     RECV_ACTIVATION = 7  # receive the inputs from the previous stage
     SEND_GRAD = 8  # send the gradients of the inputs to the previous stage
     RECV_GRAD = 9  # receive the gradients of the outputs from the next stage
-    REDUCE_TIED_GRADS = 10  # sum the gradients of weights that several stages share
+    REDUCE_TIED_GRADS = 10  # sum the gradients of weights that stages share
     REDUCE_GRADS = 11  # reduce gradients over the data-parallel ranks
     OPTIMIZER_STEP = 12  # update the weights
-    OVERLAP = 13  # a forward and a backward pass at once
+    OVERLAP = 13  # a forward and a backward pass at the same time
 
 
 class PipePlacement(IntEnum):
@@ -235,23 +235,23 @@ class PipePlacement(IntEnum):
 
     LOOP = 0  # part p is on stage p modulo the number of stages
     ZIGZAG = 1  # from the first stage to the last, then back: two chunks make a V
-    APART = 2  # every stage has a whole model; no data flows
+    APART = 2  # every stage has a whole model; stages exchange no data
 
 
 class PipeMessages(IntEnum):
     """Values of ::dsc_pipe_messages_t."""
 
-    WHEN_NEEDED = 0  # when the receiver needs them next: fewest buffers
-    AT_ONCE = 1  # sent after what makes them and received as early, as by PyTorch 2.7
+    WHEN_NEEDED = 0  # just before the receiver needs them: fewest buffers
+    AT_ONCE = 1  # sent and received as soon as they are computed, as in PyTorch 2.7
 
 
 class PipePicture(IntEnum):
     """Values of ::dsc_pipe_picture_t."""
 
     TEXT = 1  # a line per stage, for a terminal
-    COLOR = 2  # the same with colour, by ANSI escape sequences
-    SVG = 3  # a drawing by itself, as of an .svg file
-    PERFETTO = 4  # for ui.perfetto.dev; a unit is a microsecond
+    COLOR = 2  # the same with colours, as ANSI escape sequences
+    SVG = 3  # a drawing for an .svg file
+    PERFETTO = 4  # for ui.perfetto.dev; one unit is shown as one microsecond
 
 
 class PipeFormat(IntEnum):
@@ -470,7 +470,7 @@ class InitOptions(ctypes.Structure):
     job_id: Bytes | None  # distinguishes jobs on one host; NULL: from the launcher, or none
     token: Bytes | None  # secret of a multi-host job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none
     store: int | None  # multi-host jobs: rank 0 publishes its address in this store. Any store works, also a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default): none
-    settings: Any  # settings of backends. "nccl.library" and "cuda.library" are the files of NCCL and of CUDA's driver library. They are read when a device is bound, and must be the same for all ranks of a process. Default: DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, then the NCCL that this process has loaded, then the places listed in docs/gpu.md
+    settings: Any  # of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's driver library) are read when a device is bound; one value for all ranks of a process. Without them see docs/gpu.md
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
     sources: int  # allowed sources of rank and size, bits of ::dsc_source; 0 (default): all
@@ -1043,14 +1043,14 @@ class PipePartitionOptions(ctypes.Structure):
 
 
 class PipeInstruction(ctypes.Structure):
-    """One instruction. Fields that have no meaning for its op are -1."""
+    """One instruction. Fields that do not apply to its op are -1."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    step: int  # 0 to steps - 1, never falling
-    op: int  # what is asked for
+    step: int  # 0 to steps - 1, never decreasing
+    op: int  # the operation
     micro_batch: int  # 0 to micro_batches - 1
     chunk: int  # part of the model on this stage, 0 to chunks - 1
-    buffer: int  # place that holds the micro-batch here, 0 to buffers - 1
+    buffer: int  # buffer that holds the micro-batch on this stage, 0 to buffers - 1
     peer: int  # stage at the other end of a send or receive
     reserved: int  # 0
 
@@ -1067,17 +1067,17 @@ class PipeInstruction(ctypes.Structure):
 
 
 class PipeScheduleOptions(ctypes.Structure):
-    """What a schedule is for. Fill with dsc_pipe_schedule_options_init()."""
+    """Options of a schedule. Fill with dsc_pipe_schedule_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     name: Bytes | None  # see dsc_pipe_schedule_create()
     stages: int  # devices of the pipeline, 1 or more
-    stage: int  # whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, written down and taken apart
+    stage: int  # stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, exported and split into stages
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
-    chunks: int  # parts of the model on every stage; default 0: what the schedule is made for
-    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: as many as stages, or what divides the batch evenly
+    chunks: int  # parts of the model on every stage; default 0: the schedule's default
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: the number of stages, or a number that divides the batch evenly
     forward_only: int  # 1: without backward passes; default 0
-    merge_backward: int  # 1: halves of a backward pass that follow each other become one; default 0
+    merge_backward: int  # 1: adjacent halves of a backward pass become one; default 0
     messages: int  # default DSC_PIPE_MESSAGES_WHEN_NEEDED
     placement: int  # for dsc_pipe_schedule_create_custom() only; default 0
     reserved: int  # 0
@@ -1099,17 +1099,17 @@ class PipeScheduleOptions(ctypes.Structure):
 
 
 class PipeScheduleInfo(ctypes.Structure):
-    """What a schedule is."""
+    """The properties of a schedule."""
 
     struct_size: int  # size of this struct as the caller compiled it
     stages: int  # devices of the pipeline
-    stage: int  # whose instructions; -1: the whole pipeline
+    stage: int  # stage of the instructions; -1: the whole pipeline
     micro_batches: int  # of a batch
     chunks: int  # parts of the model on every stage
-    micro_batch_group: int  # as it was made; 0 where it has no meaning
+    micro_batch_group: int  # as created; 0 where it does not apply
     forward_only: int  # 1: without backward passes
     messages: int  # where lowering put messages
-    placement: int  # where the parts of the model are
+    placement: int  # which stage has which part of the model
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1127,10 +1127,10 @@ class PipeScheduleInfo(ctypes.Structure):
 class PipeCompute(ctypes.Structure):
     """One operation of a stage."""
 
-    op: int  # forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    op: int  # a forward or backward pass, or half of one; 0: idle for a step
     chunk: int  # 0 to chunks - 1; -1 when idle
     micro_batch: int  # 0 to micro_batches - 1; -1 when idle
-    overlaps: int  # 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    overlaps: int  # 1: it runs at the same time as the next one (a forward and a backward pass); else 0
 
     _fields_ = [
         ("op", ctypes.c_int32),
@@ -1141,19 +1141,20 @@ class PipeCompute(ctypes.Structure):
 
 
 class PipeCall(ctypes.Structure):
-    """What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's options."""
+    """The arguments of a callback of dsc_pipe_run(). Arrays have one pointer per tensor of the run's
+    options."""
 
     struct_size: int  # size of this struct as the library compiled it
-    instruction: Any  # what is asked for
-    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside of passes
-    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside of passes
-    output_grads: Any  # gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes gradients of inputs; NULL where inputs is, entries as above
+    instruction: Any  # the instruction to run
+    inputs: Any  # activations from the previous part of the model; NULL for the first part and outside passes
+    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside passes
+    output_grads: Any  # backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
+    input_grads: Any  # backward writes gradients of inputs; NULL and entries as above
     loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
-    input_tensors: Any  # n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads has as well; NULL where inputs is
-    output_tensors: Any  # n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes, with the shapes of the options; NULL where outputs is
-    output_shapes: Any  # with variable shapes forward may write the sizes of output i to output_shapes[i] before it returns, as many as the options' shape has; unwritten they are those. Else NULL
-    error: Bytes | None  # where the callback may say why it fails, ended by a zero: that becomes part of the error on every rank
+    input_tensors: Any  # n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the same shapes; NULL where inputs is
+    output_tensors: Any  # n_outputs entries: the same for outputs and output_grads; in forward always with the options' shapes
+    output_shapes: Any  # with variable shapes, forward may write the sizes of output i to output_shapes[i], as many as the options' shape has; by default they are the options' sizes. Otherwise NULL
+    error: Bytes | None  # a callback that fails may write the reason here, ended by a zero; it becomes part of the error on every rank
     n_inputs: int  # entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
     n_outputs: int  # entries of outputs, output_grads and output_tensors; 0 where outputs is NULL
     error_capacity: int  # bytes at error, the final zero included
@@ -1176,17 +1177,17 @@ class PipeCall(ctypes.Structure):
     ]
 
 
-# Carries out one instruction: returns 0, or another number to end the run on all ranks, with words in call->error if it has any.
+# Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then write the reason to call->error.
 PipeFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(PipeCall))
 
 
 class PipeCallbacks(ctypes.Structure):
-    """What a run calls. The passes that its schedule has must be there; of the others NULL means that there
-    is nothing to do. Fill with dsc_pipe_callbacks_init()."""
+    """The callbacks of a run. Set one for every kind of pass in the schedule; any other may be NULL, which
+    means "do nothing". Fill with dsc_pipe_callbacks_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    context: int | None  # handed to every callback
-    load_micro_batch: Any  # inputs on the first stage, labels on the last
+    context: int | None  # passed to every callback
+    load_micro_batch: Any  # loads inputs on the first stage, labels on the last
     forward: Any  # from inputs to outputs or loss
     backward: Any  # from output_grads to input_grads; adds up gradients of weights
     backward_input: Any  # the first half of a split backward pass
@@ -1213,15 +1214,15 @@ class PipeRunOptions(ctypes.Structure):
     """Shapes of one micro-batch at the two ends of a stage. Fill with dsc_pipe_run_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    inputs: Any  # what the previous stage sends, data unused; NULL on the first stage
-    outputs: Any  # what the next stage receives, data unused; NULL on the last stage
-    stream: int | None  # with tensors on a device: the stream on which callbacks put their work; NULL: the default stream
-    memory: int | None  # for activations and gradients, where the tensors are; of any alignment. NULL (default): the library allocates it and keeps it with the schedule
+    inputs: Any  # tensors from the previous stage, data unused; NULL on the first stage
+    outputs: Any  # tensors for the next stage, data unused; NULL on the last stage
+    stream: int | None  # with tensors on a device: the stream on which callbacks queue their work; NULL: the default stream
+    memory: int | None  # memory for activations and gradients, of the same kind as the tensors, with any alignment. NULL (default): the library allocates it and keeps it with the schedule
     n_inputs: int  # entries of inputs; 0 on the first stage, else 1 or more
     n_outputs: int  # entries of outputs; 0 on the last stage, else 1 or more
     memory_bytes: int  # size of memory in bytes: dsc_pipe_run_bytes() or more
-    variable_shapes: int  # 1: inputs and outputs are the largest ones, and every forward pass says what its outputs have; 0 (default): all micro-batches have these
-    keep_replaced: int  # 1: memory of earlier runs that this one replaces, because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
+    variable_shapes: int  # 1: inputs and outputs give the largest shapes, and every forward pass sets the shapes of its outputs; 0 (default): all micro-batches have the same shapes
+    keep_replaced: int  # 1: memory of earlier runs, replaced because shapes have grown on any rank, stays readable until the schedule is destroyed; 0 (default): it is freed
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1244,15 +1245,15 @@ class PipeCosts(ctypes.Structure):
     forward: Any  # time of a forward pass; NULL: 1
     backward_input: Any  # time of the first half of a backward pass; NULL: 1
     backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
-    message_bytes: Any  # what a part gives to the next one, and gets back as gradients; NULL: 0
+    message_bytes: Any  # bytes that a part sends to the next one, and gets back as gradients; NULL: 0
     activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
     n: int  # entries of every list that is not NULL: 1, or stages x chunks; default 1
-    overlap: float  # what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1; default 1
+    overlap: float  # time of a forward and a backward pass that run together, as a fraction of their sum: above 0, at most 1; default 1
     latency: float  # of a message between stages; default 0
     bytes_per_time: float  # of a link between two stages, in each direction; default 0: unlimited
-    bucket_bytes: float  # gradients that are reduced at once; default 0: all of a part
+    bucket_bytes: float  # gradients reduced in one operation; default 0: all of a part
     reduce_latency: float  # of an all-reduce; default 0
     reduce_bytes_per_time: float  # of gradients in an all-reduce; default 0: unlimited
 
@@ -1284,9 +1285,9 @@ class PipeStageStats(ctypes.Structure):
     end: float  # when its last one ends
     idle: float  # of the whole makespan: makespan - busy
     own_window_idle: float  # of its own window: end - start - busy
-    reduced: float  # when its last all-reduce ends; 0: there is none
-    peak_bytes: float  # static bytes and the most bytes of activations held at once
-    peak_activations: int  # largest number of activations, one per micro-batch and chunk, held at once
+    reduced: float  # when its last all-reduce ends; 0: it has none
+    peak_bytes: float  # static bytes plus the largest bytes of activations
+    peak_activations: int  # largest number of activations held at a time, one per micro-batch and chunk
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1306,9 +1307,9 @@ class PipeSpan(ctypes.Structure):
 
     struct_size: int  # in the first element: size of this struct as the caller compiled it
     start: float  # when it starts
-    end: float  # when it ends; two that run at once have the same times
-    stage: int  # where
-    op: int  # what it does
+    end: float  # when it ends; two that run together have the same times
+    stage: int  # stage that runs it
+    op: int  # kind of operation
     chunk: int  # 0 to chunks - 1
     micro_batch: int  # 0 to micro_batches - 1
 
@@ -1327,8 +1328,8 @@ class PipeSearchOptions(ctypes.Structure):
     """Limits of a search for a schedule. Fill with dsc_pipe_search_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    activations: int  # largest number of activations, one per micro-batch and chunk, that a stage may hold; 0 (default): any
-    bytes: float  # most bytes of a stage, static ones included; 0 (default): any
+    activations: int  # limit on the activations that a stage holds, one per micro-batch and chunk; 0 (default): no limit
+    bytes: float  # limit on the bytes of a stage, static ones included; 0 (default): no limit
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1338,15 +1339,15 @@ class PipeSearchOptions(ctypes.Structure):
 
 
 class PipeSearchResult(ctypes.Structure):
-    """How good a schedule is that a search found."""
+    """The quality of the schedule that a search found."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
-    makespan: float  # of the schedule that was found
+    makespan: float  # of the found schedule
     bound: float  # no order has a smaller makespan
-    best_named_makespan: float  # of the best schedule with a name; 0: none keeps to the limits
-    is_optimal: int  # 1: no order is better; 0: not known
+    best_named_makespan: float  # of the best named schedule; 0: none satisfies the limits
+    is_optimal: int  # 1: proved optimal; 0: not known
     reserved: int  # 0
-    best_named: Bytes  # the name of that one; "" if there is none
+    best_named: Bytes  # the name of that schedule; "" if none
     origin: Bytes  # a schedule's name, "greedy", "repaired" or "exact"
 
     _fields_ = [

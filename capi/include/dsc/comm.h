@@ -314,7 +314,7 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
  *
  * @param[in] comm communicator that is bound to a device
  * @param[in] library library of the communicator: "nccl"
- * @param[in] communicator communicator of that library: an ncclComm_t
+ * @param[in] communicator an ncclComm_t of that library
  * @param[in] options NULL: defaults; the same on all ranks; its settings do not change communicator
  * @param[out] group the new communicator; NULL on failure
  *

@@ -25,13 +25,11 @@ typedef struct dsc_init_options {
   dsc_store_t* store; /**< multi-host jobs: rank 0 publishes its address in this store. Any store works, also
                          a user-defined one (dsc_store_from_callbacks()). The world keeps a reference to it.
                          NULL (default): none */
-  const dsc_setting_t*
-      settings;      /**< settings of backends. "nccl.library" and "cuda.library" are the files of NCCL and of
-                        CUDA's driver library. They are read when a device is bound, and must be the same for all
-                        ranks of a process. Default: DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, then the NCCL that this
-                        process has loaded, then the places listed in docs/gpu.md */
-  size_t n_settings; /**< entries of settings; default 0 */
-  dsc_backend_t backend; /**< default DSC_BACKEND_AUTO */
+  const dsc_setting_t* settings; /**< of backends; default: none. "nccl.library" and "cuda.library" (files of
+                                    NCCL and of CUDA's driver library) are read when a device is bound; one
+                                    value for all ranks of a process. Without them see docs/gpu.md */
+  size_t n_settings;             /**< entries of settings; default 0 */
+  dsc_backend_t backend;         /**< default DSC_BACKEND_AUTO */
   dsc_sources_t sources; /**< allowed sources of rank and size, bits of ::dsc_source; 0 (default): all */
   int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
                    or the launcher */

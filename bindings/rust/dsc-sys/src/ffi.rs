@@ -73,17 +73,17 @@ pub type dsc_rng_region_t = i32;
 /// What an instruction asks for.
 pub type dsc_pipe_op_t = i32;
 
-/// Where the parts of a model are. Data flows through parts 0, 1, 2 ...; with s stages and c chunks
-/// there are s x c of them.
+/// Which stage has which part of a model. Data flows through parts 0, 1, 2 ...; s stages with c
+/// chunks have s x c parts.
 pub type dsc_pipe_placement_t = i32;
 
-/// Where lowering puts messages. Both complete even if every send waits for its receive.
+/// Where lowering puts messages. Both ways complete even if every send waits for its receive.
 pub type dsc_pipe_messages_t = i32;
 
-/// A form of picture.
+/// A picture format.
 pub type dsc_pipe_picture_t = i32;
 
-/// A form of text. docs/schedules.md describes each.
+/// A text format. docs/schedules.md describes each.
 pub type dsc_pipe_format_t = i32;
 
 /// success
@@ -323,9 +323,9 @@ pub const DSC_PIPE_OP_LOAD_MICRO_BATCH: dsc_pipe_op_t = 1;
 pub const DSC_PIPE_OP_FORWARD: dsc_pipe_op_t = 2;
 /// backward pass of one micro-batch
 pub const DSC_PIPE_OP_BACKWARD: dsc_pipe_op_t = 3;
-/// the part of a backward pass that gives gradients of the inputs
+/// the part of a backward pass that computes gradients of the inputs
 pub const DSC_PIPE_OP_BACKWARD_INPUT: dsc_pipe_op_t = 4;
-/// the part of a backward pass that gives gradients of the weights
+/// the part of a backward pass that computes gradients of the weights
 pub const DSC_PIPE_OP_BACKWARD_WEIGHT: dsc_pipe_op_t = 5;
 /// send the outputs to the next stage
 pub const DSC_PIPE_OP_SEND_ACTIVATION: dsc_pipe_op_t = 6;
@@ -335,34 +335,34 @@ pub const DSC_PIPE_OP_RECV_ACTIVATION: dsc_pipe_op_t = 7;
 pub const DSC_PIPE_OP_SEND_GRAD: dsc_pipe_op_t = 8;
 /// receive the gradients of the outputs from the next stage
 pub const DSC_PIPE_OP_RECV_GRAD: dsc_pipe_op_t = 9;
-/// sum the gradients of weights that several stages share
+/// sum the gradients of weights that stages share
 pub const DSC_PIPE_OP_REDUCE_TIED_GRADS: dsc_pipe_op_t = 10;
 /// reduce gradients over the data-parallel ranks
 pub const DSC_PIPE_OP_REDUCE_GRADS: dsc_pipe_op_t = 11;
 /// update the weights
 pub const DSC_PIPE_OP_OPTIMIZER_STEP: dsc_pipe_op_t = 12;
-/// a forward and a backward pass at once
+/// a forward and a backward pass at the same time
 pub const DSC_PIPE_OP_OVERLAP: dsc_pipe_op_t = 13;
 
 /// part p is on stage p modulo the number of stages
 pub const DSC_PIPE_PLACEMENT_LOOP: dsc_pipe_placement_t = 0;
 /// from the first stage to the last, then back: two chunks make a V
 pub const DSC_PIPE_PLACEMENT_ZIGZAG: dsc_pipe_placement_t = 1;
-/// every stage has a whole model; no data flows
+/// every stage has a whole model; stages exchange no data
 pub const DSC_PIPE_PLACEMENT_APART: dsc_pipe_placement_t = 2;
 
-/// when the receiver needs them next: fewest buffers
+/// just before the receiver needs them: fewest buffers
 pub const DSC_PIPE_MESSAGES_WHEN_NEEDED: dsc_pipe_messages_t = 0;
-/// sent after what makes them and received as early, as by PyTorch 2.7
+/// sent and received as soon as they are computed, as in PyTorch 2.7
 pub const DSC_PIPE_MESSAGES_AT_ONCE: dsc_pipe_messages_t = 1;
 
 /// a line per stage, for a terminal
 pub const DSC_PIPE_PICTURE_TEXT: dsc_pipe_picture_t = 1;
-/// the same with colour, by ANSI escape sequences
+/// the same with colours, as ANSI escape sequences
 pub const DSC_PIPE_PICTURE_COLOR: dsc_pipe_picture_t = 2;
-/// a drawing by itself, as of an .svg file
+/// a drawing for an .svg file
 pub const DSC_PIPE_PICTURE_SVG: dsc_pipe_picture_t = 3;
-/// for ui.perfetto.dev; a unit is a microsecond
+/// for ui.perfetto.dev; one unit is shown as one microsecond
 pub const DSC_PIPE_PICTURE_PERFETTO: dsc_pipe_picture_t = 4;
 
 /// PyTorch's CSV without communication: a row per stage, a cell per step
@@ -471,7 +471,7 @@ pub struct dsc_pipe_schedule_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// What a simulation found; it never changes.
+/// The result of a simulation; it never changes.
 ///
 /// Thread-safety: any thread, several at once.
 #[repr(C)]
@@ -532,8 +532,8 @@ pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
     work: *mut *mut dsc_work_t,
 ) -> i32>;
 
-/// Carries out one instruction: returns 0, or another number to end the run on all ranks, with
-/// words in call->error if it has any.
+/// Runs one instruction. Returns 0, or another number to end the run on all ranks; it may then
+/// write the reason to call->error.
 pub type dsc_pipe_fn = Option<unsafe extern "C" fn(context: *mut c_void, call: *const dsc_pipe_call_t) -> i32>;
 
 /// A setting of a backend, as a pair of texts; docs/gpu.md lists the names.
@@ -726,10 +726,9 @@ pub struct dsc_init_options_t {
     /// defined one (dsc_store_from_callbacks()). The world keeps a reference to it. NULL (default):
     /// none
     pub store: *mut dsc_store_t,
-    /// settings of backends. "nccl.library" and "cuda.library" are the files of NCCL and of CUDA's
-    /// driver library. They are read when a device is bound, and must be the same for all ranks of
-    /// a process. Default: DSC_NCCL_LIBRARY and DSC_CUDA_LIBRARY, then the NCCL that this process
-    /// has loaded, then the places listed in docs/gpu.md
+    /// of backends; default: none. "nccl.library" and "cuda.library" (files of NCCL and of CUDA's
+    /// driver library) are read when a device is bound; one value for all ranks of a process.
+    /// Without them see docs/gpu.md
     pub settings: *const dsc_setting_t,
     /// entries of settings; default 0
     pub n_settings: usize,
@@ -1294,21 +1293,21 @@ pub struct dsc_pipe_partition_options_t {
     pub n_part_limits: usize,
 }
 
-/// One instruction. Fields that have no meaning for its op are -1.
+/// One instruction. Fields that do not apply to its op are -1.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_instruction_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// 0 to steps - 1, never falling
+    /// 0 to steps - 1, never decreasing
     pub step: i64,
-    /// what is asked for
+    /// the operation
     pub op: dsc_pipe_op_t,
     /// 0 to micro_batches - 1
     pub micro_batch: i32,
     /// part of the model on this stage, 0 to chunks - 1
     pub chunk: i32,
-    /// place that holds the micro-batch here, 0 to buffers - 1
+    /// buffer that holds the micro-batch on this stage, 0 to buffers - 1
     pub buffer: i32,
     /// stage at the other end of a send or receive
     pub peer: i32,
@@ -1316,7 +1315,7 @@ pub struct dsc_pipe_instruction_t {
     pub reserved: i32,
 }
 
-/// What a schedule is for. Fill with dsc_pipe_schedule_options_init().
+/// Options of a schedule. Fill with dsc_pipe_schedule_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_schedule_options_t {
@@ -1326,19 +1325,19 @@ pub struct dsc_pipe_schedule_options_t {
     pub name: *const c_char,
     /// devices of the pipeline, 1 or more
     pub stages: i32,
-    /// whose instructions: 0 to stages - 1; -1: the whole pipeline, which has no instructions but
-    /// can be simulated, drawn, written down and taken apart
+    /// stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no
+    /// instructions but can be simulated, drawn, exported and split into stages
     pub stage: i32,
     /// of a batch, 1 or more; may be fewer than stages
     pub micro_batches: i32,
-    /// parts of the model on every stage; default 0: what the schedule is made for
+    /// parts of the model on every stage; default 0: the schedule's default
     pub chunks: i32,
     /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
-    /// as many as stages, or what divides the batch evenly
+    /// the number of stages, or a number that divides the batch evenly
     pub micro_batch_group: i32,
     /// 1: without backward passes; default 0
     pub forward_only: i32,
-    /// 1: halves of a backward pass that follow each other become one; default 0
+    /// 1: adjacent halves of a backward pass become one; default 0
     pub merge_backward: i32,
     /// default DSC_PIPE_MESSAGES_WHEN_NEEDED
     pub messages: dsc_pipe_messages_t,
@@ -1348,7 +1347,7 @@ pub struct dsc_pipe_schedule_options_t {
     pub reserved: i32,
 }
 
-/// What a schedule is.
+/// The properties of a schedule.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_schedule_info_t {
@@ -1356,19 +1355,19 @@ pub struct dsc_pipe_schedule_info_t {
     pub struct_size: usize,
     /// devices of the pipeline
     pub stages: i32,
-    /// whose instructions; -1: the whole pipeline
+    /// stage of the instructions; -1: the whole pipeline
     pub stage: i32,
     /// of a batch
     pub micro_batches: i32,
     /// parts of the model on every stage
     pub chunks: i32,
-    /// as it was made; 0 where it has no meaning
+    /// as created; 0 where it does not apply
     pub micro_batch_group: i32,
     /// 1: without backward passes
     pub forward_only: i32,
     /// where lowering put messages
     pub messages: dsc_pipe_messages_t,
-    /// where the parts of the model are
+    /// which stage has which part of the model
     pub placement: dsc_pipe_placement_t,
 }
 
@@ -1376,48 +1375,47 @@ pub struct dsc_pipe_schedule_info_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_compute_t {
-    /// forward, backward, backward_input or backward_weight; 0: the stage is idle for a step
+    /// a forward or backward pass, or half of one; 0: idle for a step
     pub op: dsc_pipe_op_t,
     /// 0 to chunks - 1; -1 when idle
     pub chunk: i32,
     /// 0 to micro_batches - 1; -1 when idle
     pub micro_batch: i32,
-    /// 1: it runs at once with the next one, a forward pass with a backward pass; else 0
+    /// 1: it runs at the same time as the next one (a forward and a backward pass); else 0
     pub overlaps: i32,
 }
 
-/// What a callback of dsc_pipe_run() is given. Arrays have one pointer per tensor of the run's
+/// The arguments of a callback of dsc_pipe_run(). Arrays have one pointer per tensor of the run's
 /// options.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_call_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// what is asked for
+    /// the instruction to run
     pub instruction: *const dsc_pipe_instruction_t,
-    /// activations from the previous part of the model; NULL for the first part and outside of
-    /// passes
+    /// activations from the previous part of the model; NULL for the first part and outside passes
     pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part; NULL for the last part and outside of passes
+    /// forward writes activations for the next part; NULL for the last part and outside passes
     pub outputs: *const *mut c_void,
-    /// gradients of outputs, for backward to read; NULL where outputs is. An entry is NULL for a
-    /// tensor of an integer type, which has no gradient
+    /// backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of
+    /// an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
-    /// backward writes gradients of inputs; NULL where inputs is, entries as above
+    /// backward writes gradients of inputs; NULL and entries as above
     pub input_grads: *const *mut c_void,
     /// forward of the last part writes the micro-batch's loss; else NULL
     pub loss: *mut f64,
-    /// n_inputs entries: what inputs points to, with the micro-batch's shapes, which input_grads
-    /// has as well; NULL where inputs is
+    /// n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the
+    /// same shapes; NULL where inputs is
     pub input_tensors: *const dsc_tensor_t,
-    /// n_outputs entries: the same of outputs and output_grads; in forward, whatever it writes,
-    /// with the shapes of the options; NULL where outputs is
+    /// n_outputs entries: the same for outputs and output_grads; in forward always with the
+    /// options' shapes
     pub output_tensors: *const dsc_tensor_t,
-    /// with variable shapes forward may write the sizes of output i to output_shapes[i] before it
-    /// returns, as many as the options' shape has; unwritten they are those. Else NULL
+    /// with variable shapes, forward may write the sizes of output i to output_shapes[i], as many
+    /// as the options' shape has; by default they are the options' sizes. Otherwise NULL
     pub output_shapes: *const *mut i64,
-    /// where the callback may say why it fails, ended by a zero: that becomes part of the error on
-    /// every rank
+    /// a callback that fails may write the reason here, ended by a zero; it becomes part of the
+    /// error on every rank
     pub error: *mut c_char,
     /// entries of inputs, input_grads and input_tensors; 0 where inputs is NULL
     pub n_inputs: usize,
@@ -1427,16 +1425,16 @@ pub struct dsc_pipe_call_t {
     pub error_capacity: usize,
 }
 
-/// What a run calls. The passes that its schedule has must be there; of the others NULL means that
-/// there is nothing to do. Fill with dsc_pipe_callbacks_init().
+/// The callbacks of a run. Set one for every kind of pass in the schedule; any other may be NULL,
+/// which means "do nothing". Fill with dsc_pipe_callbacks_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_callbacks_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// handed to every callback
+    /// passed to every callback
     pub context: *mut c_void,
-    /// inputs on the first stage, labels on the last
+    /// loads inputs on the first stage, labels on the last
     pub load_micro_batch: dsc_pipe_fn,
     /// from inputs to outputs or loss
     pub forward: dsc_pipe_fn,
@@ -1460,15 +1458,15 @@ pub struct dsc_pipe_callbacks_t {
 pub struct dsc_pipe_run_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// what the previous stage sends, data unused; NULL on the first stage
+    /// tensors from the previous stage, data unused; NULL on the first stage
     pub inputs: *const dsc_tensor_t,
-    /// what the next stage receives, data unused; NULL on the last stage
+    /// tensors for the next stage, data unused; NULL on the last stage
     pub outputs: *const dsc_tensor_t,
-    /// with tensors on a device: the stream on which callbacks put their work; NULL: the default
+    /// with tensors on a device: the stream on which callbacks queue their work; NULL: the default
     /// stream
     pub stream: *mut c_void,
-    /// for activations and gradients, where the tensors are; of any alignment. NULL (default): the
-    /// library allocates it and keeps it with the schedule
+    /// memory for activations and gradients, of the same kind as the tensors, with any alignment.
+    /// NULL (default): the library allocates it and keeps it with the schedule
     pub memory: *mut c_void,
     /// entries of inputs; 0 on the first stage, else 1 or more
     pub n_inputs: usize,
@@ -1476,11 +1474,11 @@ pub struct dsc_pipe_run_options_t {
     pub n_outputs: usize,
     /// size of memory in bytes: dsc_pipe_run_bytes() or more
     pub memory_bytes: usize,
-    /// 1: inputs and outputs are the largest ones, and every forward pass says what its outputs
-    /// have; 0 (default): all micro-batches have these
+    /// 1: inputs and outputs give the largest shapes, and every forward pass sets the shapes of its
+    /// outputs; 0 (default): all micro-batches have the same shapes
     pub variable_shapes: i32,
-    /// 1: memory of earlier runs that this one replaces, because shapes have grown on any rank,
-    /// stays readable until the schedule is destroyed; 0 (default): it is freed
+    /// 1: memory of earlier runs, replaced because shapes have grown on any rank, stays readable
+    /// until the schedule is destroyed; 0 (default): it is freed
     pub keep_replaced: i32,
 }
 
@@ -1496,7 +1494,7 @@ pub struct dsc_pipe_costs_t {
     pub backward_input: *const f64,
     /// time of the second half; a whole backward pass takes both; NULL: 1
     pub backward_weight: *const f64,
-    /// what a part gives to the next one, and gets back as gradients; NULL: 0
+    /// bytes that a part sends to the next one, and gets back as gradients; NULL: 0
     pub message_bytes: *const f64,
     /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     pub activation_bytes: *const f64,
@@ -1506,14 +1504,14 @@ pub struct dsc_pipe_costs_t {
     pub gradient_bytes: *const f64,
     /// entries of every list that is not NULL: 1, or stages x chunks; default 1
     pub n: usize,
-    /// what a forward and a backward pass at once take, as a part of their sum: above 0, at most 1;
-    /// default 1
+    /// time of a forward and a backward pass that run together, as a fraction of their sum: above
+    /// 0, at most 1; default 1
     pub overlap: f64,
     /// of a message between stages; default 0
     pub latency: f64,
     /// of a link between two stages, in each direction; default 0: unlimited
     pub bytes_per_time: f64,
-    /// gradients that are reduced at once; default 0: all of a part
+    /// gradients reduced in one operation; default 0: all of a part
     pub bucket_bytes: f64,
     /// of an all-reduce; default 0
     pub reduce_latency: f64,
@@ -1537,11 +1535,11 @@ pub struct dsc_pipe_stage_stats_t {
     pub idle: f64,
     /// of its own window: end - start - busy
     pub own_window_idle: f64,
-    /// when its last all-reduce ends; 0: there is none
+    /// when its last all-reduce ends; 0: it has none
     pub reduced: f64,
-    /// static bytes and the most bytes of activations held at once
+    /// static bytes plus the largest bytes of activations
     pub peak_bytes: f64,
-    /// largest number of activations, one per micro-batch and chunk, held at once
+    /// largest number of activations held at a time, one per micro-batch and chunk
     pub peak_activations: i64,
 }
 
@@ -1553,11 +1551,11 @@ pub struct dsc_pipe_span_t {
     pub struct_size: usize,
     /// when it starts
     pub start: f64,
-    /// when it ends; two that run at once have the same times
+    /// when it ends; two that run together have the same times
     pub end: f64,
-    /// where
+    /// stage that runs it
     pub stage: i32,
-    /// what it does
+    /// kind of operation
     pub op: dsc_pipe_op_t,
     /// 0 to chunks - 1
     pub chunk: i32,
@@ -1571,30 +1569,30 @@ pub struct dsc_pipe_span_t {
 pub struct dsc_pipe_search_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// largest number of activations, one per micro-batch and chunk, that a stage may hold; 0
-    /// (default): any
+    /// limit on the activations that a stage holds, one per micro-batch and chunk; 0 (default): no
+    /// limit
     pub activations: i64,
-    /// most bytes of a stage, static ones included; 0 (default): any
+    /// limit on the bytes of a stage, static ones included; 0 (default): no limit
     pub bytes: f64,
 }
 
-/// How good a schedule is that a search found.
+/// The quality of the schedule that a search found.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_search_result_t {
     /// in: size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// of the schedule that was found
+    /// of the found schedule
     pub makespan: f64,
     /// no order has a smaller makespan
     pub bound: f64,
-    /// of the best schedule with a name; 0: none keeps to the limits
+    /// of the best named schedule; 0: none satisfies the limits
     pub best_named_makespan: f64,
-    /// 1: no order is better; 0: not known
+    /// 1: proved optimal; 0: not known
     pub is_optimal: i32,
     /// 0
     pub reserved: i32,
-    /// the name of that one; "" if there is none
+    /// the name of that schedule; "" if none
     pub best_named: [c_char; 32],
     /// a schedule's name, "greedy", "repaired" or "exact"
     pub origin: [c_char; 32],
@@ -2147,7 +2145,7 @@ extern "C" {
     ///
     /// - `comm` (in): communicator that is bound to a device
     /// - `library` (in): library of the communicator: "nccl"
-    /// - `communicator` (in): communicator of that library: an ncclComm_t
+    /// - `communicator` (in): an ncclComm_t of that library
     /// - `options` (in): NULL: defaults; the same on all ranks; its settings do not change
     ///   communicator
     /// - `group` (out): the new communicator; NULL on failure
@@ -5779,17 +5777,17 @@ extern "C" {
         boundaries: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the name of an instruction's op, such as "forward" or "send_activation".
+    /// Returns the name of an instruction's op, such as "forward" or "send_activation".
     ///
     /// - `op` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "unknown" for a value that is no op. Since 0.1.
+    /// Returns a static string; "unknown" for a value that is not an op. Since 0.1.
     pub fn dsc_pipe_op_name(op: dsc_pipe_op_t) -> *const c_char;
 
-    /// Fills schedule options with their defaults. name, stages and micro_batches have none and
-    /// must be set; stage is 0.
+    /// Fills schedule options with their defaults. name, stages and micro_batches have no defaults
+    /// and must be set; stage is 0.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_pipe_schedule_options_t) as the caller compiled it
@@ -5804,20 +5802,21 @@ extern "C" {
 
     /// Makes the schedule of one stage, or of the whole pipeline.
     ///
-    /// - `options` (in): what to make; chunks is 1 for schedules without chunks, 2 for those in a
-    ///   V, 1 or more for interleaved_1f1b and looped_bfs (default 2)
+    /// - `options` (in): the schedule to create. chunks is 1 for schedules without chunks, 2 for
+    ///   schedules in a V, and 1 or more for interleaved_1f1b and looped_bfs (default 2)
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: options are copied; the schedule is the caller's,
-    /// to be given to dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three.
-    /// For the others time grows with stages x chunks x micro-batches (about 0.1 microseconds each,
-    /// so up to seconds) if there is a stage, and memory with the instructions of this stage.
-    /// v_half, v_min and merged ones store their order, 16 bytes per operation of all stages. With
-    /// DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
+    /// Collective: no. Blocking: no. Ownership: options are copied; the caller releases the
+    /// schedule with dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three. For
+    /// the others, if stage is not -1, time grows with stages x chunks x micro-batches (about 0.1
+    /// microseconds each, so up to seconds), and memory with the instructions of this stage.
+    /// v_half, v_min and schedules with merge_backward store their order, 16 bytes per operation of
+    /// all stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-
+    /// batches).
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name, which tells the nearest one);
-    /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the
-    /// order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name; the error suggests the
+    /// nearest one); DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model
+    /// (2^21 where the order is stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_create(
         options: *const dsc_pipe_schedule_options_t,
         schedule: *mut *mut dsc_pipe_schedule_t,
@@ -5826,17 +5825,18 @@ extern "C" {
     /// Makes a schedule from the order in which each stage computes.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
-    ///   merge_backward, messages; name is what it will be called, NULL for "custom"
-    /// - `operations` (in): those of stage 0, then those of stage 1, and so on
+    ///   merge_backward, messages; name becomes the schedule's name, NULL for "custom"
+    /// - `operations` (in): those of stage 0, then stage 1, and so on
     /// - `starts` (in): stages + 1 entries: stage s has operations[starts[s]] to
     ///   operations[starts[s + 1] - 1]
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation for one that is wrong,
-    /// missing, or can never run, with the stages that wait for each other in a circle;
-    /// DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming stage and operation if an operation is wrong,
+    /// missing, or can never run; in the last case it also names the cycle of stages that wait for
+    /// each other; DSC_ERR_OVERFLOW as dsc_pipe_schedule_create(); DSC_ERR_NOMEM; DSC_ERR_FORKED.
+    /// Since 0.1.
     pub fn dsc_pipe_schedule_create_custom(
         options: *const dsc_pipe_schedule_options_t,
         operations: *const dsc_pipe_compute_t,
@@ -5861,7 +5861,7 @@ extern "C" {
         other: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Says what a schedule is.
+    /// Returns the properties of a schedule.
     ///
     /// - `schedule` (in): schedule
     /// - `info` (inout): struct_size must be set
@@ -5874,7 +5874,7 @@ extern "C" {
         info: *mut dsc_pipe_schedule_info_t,
     ) -> dsc_result_t;
 
-    /// Gives a schedule's name.
+    /// Writes a schedule's name.
     ///
     /// - `schedule` (in): schedule
     /// - `text` (out): the name; may be NULL with capacity 0
@@ -5892,19 +5892,19 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the order in which a stage computes, without loads, messages and buffers.
+    /// Writes the order in which a stage computes, without loads, messages and buffers.
     ///
     /// - `schedule` (in): any schedule of the pipeline
-    /// - `stage` (in): 0 to stages - 1, whatever stage the schedule is of
+    /// - `stage` (in): 0 to stages - 1; it need not be the schedule's stage
     /// - `first` (in): number of the first operation wanted, 0 or more
     /// - `operations` (out): those from first on; may be NULL with capacity 0
     /// - `capacity` (in): entries of operations
-    /// - `needed` (out): how many operations the stage has in all
+    /// - `needed` (out): total number of operations of the stage
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for
-    /// a closed form that is too large to be written down; DSC_ERR_FORKED. Since 0.1.
+    /// a schedule that is too large to list; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_order(
         schedule: *const dsc_pipe_schedule_t,
         stage: i32,
@@ -5914,10 +5914,10 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the next instruction.
+    /// Returns the next instruction.
     ///
     /// - `schedule` (in): schedule
-    /// - `instruction` (inout): struct_size must be set; written unless the schedule is at its end
+    /// - `instruction` (inout): struct_size must be set; written unless the schedule has ended
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
@@ -5938,7 +5938,7 @@ extern "C" {
     /// DSC_ERR_BUSY; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_schedule_reset(schedule: *mut dsc_pipe_schedule_t) -> dsc_result_t;
 
-    /// Gives the number of steps.
+    /// Returns the number of steps.
     ///
     /// - `schedule` (in): schedule
     /// - `steps` (out): 1 or more
@@ -5952,13 +5952,13 @@ extern "C" {
         steps: *mut i64,
     ) -> dsc_result_t;
 
-    /// Says what a step computes.
+    /// Returns what a step computes.
     ///
     /// - `schedule` (in): schedule
     /// - `step` (in): 0 to steps - 1
     /// - `micro_batch` (out): the micro-batch; -1 when this stage computes nothing in this step
-    /// - `is_forward` (out): 1: a forward pass (and "data_parallel", whose steps do both); 0: a
-    ///   backward pass. Also told for a step that computes nothing
+    /// - `is_forward` (out): 1: a forward pass (or a step of "data_parallel", which does both); 0:
+    ///   a backward pass. Also set for a step that computes nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5971,7 +5971,7 @@ extern "C" {
         is_forward: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the number of micro-batches that this stage must be able to hold at once.
+    /// Returns the number of micro-batches that this stage must be able to hold at the same time.
     ///
     /// - `schedule` (in): schedule
     /// - `buffers` (out): 1 or more
@@ -6007,8 +6007,8 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Fills run options with their defaults: no inputs and no outputs, as a pipeline of one stage
-    /// has.
+    /// Fills run options with their defaults: no inputs and no outputs, as for a pipeline of one
+    /// stage.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_pipe_run_options_t) as the caller compiled it
@@ -6021,11 +6021,11 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Tells how much memory a run takes on this rank, for options->memory.
+    /// Returns how much memory a run needs on this rank, for options->memory.
     ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the start
+    /// - `schedule` (in): the stage's schedule; it is reset to its first instruction
     /// - `options` (in): shapes of the run; NULL for a pipeline of one stage
-    /// - `bytes` (out): size of options->memory at any address; 0 where nothing is exchanged
+    /// - `bytes` (out): size for options->memory at any address; 0 if nothing is exchanged
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per schedule.
     ///
@@ -6041,18 +6041,18 @@ extern "C" {
     /// Runs a schedule from its first to its last instruction: calls the callbacks, and sends and
     /// receives activations and gradients between them.
     ///
-    /// - `schedule` (in): the stage's schedule; its position becomes the end
+    /// - `schedule` (in): the stage's schedule; afterwards it is at its end
     /// - `comm` (in): communicator of the pipeline's stages
-    /// - `callbacks` (in): what to call; used during the call only
+    /// - `callbacks` (in): the callbacks; used during the call only
     /// - `options` (in): shapes; NULL for a pipeline of one stage
-    /// - `mean_loss` (out): mean of what the last stage's forward passes wrote, the same on all
-    ///   ranks that ask for it; may be NULL, also on some ranks only
+    /// - `mean_loss` (out): mean of the losses that the last stage's forward passes wrote, the same
+    ///   on all ranks that ask for it; may be NULL on some or all ranks
     ///
-    /// Collective: yes. Blocking: until all stages have run, or this one if all ranks pass NULL for
-    /// mean_loss; on devices until all is on their streams. Each message has the communicator's
-    /// time-out. Ownership: everything that is passed in must live until it returns,
-    /// options->memory on a device until the run has ended there (after a run that failed: until
-    /// the schedule is destroyed). Threads: one at a time per communicator and schedule;
+    /// Collective: yes. Blocking: until all stages have run, or only this one if all ranks pass
+    /// NULL for mean_loss; on devices until everything is queued on the streams. Each message has
+    /// the communicator's time-out. Ownership: all arguments must stay valid until the call
+    /// returns; options->memory on a device until the run has ended there (after a failed run:
+    /// until the schedule is destroyed). Threads: one at a time per communicator and schedule;
     /// dsc_comm_abort() from any thread ends it.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the instruction when a callback that the schedule
@@ -6082,17 +6082,17 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Computes when every operation of a pipeline runs, and what memory that takes.
+    /// Computes when every operation of a pipeline runs, and how much memory that takes.
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `report` (out): what was found; NULL on failure
+    /// - `report` (out): the result; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the report is the caller's, to be given to
+    /// Collective: no. Blocking: no. Ownership: the caller releases the report with
     /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
     /// operation of all stages.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the cost that is wrong; DSC_ERR_BAD_HANDLE;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_simulate(
@@ -6101,7 +6101,7 @@ extern "C" {
         report: *mut *mut dsc_pipe_report_t,
     ) -> dsc_result_t;
 
-    /// Gives the time at which all stages have computed and reduced.
+    /// Returns the time at which all stages have computed and reduced.
     ///
     /// - `report` (in): report
     /// - `makespan` (out): in the unit of the costs
@@ -6114,7 +6114,7 @@ extern "C" {
         makespan: *mut f64,
     ) -> dsc_result_t;
 
-    /// Gives what each stage does.
+    /// Writes the times and memory of each stage.
     ///
     /// - `report` (in): report
     /// - `stages` (out): one entry per stage; stages[0].struct_size must be set; may be NULL with
@@ -6133,7 +6133,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives all operations, stage after stage, in the order of time.
+    /// Writes all operations, stage after stage, in the order of time.
     ///
     /// - `report` (in): report
     /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
@@ -6152,8 +6152,8 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives a chain of operations from the start to the end of which none could be later without
-    /// making the makespan longer.
+    /// Writes the critical path: a chain of operations none of which can be delayed without
+    /// lengthening the makespan.
     ///
     /// - `report` (in): report
     /// - `spans` (out): the operations; spans[0].struct_size must be set; may be NULL with capacity
@@ -6194,19 +6194,19 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Finds the best schedule for given costs and limits of memory.
+    /// Finds the best schedule for given costs and memory limits.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), forward_only, messages; name
-    ///   must be NULL or "auto", and the rest as dsc_pipe_schedule_options_init() left it
+    ///   must be NULL or "auto", and the other options must have their defaults
     /// - `costs` (in): NULL: defaults
     /// - `search` (in): limits; NULL: none
-    /// - `result` (inout): how good the schedule is; struct_size must be set; may be NULL
+    /// - `result` (inout): the quality of the schedule; struct_size must be set; may be NULL
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: some
-    /// hundred simulations, so milliseconds to some seconds.
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: a few
+    /// hundred simulations, so milliseconds to a few seconds.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order keeps to the limits;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits;
     /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_search(
@@ -6221,7 +6221,7 @@ extern "C" {
     ///
     /// - `schedule` (in): any schedule of the pipeline
     /// - `costs` (in): NULL: defaults
-    /// - `picture` (in): which form
+    /// - `picture` (in): picture format
     /// - `text` (out): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
@@ -6239,10 +6239,10 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Writes the schedule of a whole pipeline down.
+    /// Writes the schedule of a whole pipeline as text.
     ///
     /// - `schedule` (in): any schedule of the pipeline
-    /// - `format` (in): which one
+    /// - `format` (in): text format
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
@@ -6264,9 +6264,9 @@ extern "C" {
     ///
     /// - `text` (in): need not end with a zero byte
     /// - `bytes` (in): of text
-    /// - `format` (in): which one
-    /// - `options` (in): stage (default 0), and merge_backward and messages for a text without
-    ///   messages; the rest must be as dsc_pipe_schedule_options_init() left it; NULL: all defaults
+    /// - `format` (in): text format
+    /// - `options` (in): stage (default 0); for a text without messages also merge_backward and
+    ///   messages. The other options must have their defaults; NULL: all defaults
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: the text is copied. Threads: any.
@@ -6282,8 +6282,8 @@ extern "C" {
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Checks instructions of all stages that another program made, by following them as blocking
-    /// sends and receives would.
+    /// Checks the instructions that another program made for all stages, by simulating them with
+    /// blocking sends and receives.
     ///
     /// - `options` (in): stages, micro_batches, chunks (0: 1), placement, forward_only; name and
     ///   the rest are unused
@@ -6294,10 +6294,10 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong: the stage and step of an
-    /// operation that comes twice, too early or not at all, of a message without another end or
-    /// with a wrong peer, of a buffer that is in use; or the circle in which stages wait for each
-    /// other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG that says what is wrong. It names stage and step of an
+    /// operation that is repeated, too early or missing, of a message without a counterpart or with
+    /// a wrong peer, or of a buffer that is in use; or it names the cycle of stages that wait for
+    /// each other; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_pipe_validate(
         options: *const dsc_pipe_schedule_options_t,
         instructions: *const dsc_pipe_instruction_t,
