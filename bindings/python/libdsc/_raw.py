@@ -264,15 +264,15 @@ class PipeFormat(IntEnum):
     JSON = 5  # all of a schedule
 
 
-# Keeps a value under a key that was not put before: returns DSC_OK, or an error.
+# Stores a value under a key that was not put before. Returns DSC_OK, or an error.
 StorePutFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32)
 
 
-# Waits until a key was put, and writes its value, at most capacity bytes, and the value's length: returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for dsc_store_put_fn.
+# Waits until a key was put. Writes its value, at most capacity bytes, and the value's length. Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as dsc_store_put_fn.
 StoreGetFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t))
 
 
-# Called once, on any thread, when nobody uses the store any more. It may not call the library.
+# Called once, on any thread, when the store is no longer used. It must not call the library.
 StoreDestroyFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -425,12 +425,12 @@ class StoreOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     token: Bytes | None  # secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or none. TCP only
-    job_id: Bytes | None  # keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    job_id: Bytes | None  # distinguishes jobs that use the same file or port; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
     bind: Bytes | None  # where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the host of the URI
     serve: int  # 1: this process is the TCP store's server; default 0
-    world_size: int  # for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that have not shown the token yet; default 1
+    world_size: int  # for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size connections that are not authenticated yet; default 1
     timeout_ms: int  # deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
-    allow_unauthenticated: int  # 1: a server without a token may listen at an address that is not loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
+    allow_unauthenticated: int  # 1: a server without a token may listen on addresses other than loopback, as with DSC_ALLOW_UNAUTHENTICATED=1; default 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -445,13 +445,13 @@ class StoreOptions(ctypes.Structure):
 
 
 class StoreCallbacks(ctypes.Structure):
-    """A store of the caller's, for dsc_store_from_callbacks()."""
+    """A user-defined store, for dsc_store_from_callbacks()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     context: int | None  # passed to every function
     put: Any  # keeps a value
     get: Any  # waits for a value
-    destroy: Any  # releases the context; NULL: there is nothing to do
+    destroy: Any  # releases the context; NULL: do nothing
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -516,8 +516,8 @@ class MeshOptions(ctypes.Structure):
     """Options of dsc_mesh_create(). Fill with dsc_mesh_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    order: Bytes | None  # such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first; axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
-    world_size: int  # what the product of the sizes must be; 0: it may be any
+    order: Bytes | None  # such as "tp-cp-ep-dp-pp": names of axes, the fastest first (along it, neighbours have consecutive ranks); axes of size 1 may be omitted. NULL: the axes as listed, the last one fastest
+    world_size: int  # required product of the sizes; 0: any
     rank_offset: int  # the first rank, 0 or more; default 0
 
     _fields_ = [
@@ -529,7 +529,7 @@ class MeshOptions(ctypes.Structure):
 
 
 class MeshPlanOptions(ctypes.Structure):
-    """What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init()."""
+    """Options of dsc_mesh_plan(). Fill with dsc_mesh_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     style: Bytes | None  # "megatron" (default) or "deepspeed"
@@ -537,9 +537,9 @@ class MeshPlanOptions(ctypes.Structure):
     cp_levels: Any  # sizes of hierarchical cp groups, the first one fastest; NULL: none
     n_cp_levels: int  # entries of cp_levels
     instances: int  # of the distributed optimizer, 1 or more; default 1
-    hybrid: int  # 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp group; default 0
+    hybrid: int  # 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp group; default 0
     virtual_stages: int  # parts of the model on every pipeline stage, 1 or more; default 1
-    rank: int  # only the groups of this rank; -1 (default): all
+    rank: int  # list only the groups of this rank; -1 (default): all
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -585,7 +585,7 @@ class BucketPlanOptions(ctypes.Structure):
     """Options of dsc_bucket_plan(). Fill with dsc_bucket_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    devices: Any  # device of each tensor, any numbers; NULL (default): all the same
+    devices: Any  # device of each tensor, any numbers; NULL (default): all on the same device
     expect_sparse: Any  # 0 or 1, by tensor index (not by position); NULL (default): none
     order: Any  # the tensor index at each position, each of 0 to n - 1 once; NULL (default): 0, 1, 2, ...
     limits: Any  # bytes, 0 or more each; NULL (default): 1,048,576 and 26,214,400
@@ -664,27 +664,27 @@ class BucketReducerOptions(ctypes.Structure):
 
 
 class Bucket(ctypes.Structure):
-    """A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer is
+    """A complete bucket, as passed to a hook. Everything is valid during the call. The memory of buffer stays
     valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
     dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents until the
     work of its last step is done."""
 
     struct_size: int  # size of this struct as the library compiled it
-    comm: int | None  # the reducer's group: the hook's operations go here, in the order of its calls; valid until the hook is removed
-    buffer: int | None  # count elements: the gradients one after another, undivided. The hook leaves the mean here
-    stream: int | None  # of a device: the gradients are there behind it, and what is put on it comes before the end of the iteration; NULL in host memory
+    comm: int | None  # the reducer's group, for the hook's operations, which run in the order of its calls; valid until the hook is removed
+    buffer: int | None  # count elements: the gradients one after another, not divided. The hook writes the mean here
+    stream: int | None  # on a device: work on this stream runs after the gradients are ready and before the iteration ends; NULL for host memory
     params: Any  # n_params indices of parameters
-    offsets: Any  # element of buffer at which each of them starts
-    counts: Any  # elements of each of them
-    error: Bytes | None  # empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    offsets: Any  # first element of each in buffer
+    counts: Any  # number of elements of each
+    error: Bytes | None  # a hook that fails may write the reason here, ended by a zero; the errors of all ranks contain it
     n_params: int  # parameters in the bucket
     index: int  # number of the bucket, from 0 in launch order
-    count: int  # elements of buffer, on a device also those between parameters
+    count: int  # elements of buffer; on a device with the padding between parameters
     error_capacity: int  # bytes at error
     dtype: int  # element type
     is_last: int  # 1: the last bucket of the iteration
-    divisor: int  # ranks that take part: the mean is the sum over it
-    step: int  # 0: the bucket has just become complete; s + 1: the work of step s is done
+    divisor: int  # number of ranks that take part; the mean is the sum divided by it
+    step: int  # 0: the bucket has become complete; s + 1: the work of step s is done
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -706,7 +706,7 @@ class Bucket(ctypes.Structure):
     ]
 
 
-# Does one step of reducing a bucket.
+# Performs one step of reducing a bucket.
 BucketHookFn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Bucket), ctypes.POINTER(ctypes.c_void_p))
 
 
@@ -714,7 +714,7 @@ class JoinOptions(ctypes.Structure):
     """Options of dsc_join_create(). Fill with dsc_join_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    divide_by_initial: int  # 1 (default): means are over all ranks, of which those without batches give zeros; 0: over the ranks that still have batches
+    divide_by_initial: int  # 1 (default): means are over all ranks, and those without batches contribute zeros; 0: over the ranks that still have batches
     throw_on_early_end: int  # 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
 
     _fields_ = [

@@ -423,7 +423,7 @@ pub struct dsc_mesh_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Ranks with different numbers of batches.
+/// Joins ranks with different numbers of batches.
 ///
 /// Thread-safety: one thread at a time, destroy from any.
 #[repr(C)]
@@ -492,7 +492,7 @@ pub struct dsc_tied_layers_t {
 /// Receives one log record.
 pub type dsc_log_fn = Option<unsafe extern "C" fn(context: *mut c_void, record: *const dsc_log_record_t)>;
 
-/// Keeps a value under a key that was not put before: returns DSC_OK, or an error.
+/// Stores a value under a key that was not put before. Returns DSC_OK, or an error.
 pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     key: *const c_char,
@@ -501,8 +501,8 @@ pub type dsc_store_put_fn = Option<unsafe extern "C" fn(
     timeout_ms: i32,
 ) -> dsc_result_t>;
 
-/// Waits until a key was put, and writes its value, at most capacity bytes, and the value's length:
-/// returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. The rest as for
+/// Waits until a key was put. Writes its value, at most capacity bytes, and the value's length.
+/// Returns DSC_OK, DSC_ERR_TIMEOUT after timeout_ms, or another error. Otherwise as
 /// dsc_store_put_fn.
 pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
@@ -513,7 +513,7 @@ pub type dsc_store_get_fn = Option<unsafe extern "C" fn(
     needed: *mut usize,
 ) -> dsc_result_t>;
 
-/// Called once, on any thread, when nobody uses the store any more. It may not call the library.
+/// Called once, on any thread, when the store is no longer used. It must not call the library.
 pub type dsc_store_destroy_fn = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Combines elements: inout[i] = inout[i] op in[i].
@@ -525,7 +525,7 @@ pub type dsc_op_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
 ) -> i32>;
 
-/// Does one step of reducing a bucket.
+/// Performs one step of reducing a bucket.
 pub type dsc_bucket_hook_fn = Option<unsafe extern "C" fn(
     context: *mut c_void,
     bucket: *const dsc_bucket_t,
@@ -674,24 +674,25 @@ pub struct dsc_store_options_t {
     /// secret of the job, 64 hexadecimal digits; NULL: DSC_TOKEN_FD, DSC_TOKEN_FILE, DSC_TOKEN, or
     /// none. TCP only
     pub token: *const c_char,
-    /// keeps jobs apart that use one place; at most 64 bytes for a file; NULL: DSC_JOB_ID, or none
+    /// distinguishes jobs that use the same file or port; at most 64 bytes for a file; NULL:
+    /// DSC_JOB_ID, or none
     pub job_id: *const c_char,
     /// where a server listens: "any", an interface, a name or an address; NULL: DSC_BIND, or the
     /// host of the URI
     pub bind: *const c_char,
     /// 1: this process is the TCP store's server; default 0
     pub serve: i32,
-    /// for a server: processes that will connect, 1 or more. It accepts up to 64 + 2 x world_size
-    /// connections that have not shown the token yet; default 1
+    /// for a server: number of processes that will connect, 1 or more. It accepts up to 64 + 2 x
+    /// world_size connections that are not authenticated yet; default 1
     pub world_size: i32,
     /// deadline of opening and of every call, in milliseconds, 1 or more; default 300,000
     pub timeout_ms: i32,
-    /// 1: a server without a token may listen at an address that is not loopback, as with
+    /// 1: a server without a token may listen on addresses other than loopback, as with
     /// DSC_ALLOW_UNAUTHENTICATED=1; default 0
     pub allow_unauthenticated: i32,
 }
 
-/// A store of the caller's, for dsc_store_from_callbacks().
+/// A user-defined store, for dsc_store_from_callbacks().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_store_callbacks_t {
@@ -703,7 +704,7 @@ pub struct dsc_store_callbacks_t {
     pub put: dsc_store_put_fn,
     /// waits for a value
     pub get: dsc_store_get_fn,
-    /// releases the context; NULL: there is nothing to do
+    /// releases the context; NULL: do nothing
     pub destroy: dsc_store_destroy_fn,
 }
 
@@ -775,16 +776,17 @@ pub struct dsc_init_options_t {
 pub struct dsc_mesh_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// such as "tp-cp-ep-dp-pp": names of axes, the one along which neighbours in rank stand first;
-    /// axes of size 1 may be left out. NULL: the axes as they are listed, the last one fastest
+    /// such as "tp-cp-ep-dp-pp": names of axes, the fastest first (along it, neighbours have
+    /// consecutive ranks); axes of size 1 may be omitted. NULL: the axes as listed, the last one
+    /// fastest
     pub order: *const c_char,
-    /// what the product of the sizes must be; 0: it may be any
+    /// required product of the sizes; 0: any
     pub world_size: i32,
     /// the first rank, 0 or more; default 0
     pub rank_offset: i32,
 }
 
-/// What dsc_mesh_plan() lists. Fill with dsc_mesh_plan_options_init().
+/// Options of dsc_mesh_plan(). Fill with dsc_mesh_plan_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_mesh_plan_options_t {
@@ -800,12 +802,12 @@ pub struct dsc_mesh_plan_options_t {
     pub n_cp_levels: usize,
     /// of the distributed optimizer, 1 or more; default 1
     pub instances: i32,
-    /// 1: also Megatron-LM's hybrid dp x cp groups, of 2, 4 and so on up to half of a dp x cp
+    /// 1: also list Megatron-LM's hybrid dp x cp groups, of 2, 4, ... ranks up to half of a dp x cp
     /// group; default 0
     pub hybrid: i32,
     /// parts of the model on every pipeline stage, 1 or more; default 1
     pub virtual_stages: i32,
-    /// only the groups of this rank; -1 (default): all
+    /// list only the groups of this rank; -1 (default): all
     pub rank: i32,
 }
 
@@ -842,7 +844,7 @@ pub struct dsc_tensor_t {
 pub struct dsc_bucket_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// device of each tensor, any numbers; NULL (default): all the same
+    /// device of each tensor, any numbers; NULL (default): all on the same device
     pub devices: *const i32,
     /// 0 or 1, by tensor index (not by position); NULL (default): none
     pub expect_sparse: *const u8,
@@ -926,36 +928,37 @@ pub struct dsc_bucket_reducer_options_t {
     pub reserved: i32,
 }
 
-/// A complete bucket, as a hook sees it. Everything is valid during the call. The memory of buffer
-/// is valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or until
-/// dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its contents
-/// until the work of its last step is done.
+/// A complete bucket, as passed to a hook. Everything is valid during the call. The memory of
+/// buffer stays valid until the next dsc_bucket_reducer_begin(), which may replace the buckets, or
+/// until dsc_bucket_reducer_destroy(); dsc_mem_retain() keeps it longer. The hook may change its
+/// contents until the work of its last step is done.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_bucket_t {
     /// size of this struct as the library compiled it
     pub struct_size: usize,
-    /// the reducer's group: the hook's operations go here, in the order of its calls; valid until
-    /// the hook is removed
+    /// the reducer's group, for the hook's operations, which run in the order of its calls; valid
+    /// until the hook is removed
     pub comm: *mut dsc_comm_t,
-    /// count elements: the gradients one after another, undivided. The hook leaves the mean here
+    /// count elements: the gradients one after another, not divided. The hook writes the mean here
     pub buffer: *mut c_void,
-    /// of a device: the gradients are there behind it, and what is put on it comes before the end
-    /// of the iteration; NULL in host memory
+    /// on a device: work on this stream runs after the gradients are ready and before the iteration
+    /// ends; NULL for host memory
     pub stream: *mut c_void,
     /// n_params indices of parameters
     pub params: *const usize,
-    /// element of buffer at which each of them starts
+    /// first element of each in buffer
     pub offsets: *const usize,
-    /// elements of each of them
+    /// number of elements of each
     pub counts: *const usize,
-    /// empty: a hook that fails may write here why, ended by a zero, for the errors of all ranks
+    /// a hook that fails may write the reason here, ended by a zero; the errors of all ranks
+    /// contain it
     pub error: *mut c_char,
     /// parameters in the bucket
     pub n_params: usize,
     /// number of the bucket, from 0 in launch order
     pub index: usize,
-    /// elements of buffer, on a device also those between parameters
+    /// elements of buffer; on a device with the padding between parameters
     pub count: usize,
     /// bytes at error
     pub error_capacity: usize,
@@ -963,9 +966,9 @@ pub struct dsc_bucket_t {
     pub dtype: dsc_dtype_t,
     /// 1: the last bucket of the iteration
     pub is_last: i32,
-    /// ranks that take part: the mean is the sum over it
+    /// number of ranks that take part; the mean is the sum divided by it
     pub divisor: i32,
-    /// 0: the bucket has just become complete; s + 1: the work of step s is done
+    /// 0: the bucket has become complete; s + 1: the work of step s is done
     pub step: i32,
 }
 
@@ -975,7 +978,7 @@ pub struct dsc_bucket_t {
 pub struct dsc_join_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// 1 (default): means are over all ranks, of which those without batches give zeros; 0: over
+    /// 1 (default): means are over all ranks, and those without batches contribute zeros; 0: over
     /// the ranks that still have batches
     pub divide_by_initial: i32,
     /// 1: as soon as a rank has no more batches, all ranks get DSC_ERR_STATE; default 0
@@ -2303,22 +2306,22 @@ extern "C" {
     /// Opens a store.
     ///
     /// - `uri` (in): "memory://" (threads that share the handle), "file:///PATH" (processes that
-    ///   share a file system with locks: what a job that died left in the file is never seen;
-    ///   another job that uses it is waited for) or "tcp://HOST:PORT" (processes on any hosts; one
-    ///   of them has serve set, the others try until it is there; port 0 makes a server take a free
-    ///   one)
+    ///   share a file system with locks; data left by a job that died is ignored; if another job is
+    ///   using the file, the call waits for it) or "tcp://HOST:PORT" (processes on any hosts; one
+    ///   of them sets serve, the others retry until it listens; with port 0 a server takes a free
+    ///   port)
     /// - `options` (in): NULL: all defaults
     /// - `store` (out): the store; stays NULL on failure
     ///
-    /// Collective: no. Blocking: until the store is there, at most the time-out. Ownership: options
-    /// are read during the call only; the store lives until dsc_store_destroy(). Threads: any; a
-    /// server has a thread of its own.
+    /// Collective: no. Blocking: until the store is reached, at most the time-out. Ownership:
+    /// options are read during the call only; the store is valid until dsc_store_destroy().
+    /// Threads: any; a server has its own thread.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, no
-    /// address of this host, a token that is no token); DSC_ERR_AUTH (tokens differ or one is
-    /// missing, a file that others could change); DSC_ERR_ADDR_IN_USE (the port is taken, or a job
-    /// with another id is there); DSC_ERR_PROTOCOL (something else answers, or a file of another
-    /// kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_CONFIG (a name that cannot be resolved, an
+    /// address that is not this host's, an invalid token); DSC_ERR_AUTH (tokens differ or one is
+    /// missing, or other users could change the file); DSC_ERR_ADDR_IN_USE (the port is taken, or a
+    /// job with another id uses it); DSC_ERR_PROTOCOL (another program answers, or the file is of
+    /// another kind); DSC_ERR_VERSION; DSC_ERR_TIMEOUT (with the addresses tried and the reason);
     /// DSC_ERR_SYSTEM; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_open(
         uri: *const c_char,
@@ -2326,13 +2329,13 @@ extern "C" {
         store: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Makes a store of the caller's functions. It can set, get and wait; the rest is
-    /// DSC_ERR_UNSUPPORTED.
+    /// Creates a store from user-defined functions. It supports set, get and wait; other calls
+    /// return DSC_ERR_UNSUPPORTED.
     ///
-    /// - `callbacks` (in): copied; put and get are needed
+    /// - `callbacks` (in): copied; put and get are required
     /// - `store` (out): the store; stays NULL on failure, and then destroy is not called
     ///
-    /// Collective: no. Blocking: no. Ownership: context is the caller's until destroy was called.
+    /// Collective: no. Blocking: no. Ownership: context must stay valid until destroy is called.
     /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since
@@ -2342,13 +2345,13 @@ extern "C" {
         store: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Makes a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
+    /// Creates a store that is a part of another one: KEY of the part is "PREFIX/KEY" of the whole.
     ///
     /// - `store` (in): the whole; the part keeps it alive
     /// - `prefix` (in): 1 byte or more; the whole key has at most 1,024
     /// - `part` (out): the part, with the time-out of the whole; stays NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the part is the caller's, to be given to
+    /// Collective: no. Blocking: no. Ownership: the caller releases the part with
     /// dsc_store_destroy(). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;
@@ -2359,34 +2362,35 @@ extern "C" {
         part: *mut *mut dsc_store_t,
     ) -> dsc_result_t;
 
-    /// Gives the port at which this process serves the store.
+    /// Returns the port at which this process serves the store.
     ///
     /// - `store` (in): a store that was opened with serve set
     /// - `port` (out): 1 to 65535
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE if this process is not its server; DSC_ERR_INVALID_ARG;
+    /// Returns DSC_OK; DSC_ERR_STATE if this process is not the server; DSC_ERR_INVALID_ARG;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_port(
         store: *const dsc_store_t,
         port: *mut i32,
     ) -> dsc_result_t;
 
-    /// Sets a key, whether it is there or not.
+    /// Sets a key, whether it exists or not.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `value` (in): bytes of the value; may be NULL when bytes is 0
     /// - `bytes` (in): length of the value, up to 1,048,576
     ///
-    /// Collective: no. Blocking: for the way to the store, at most the time-out. Threads: any.
+    /// Collective: no. Blocking: for the exchange with the store, at most the time-out. Threads:
+    /// any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_NOSPACE (the store or its file system is full);
-    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server is gone, also if another one has its place);
-    /// DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
-    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() when it has to connect
-    /// again. Since 0.1.
+    /// DSC_ERR_TIMEOUT; DSC_ERR_PEER_DEAD (the server has ended, also if another one has replaced
+    /// it); DSC_ERR_PROTOCOL; DSC_ERR_SYSTEM; DSC_ERR_CALLBACK; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED; DSC_ERR_REENTRANT; and those of dsc_store_open() if it has to reconnect.
+    /// Since 0.1.
     pub fn dsc_store_set(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2394,17 +2398,17 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Waits until a key is there and gives its value.
+    /// Waits until a key is set and returns its value.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
     /// - `value` (out): the value; may be NULL with capacity 0
     /// - `capacity` (in): bytes of value
-    /// - `needed` (out): length of the value, which has no final zero: when it is more than
-    ///   capacity, call again with a larger buffer
+    /// - `needed` (out): length of the value, which has no final zero; if it is more than capacity,
+    ///   call again with a larger buffer
     ///
-    /// Collective: no. Blocking: until the key is there, at most timeout_ms. Threads: any.
+    /// Collective: no. Blocking: until the key is set, at most timeout_ms. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_TIMEOUT naming the key; those of dsc_store_set().
     /// Since 0.1.
@@ -2417,8 +2421,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Adds to a counter, which is 0 as long as the key is not there. Its value is kept as decimal
-    /// text.
+    /// Adds to a counter, which is 0 if the key is not set. The value is stored as decimal text.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
@@ -2427,7 +2430,7 @@ extern "C" {
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is no whole number; DSC_ERR_OVERFLOW;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG if the value is not an integer; DSC_ERR_OVERFLOW;
     /// DSC_ERR_UNSUPPORTED; those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_add(
         store: *mut dsc_store_t,
@@ -2450,8 +2453,8 @@ extern "C" {
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
-    /// Returns DSC_OK or DSC_TRUNCATED, whether it was set or not; DSC_ERR_UNSUPPORTED; those of
-    /// dsc_store_set(). Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED, whether the key was changed or not; DSC_ERR_UNSUPPORTED;
+    /// those of dsc_store_set(). Since 0.1.
     pub fn dsc_store_compare_set(
         store: *mut dsc_store_t,
         key: *const c_char,
@@ -2464,7 +2467,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Appends to a value; a key that is not there counts as empty.
+    /// Appends to a value; a key that is not set counts as empty.
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
@@ -2481,7 +2484,7 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Says whether all of some keys are there.
+    /// Returns whether all the given keys are set.
     ///
     /// - `store` (in): the store
     /// - `keys` (in): the keys
@@ -2498,17 +2501,17 @@ extern "C" {
         present: *mut i32,
     ) -> dsc_result_t;
 
-    /// Waits until all of some keys are there.
+    /// Waits until all the given keys are set.
     ///
     /// - `store` (in): the store
     /// - `keys` (in): the keys
     /// - `n` (in): number of keys
     /// - `timeout_ms` (in): how long to wait, 0 or more; -1: the store's time-out
     ///
-    /// Collective: no. Blocking: until the keys are there, at most timeout_ms. Threads: any.
+    /// Collective: no. Blocking: until the keys are set, at most timeout_ms. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the keys that are missing; those of dsc_store_set().
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_TIMEOUT naming the missing keys; those of dsc_store_set(). Since
+    /// 0.1.
     pub fn dsc_store_wait(
         store: *const dsc_store_t,
         keys: *const *const c_char,
@@ -2520,7 +2523,7 @@ extern "C" {
     ///
     /// - `store` (in): the store
     /// - `key` (in): the key
-    /// - `deleted` (out): 1 if it was there, else 0; may be NULL
+    /// - `deleted` (out): 1 if it was set, else 0; may be NULL
     ///
     /// Collective: no. Blocking: as dsc_store_set(). Threads: any.
     ///
@@ -2531,7 +2534,7 @@ extern "C" {
         deleted: *mut i32,
     ) -> dsc_result_t;
 
-    /// Counts the keys. In a part, those of the whole store are counted.
+    /// Counts the keys. For a part it counts those of the whole store.
     ///
     /// - `store` (in): the store
     /// - `count` (out): number of keys
@@ -2544,12 +2547,13 @@ extern "C" {
         count: *mut i64,
     ) -> dsc_result_t;
 
-    /// Releases a store. A server ends, and processes that wait in it get DSC_ERR_PEER_DEAD.
+    /// Releases a store. If this process is its server, the server ends, and processes that wait
+    /// get DSC_ERR_PEER_DEAD.
     ///
     /// - `store` (in): the store; NULL is allowed. Parts of it keep it alive
     ///
     /// Collective: no. Blocking: no, but up to 100 ms for a file that another process keeps locked.
-    /// Threads: any; a call that another thread is inside of goes on.
+    /// Threads: any; running calls of other threads continue.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_store_destroy(store: *mut dsc_store_t) -> dsc_result_t;
@@ -2652,7 +2656,7 @@ extern "C" {
     /// Makes a mesh.
     ///
     /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
-    /// - `sizes` (in): 1 or more each; -1, at most once, stands for what the world size leaves
+    /// - `sizes` (in): 1 or more each; one may be -1: it is computed from the world size
     /// - `n_axes` (in): 1 to 32
     /// - `options` (in): NULL: defaults
     /// - `mesh` (out): the new mesh; NULL on failure
@@ -2669,17 +2673,17 @@ extern "C" {
         mesh: *mut *mut dsc_mesh_t,
     ) -> dsc_result_t;
 
-    /// Makes the mesh of the experts beside that of the dense layers: the same ranks and the same
-    /// order, with cp 1, a tp of its own, ep, and as dp what is left.
+    /// Creates the mesh of the experts for a mesh of the dense layers. It has the same ranks and
+    /// the same order, cp 1, ep and expert_tp; the remaining factor is dp.
     ///
-    /// - `mesh` (in): of the dense layers: with an order, with axes above size 1 only among tp, cp,
-    ///   dp and pp, and with an axis "ep" if ep is above 1
+    /// - `mesh` (in): the mesh of the dense layers. It has an order; only tp, cp, dp and pp may be
+    ///   above size 1; it has an axis "ep" if ep is above 1
     /// - `ep` (in): expert parallel size, 1 or more
     /// - `expert_tp` (in): tensor parallel size of experts, 1 or more; 0: that of the dense layers
     /// - `experts` (out): the new mesh; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: experts is the caller's, independent of mesh.
-    /// Threads: any.
+    /// Collective: no. Blocking: no. Ownership: the caller releases experts; it is independent of
+    /// mesh. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when the pp groups of the two meshes would differ;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED. Since 0.1.
@@ -2690,7 +2694,7 @@ extern "C" {
         experts: *mut *mut dsc_mesh_t,
     ) -> dsc_result_t;
 
-    /// Releases a mesh. Communicators that were made by it stay.
+    /// Releases a mesh. Communicators made from it stay valid.
     ///
     /// - `mesh` (in): mesh; NULL is allowed
     ///
@@ -2699,7 +2703,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_destroy(mesh: *mut dsc_mesh_t) -> dsc_result_t;
 
-    /// Gives the number of ranks.
+    /// Returns the number of ranks.
     ///
     /// - `mesh` (in): mesh
     /// - `size` (out): 1 or more
@@ -2712,7 +2716,7 @@ extern "C" {
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
+    /// Writes the order of the axes, the fastest first, such as "tp-cp-ep-dp-pp".
     ///
     /// - `mesh` (in): mesh
     /// - `text` (out): may be NULL with capacity 0
@@ -2730,7 +2734,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the size of an axis.
+    /// Returns the size of an axis.
     ///
     /// - `mesh` (in): mesh
     /// - `axis` (in): its name
@@ -2738,19 +2742,19 @@ extern "C" {
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, which names the nearest axis when there is none of that
-    /// name; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown axis (the error suggests the nearest
+    /// one); DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mesh_axis_size(
         mesh: *const dsc_mesh_t,
         axis: *const c_char,
         size: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the coordinates of a rank.
+    /// Writes the coordinates of a rank.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
-    /// - `coords` (out): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `coords` (out): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -2763,10 +2767,10 @@ extern "C" {
         n_coords: usize,
     ) -> dsc_result_t;
 
-    /// Gives the rank with these coordinates.
+    /// Returns the rank with these coordinates.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them
+    /// - `coords` (in): one per axis, in the order of dsc_mesh_create()
     /// - `n_coords` (in): number of axes
     /// - `rank` (out): rank of the mesh
     ///
@@ -2780,14 +2784,14 @@ extern "C" {
         rank: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives all ranks with these coordinates, ascending.
+    /// Writes all ranks with these coordinates, in ascending order.
     ///
     /// - `mesh` (in): mesh
-    /// - `coords` (in): one per axis, in the order in which dsc_mesh_create() got them; -1: any
+    /// - `coords` (in): one per axis, in the order of dsc_mesh_create(); -1: any
     /// - `n_coords` (in): number of axes
     /// - `ranks` (out): the ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): their number, 1 or more
+    /// - `needed` (out): number of these ranks, 1 or more
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2802,13 +2806,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the rank that differs from another one only along one axis, a number of steps on. The
-    /// axis is a ring: behind the last comes the first.
+    /// Returns the rank that is a number of steps away along one axis. The axis is a ring: after
+    /// the last coordinate comes the first.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
     /// - `axis` (in): name of the axis
-    /// - `steps` (in): any number; 1: the next one, -1: the one before
+    /// - `steps` (in): any number; 1: the next rank, -1: the previous one
     /// - `peer` (out): rank of the mesh
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -2822,7 +2826,7 @@ extern "C" {
         peer: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the rank that differs from another one only along one axis, at a place of it:
+    /// Returns the rank that has the given coordinate along one axis and is otherwise like rank:
     /// DeepSpeed's stage_to_global().
     ///
     /// - `mesh` (in): mesh
@@ -2843,14 +2847,14 @@ extern "C" {
         peer: *mut i32,
     ) -> dsc_result_t;
 
-    /// Gives the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
+    /// Writes the name of a rank, such as "pipe_00-data_01": DeepSpeed's get_rank_repr().
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
-    /// - `omit` (in): axes to leave out, such as "data-pipe"; those that the mesh lacks are passed
-    ///   over; NULL: none
-    /// - `inner` (in): between an axis and its number, any text; NULL: "_"
-    /// - `outer` (in): between axes, any text; NULL: "-"
+    /// - `omit` (in): axes to omit, such as "data-pipe"; axes that the mesh does not have are
+    ///   ignored; NULL: none
+    /// - `inner` (in): any text between an axis and its number; NULL: "_"
+    /// - `outer` (in): any text between axes; NULL: "-"
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
@@ -2870,14 +2874,14 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists all groups along some axes.
+    /// Lists all groups along the given axes.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "tp-dp"
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2892,16 +2896,16 @@ extern "C" {
         group_size: *mut usize,
     ) -> dsc_result_t;
 
-    /// Gives the one group along some axes that holds a rank, without listing the others.
+    /// Writes the group of one rank along the given axes, without listing the others.
     ///
     /// - `mesh` (in): mesh
     /// - `rank` (in): rank of the mesh
     /// - `axes` (in): such as "tp-dp"
     /// - `ranks` (out): the group's ranks; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): ranks of the group
-    /// - `group` (out): its number among those of dsc_mesh_groups(); may be NULL
-    /// - `member` (out): the rank's place in it, from 0; may be NULL
+    /// - `needed` (out): number of ranks of the group
+    /// - `group` (out): number of the group, as listed by dsc_mesh_groups(); may be NULL
+    /// - `member` (out): index of the rank in the group, from 0; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2918,18 +2922,18 @@ extern "C" {
         member: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists one level of the groups along some axes, each seen as a box of several levels, the
-    /// first one fastest.
+    /// Lists one level of hierarchical groups: each group along the given axes is divided into
+    /// several levels, the first one fastest.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "cp"
-    /// - `sizes` (in): of the levels, 1 or more each; their product is the size of a group
+    /// - `sizes` (in): sizes of the levels, 1 or more each; their product is the size of a group
     /// - `n_levels` (in): 1 or more
     /// - `level` (in): which one, 0 to n_levels - 1
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2947,17 +2951,17 @@ extern "C" {
         group_size: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists groups made of some members of each group along some axes.
+    /// Lists groups made of selected members of each group along the given axes.
     ///
     /// - `mesh` (in): mesh
     /// - `axes` (in): such as "pp"
-    /// - `positions` (in): in each group, from 0, or from the end below 0; one that comes again is
-    ///   left out
+    /// - `positions` (in): positions in each group, from 0, or negative from the end; repeated
+    ///   positions are ignored
     /// - `n_positions` (in): 1 or more
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
-    /// - `group_size` (out): ranks of each
+    /// - `group_size` (out): number of ranks of each group
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2988,18 +2992,18 @@ extern "C" {
     ) -> dsc_result_t;
 
     /// Lists every group that Megatron-LM's initialize_model_parallel() or DeepSpeed's
-    /// PipelineParallelGrid makes, in the order in which all ranks make them.
+    /// PipelineParallelGrid creates, in the order of creation.
     ///
     /// - `mesh` (in): mesh of the dense layers
     /// - `options` (in): NULL: defaults
-    /// - `names` (out): of each group, static texts; may be NULL with group_capacity 0
+    /// - `names` (out): name of each group, a static text; may be NULL with group_capacity 0
     /// - `starts` (out): group g is ranks[starts[g]] to ranks[starts[g + 1] - 1]: group_capacity +
     ///   1 entries; may be NULL with group_capacity 0
     /// - `group_capacity` (in): entries of names; starts has one more
     /// - `ranks` (out): may be NULL with rank_capacity 0
     /// - `rank_capacity` (in): entries of ranks
     /// - `n_groups` (out): number of groups
-    /// - `n_ranks` (out): ranks of all of them
+    /// - `n_ranks` (out): total number of ranks in them
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3017,9 +3021,10 @@ extern "C" {
         n_ranks: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes the communicators of all groups along some axes at once; each rank gets its own.
+    /// Creates the communicators of all groups along the given axes in one call; each rank gets
+    /// that of its group.
     ///
-    /// - `mesh` (in): the same on all ranks, as large as comm
+    /// - `mesh` (in): the mesh, the same on all ranks, as large as comm
     /// - `comm` (in): the parent
     /// - `axes` (in): such as "tp-dp", the same on all ranks
     /// - `options` (in): NULL: defaults; the same on all ranks
@@ -3030,8 +3035,8 @@ extern "C" {
     /// communicator.
     ///
     /// Returns as dsc_comm_split(); DSC_ERR_MISMATCH, on all ranks, when meshes or axes differ;
-    /// comm stays as it was. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or axes
-    /// that it lacks. Since 0.1.
+    /// comm keeps working. DSC_ERR_INVALID_ARG, on all ranks, for a mesh of another size or unknown
+    /// axes. Since 0.1.
     pub fn dsc_mesh_comm(
         mesh: *const dsc_mesh_t,
         comm: *mut dsc_comm_t,
@@ -3630,15 +3635,15 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `bytes` (in): 1 or more; equal on all ranks
-    /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE: of the GPU that comm is
-    ///   bound to, from NCCL and registered with comm where NCCL can
-    /// - `memory` (out): this rank's memory: zeroed, aligned to a page; NULL on failure
+    /// - `kind` (in): DSC_MEMORY_KIND_HOST, or DSC_MEMORY_KIND_DEVICE for memory of the GPU that
+    ///   comm is bound to, allocated by NCCL and registered with comm if NCCL supports it
+    /// - `memory` (out): this rank's memory, zeroed and page-aligned; NULL on failure
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
     /// dsc_mem_free(). Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_NOSPACE (needed and available bytes are named; on all ranks);
-    /// DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
+    /// Returns DSC_OK; DSC_ERR_NOSPACE on all ranks (the error says how many bytes are needed and
+    /// available); DSC_ERR_UNSUPPORTED for DSC_MEMORY_KIND_DEVICE in a communicator without a GPU;
     /// DSC_ERR_BACKEND; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; and the failures of
     /// an operation. Since 0.1.
     pub fn dsc_mem_alloc(
@@ -3651,21 +3656,23 @@ extern "C" {
     /// Keeps memory that the library owns, such as the buffer of a hook's bucket or a gradient
     /// view, beyond the object that it belongs to.
     ///
-    /// - `address` (in): in memory that was allocated for a communicator: that of dsc_mem_alloc(),
-    ///   the buckets of a reducer, the blocks of a ring, the buffers of dsc_pipe_run()
+    /// - `address` (in): an address in memory that was allocated for a communicator: by
+    ///   dsc_mem_alloc(), the buckets of a reducer, the blocks of a ring, the buffers of
+    ///   dsc_pipe_run()
     /// - `memory` (out): start of that memory, for dsc_mem_free(); NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: the memory is valid until the object that it
-    /// belongs to has released it and dsc_mem_free() was called. Threads: any, also inside a hook.
+    /// Collective: no. Blocking: no. Ownership: the memory is valid until its object has released
+    /// it and dsc_mem_free() was called. Threads: any, also inside a hook.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as the caller's own;
-    /// DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for other memory, such as memory that the program
+    /// allocated; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_retain(
         address: *const c_void,
         memory: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). Other ranks keep theirs.
+    /// Frees memory of dsc_mem_alloc(), or undoes one dsc_mem_retain(). The memory of other ranks
+    /// stays valid.
     ///
     /// - `memory` (in): start of the memory; NULL does nothing
     ///
@@ -3836,7 +3843,7 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Groups tensors into buckets of about equal bytes; no memory is touched.
+    /// Groups tensors into buckets of about equal size in bytes; only sizes are computed.
     ///
     /// - `counts` (in): elements of each tensor
     /// - `dtypes` (in): dsc_dtype of each tensor
@@ -3845,8 +3852,8 @@ extern "C" {
     /// - `indices` (out): n tensor indices, bucket after bucket
     /// - `starts` (out): n + 1 entries, of which n_buckets + 1 are written: bucket b is
     ///   indices[starts[b]] to indices[starts[b + 1] - 1]
-    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that each
-    ///   bucket was filled by; may be NULL
+    /// - `bucket_limits` (out): n entries, of which n_buckets are written: the limit that applied
+    ///   to each bucket; may be NULL
     /// - `n_buckets` (out): number of buckets
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -4308,16 +4315,16 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_bucket_reducer_destroy(reducer: *mut dsc_bucket_reducer_t) -> dsc_result_t;
 
-    /// Sets a function of the caller's as the hook of a reducer.
+    /// Sets a user-defined function as the hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin
-    /// - `hook` (in): function; NULL: no hook, the reducer's own all-reduce
+    /// - `hook` (in): function; NULL: no hook, the reducer uses its all-reduce
     /// - `context` (in): passed to the function
     /// - `name` (in): for messages and statistics; NULL: "hook"
     ///
     /// Collective: no, but the hook must be the same on all ranks. Blocking: no. Ownership: context
-    /// must stay valid until the hook is removed or the reducer destroyed. Threads: one at a time
-    /// per reducer.
+    /// must stay valid until the hook is removed or the reducer is destroyed. Threads: one at a
+    /// time per reducer.
     ///
     /// Returns DSC_OK; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since
     /// 0.1.
@@ -4337,8 +4344,8 @@ extern "C" {
     /// Collective: yes. Blocking: until all ranks have called it. Threads: one at a time per
     /// reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a name, option or value that does not exist (what
-    /// exists is named); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown name, option or value (the error lists
+    /// the valid ones); DSC_ERR_CONFIG when ranks differ; DSC_ERR_UNSUPPORTED for gradients that
     /// the hook cannot reduce; DSC_ERR_STATE inside an iteration; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_bucket_reducer_use_hook(
@@ -4346,13 +4353,13 @@ extern "C" {
         spec: *const c_char,
     ) -> dsc_result_t;
 
-    /// Gives what the built-in hook of a reducer remembers on this rank: errors to feed back,
-    /// approximations, the number of iterations.
+    /// Writes the state of a reducer's built-in hook on this rank: error feedback, approximations,
+    /// the number of iterations.
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `state` (out): the bytes; may be NULL with capacity 0
     /// - `capacity` (in): bytes at state
-    /// - `needed` (out): how many there are; 0: the hook remembers nothing
+    /// - `needed` (out): size of the state; 0: the hook has none
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4365,16 +4372,16 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes the built-in hook of a reducer go on from a saved state.
+    /// Loads a saved state into the built-in hook of a reducer.
     ///
     /// - `reducer` (in): reducer, between finish and begin, with the hook of the saved state
-    /// - `state` (in): bytes of dsc_bucket_reducer_save_hook()
-    /// - `bytes` (in): their number
+    /// - `state` (in): the state, from dsc_bucket_reducer_save_hook()
+    /// - `bytes` (in): size of the state
     ///
     /// Collective: no, but every rank loads its own state. Blocking: no. Ownership: state is read
     /// during the call. Threads: one at a time per reducer.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for bytes of another hook, or damaged ones;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for the state of another hook, or a damaged one;
     /// DSC_ERR_STATE inside an iteration or without a hook; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED.
     /// Since 0.1.
     pub fn dsc_bucket_reducer_load_hook(
@@ -4383,7 +4390,8 @@ extern "C" {
         bytes: usize,
     ) -> dsc_result_t;
 
-    /// Gives the built-in hooks, one per line: name, options with their defaults, and what it does.
+    /// Lists the built-in hooks, one per line: name, options with their defaults, and a
+    /// description.
     ///
     /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
     /// - `capacity` (in): bytes at text
@@ -4423,10 +4431,10 @@ extern "C" {
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: the reducers are kept
     /// alive. Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE for a reducer inside an iteration or
-    /// under another join, on all ranks when it is so on one, which the text names; DSC_ERR_CONFIG
-    /// when options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of
-    /// an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_STATE on all ranks if a reducer is inside an
+    /// iteration or under another join on any rank; the text names this rank; DSC_ERR_CONFIG when
+    /// options differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_join_create(
         comm: *mut dsc_comm_t,
         reducers: *const *mut dsc_bucket_reducer_t,
@@ -4435,22 +4443,22 @@ extern "C" {
         join: *mut *mut dsc_join_t,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no more batches, and takes part in what the others do until none has
-    /// any.
+    /// Declares that this rank has no more batches, and takes part in the others' operations until
+    /// no rank has any.
     ///
     /// - `join` (in): join
-    /// - `params` (in): n_params tensors that are made equal at the end, usually the parameters; as
-    ///   with dsc_broadcast_coalesced(). NULL with n_params 0: none
+    /// - `params` (in): n_params tensors to make equal at the end, usually the parameters; as for
+    ///   dsc_broadcast_coalesced(). NULL with n_params 0: none
     /// - `n_params` (in): number of tensors, the same on all ranks
-    /// - `last_rank` (out): the rank that came last; may be NULL
+    /// - `last_rank` (out): the last rank to finish; may be NULL
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept.
     /// Threads: one at a time per join.
     ///
-    /// Returns DSC_OK; DSC_ERR_STATE when it is over already, with throw_on_early_end, or when a
-    /// reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks do different things;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation.
-    /// Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_STATE when the join has ended already, with throw_on_early_end, or
+    /// when a reducer is inside an iteration; DSC_ERR_MISMATCH when the other ranks call different
+    /// operations; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_join_finish(
         join: *mut dsc_join_t,
         params: *const dsc_tensor_t,
@@ -4966,29 +4974,30 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_sharded_destroy(sharded: *mut dsc_sharded_t) -> dsc_result_t;
 
-    /// Tells all ranks type and shapes of tensors that the root has, so that they can allocate them
-    /// and receive them by dsc_broadcast_coalesced(). Both together are Megatron-LM's
-    /// broadcast_data (core/tensor_parallel/data.py).
+    /// Copies the type and shapes of the root's tensors to all ranks. They can then allocate the
+    /// tensors and receive them with dsc_broadcast_coalesced(). Both calls together are Megatron-
+    /// LM's broadcast_data (core/tensor_parallel/data.py).
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): n_tensors descriptions with their names. On the root complete, with
-    ///   data; one whose dtype is 0 says that the root has none of that name, which fails on all
-    ///   ranks; one without shape has one dimension. Elsewhere only struct_size and name are read
+    /// - `tensors` (inout): n_tensors descriptions with names. On the root they are complete, with
+    ///   data; dtype 0 means that the root has no tensor of that name, and then the call fails on
+    ///   all ranks; a tensor without shape has one dimension. On other ranks only struct_size and
+    ///   name are read
     /// - `n_tensors` (in): number of tensors, 0 or more
-    /// - `dtype` (in): element type that all of them must have, the same on all ranks
+    /// - `dtype` (in): element type of all tensors, the same on all ranks
     /// - `root` (in): rank that has the tensors
-    /// - `shapes` (out): room for n_tensors times 16 sizes, where the shapes of the ranks other
-    ///   than the root are; ignored on the root, where it may be NULL
+    /// - `shapes` (out): room for n_tensors x 16 sizes, to which the call writes the shapes;
+    ///   ignored on the root, where it may be NULL
     ///
-    /// Collective: yes. Blocking: until the shapes are there. Ownership: tensors refer to shapes
+    /// Collective: yes. Blocking: until the shapes have arrived. Ownership: tensors refer to shapes
     /// and to their names as long as the caller uses them. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_MISMATCH on all ranks if keys, dtype or root differ, naming the
     /// first difference; DSC_ERR_INVALID_ARG, DSC_ERR_OVERFLOW or DSC_ERR_UNSUPPORTED on all ranks
-    /// if the root has no tensor of a key, one of another type or of more than 16 dimensions,
-    /// without data, too large, or on another device; in these cases the communicator keeps
-    /// working; DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch;
-    /// and the failures of an operation. Since 0.1.
+    /// if a tensor of the root is missing, has another type or more than 16 dimensions, has no
+    /// data, is too large, or is on another device; in these cases the communicator keeps working;
+    /// DSC_ERR_INVALID_ARG for an argument of this rank alone; DSC_ERR_STATE in a batch; and the
+    /// failures of an operation. Since 0.1.
     pub fn dsc_broadcast_shapes(
         comm: *mut dsc_comm_t,
         tensors: *mut dsc_tensor_t,
