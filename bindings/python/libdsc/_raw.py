@@ -891,14 +891,15 @@ class ShardedMemoryInfo(ctypes.Structure):
 
 
 class SequenceCausalRange(ctypes.Structure):
-    """Says which queries of a rank see which keys of a block, as positions in what the two ranks hold."""
+    """Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
+    ranks."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    query_begin: int  # first of this rank's queries that see something
-    query_count: int  # number of these queries; 0: none sees any of the keys
-    key_begin: int  # first of the block's keys that they see
+    query_begin: int  # first of this rank's queries that attend to a key of the block
+    query_count: int  # number of these queries; 0: none
+    key_begin: int  # first of the block's keys that they attend to
     key_count: int  # number of these keys
-    is_diagonal: int  # 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    is_diagonal: int  # 1: query i attends to the keys up to i; 0: all these queries attend to all these keys
     reserved: int  # 0
 
     _fields_ = [
@@ -917,10 +918,10 @@ class SequenceHeadsOptions(ctypes.Structure):
 
     struct_size: int  # size of this struct as the caller compiled it
     sequence_parts: Any  # one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
-    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than ranks. NULL (default): equal parts
+    head_parts: Any  # one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads than ranks. NULL (default): equal parts
     batch: int  # number of sequences; default 1
     sequence: int  # tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
-    heads: int  # all heads; without head_parts a multiple of the number of ranks
+    heads: int  # total number of heads; without head_parts a multiple of the number of ranks
     head_dim: int  # elements of a head
 
     _fields_ = [
@@ -954,10 +955,10 @@ class MoePlanOptions(ctypes.Structure):
     """Options of a plan, the same on all ranks. Fill with dsc_moe_plan_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    experts: int  # on all ranks together, 1 to 2^24; may be less than the number of ranks
+    experts: int  # number of experts over all ranks, 1 to 2^24; may be less than the number of ranks
     top_k: int  # slots of each token, 1 (default) to 64
-    capacity: int  # most rows of each pair of expert and source rank; 0 (default): all are kept
-    drop: int  # which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    capacity: int  # limit on the rows of each pair of expert and source rank; 0 (default): no limit
+    drop: int  # default DSC_MOE_DROP_LATEST; the other value needs a capacity
     padded: int  # 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
 
     _fields_ = [
@@ -971,7 +972,7 @@ class MoePlanOptions(ctypes.Structure):
 
 
 class MoePlanInfo(ctypes.Structure):
-    """What a plan knows of this rank."""
+    """The sizes of a plan on this rank."""
 
     struct_size: int  # to be set before the call
     tokens: int  # of this rank

@@ -32,7 +32,7 @@ extern "C" {
 DSC_API dsc_result_t dsc_version(int32_t* major, int32_t* minor, int32_t* patch);
 
 /**
- * @brief Says whether the loaded library offers a feature.
+ * @brief Returns whether the loaded library has a feature.
  * @param[in] name one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
  * @param[out] available 1 or 0
  *
@@ -44,16 +44,17 @@ DSC_API dsc_result_t dsc_version(int32_t* major, int32_t* minor, int32_t* patch)
 DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
 
 /**
- * @brief Says which engines and optional libraries there are, where, and why one cannot be used.
+ * @brief Lists the engines and optional libraries: where they are, and why one cannot be used.
  *
  * The text is a JSON object with one member for each of "host", "nccl", "cuda", "pmix", "gloo": "available",
- * "path" and "version" of what would be loaded (null: nothing is), "reason" (null if available), "warning"
- * (what is known to be wrong with that version, or null). "cuda" has "devices" besides, their number; "nccl"
- * has "features", those of its functions that not all versions have. "nccl" and "cuda" are the libraries;
- * whether this release can use them says dsc_feature().
+ * "path" and "version" of the library that would be loaded (null: none), "reason" (null if available),
+ * "warning" (a known problem of that version, or null). "cuda" also has "devices", their number. "nccl" also
+ * has "features", its functions that not all versions have. "nccl" and "cuda" describe the libraries;
+ * dsc_feature() says whether this release can use them.
  *
- * Libraries that are found are loaded. A framework that is loaded later gets the same copy of NCCL, so load
- * it first. CUDA's driver is initialised, and a child that is forked afterwards cannot use it.
+ * The call loads the libraries that it finds. A framework that is loaded later gets the same copy of NCCL, so
+ * load the framework first. The call also initialises CUDA's driver; a child that is forked afterwards cannot
+ * use it.
  *
  * @param[out] text the JSON; may be NULL with capacity 0
  * @param[in] capacity bytes of text

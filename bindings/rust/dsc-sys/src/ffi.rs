@@ -442,7 +442,7 @@ pub struct dsc_sharded_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// Blocks that go around the ranks of a communicator.
+/// Passes blocks around the ranks of a communicator.
 ///
 /// Thread-safety: one thread at a time, destroy from any.
 #[repr(C)]
@@ -451,7 +451,7 @@ pub struct dsc_ring_t {
     _not_send_nor_sync: core::marker::PhantomData<*mut u8>,
 }
 
-/// A plan says which row goes where. Its value is an id, never an address.
+/// A plan for exchanging rows between tokens and experts. Its value is an id, never an address.
 ///
 /// Thread-safety: one thread at a time for calls that exchange rows, any thread for queries and
 /// destroy.
@@ -1145,21 +1145,22 @@ pub struct dsc_sharded_memory_info_t {
     pub peak_grad_bytes: usize,
 }
 
-/// Says which queries of a rank see which keys of a block, as positions in what the two ranks hold.
+/// Which queries of a rank attend to which keys of a block, as positions in the tokens of the two
+/// ranks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_sequence_causal_range_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// first of this rank's queries that see something
+    /// first of this rank's queries that attend to a key of the block
     pub query_begin: usize,
-    /// number of these queries; 0: none sees any of the keys
+    /// number of these queries; 0: none
     pub query_count: usize,
-    /// first of the block's keys that they see
+    /// first of the block's keys that they attend to
     pub key_begin: usize,
     /// number of these keys
     pub key_count: usize,
-    /// 1: query i sees the keys up to i; 0: all of these queries see all of these keys
+    /// 1: query i attends to the keys up to i; 0: all these queries attend to all these keys
     pub is_diagonal: i32,
     /// 0
     pub reserved: i32,
@@ -1174,14 +1175,14 @@ pub struct dsc_sequence_heads_options_t {
     pub struct_size: usize,
     /// one size per rank, whose sum is sequence; a size may be 0. NULL (default): equal parts
     pub sequence_parts: *const usize,
-    /// one size per rank, whose sum is heads; a size may be 0, as with fewer heads of keys than
-    /// ranks. NULL (default): equal parts
+    /// one size per rank, whose sum is heads; a size may be 0, for example with fewer key heads
+    /// than ranks. NULL (default): equal parts
     pub head_parts: *const usize,
     /// number of sequences; default 1
     pub batch: usize,
     /// tokens of each whole sequence; without sequence_parts a multiple of the number of ranks
     pub sequence: usize,
-    /// all heads; without head_parts a multiple of the number of ranks
+    /// total number of heads; without head_parts a multiple of the number of ranks
     pub heads: usize,
     /// elements of a head
     pub head_dim: usize,
@@ -1209,19 +1210,19 @@ pub struct dsc_vocab_cross_entropy_options_t {
 pub struct dsc_moe_plan_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// on all ranks together, 1 to 2^24; may be less than the number of ranks
+    /// number of experts over all ranks, 1 to 2^24; may be less than the number of ranks
     pub experts: usize,
     /// slots of each token, 1 (default) to 64
     pub top_k: usize,
-    /// most rows of each pair of expert and source rank; 0 (default): all are kept
+    /// limit on the rows of each pair of expert and source rank; 0 (default): no limit
     pub capacity: usize,
-    /// which rows are dropped; DSC_MOE_DROP_LATEST (default). The other one needs a capacity
+    /// default DSC_MOE_DROP_LATEST; the other value needs a capacity
     pub drop: dsc_moe_drop_t,
     /// 1: each pair of expert and source rank has exactly capacity rows; 0 (default)
     pub padded: i32,
 }
 
-/// What a plan knows of this rank.
+/// The sizes of a plan on this rank.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_moe_plan_info_t {
@@ -1800,7 +1801,7 @@ extern "C" {
         patch: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says whether the loaded library offers a feature.
+    /// Returns whether the loaded library has a feature.
     ///
     /// - `name` (in): one of "host", "nccl", "cuda", "pmix", "gloo", "pipeline"
     /// - `available` (out): 1 or 0
@@ -1814,7 +1815,7 @@ extern "C" {
         available: *mut i32,
     ) -> dsc_result_t;
 
-    /// Says which engines and optional libraries there are, where, and why one cannot be used.
+    /// Lists the engines and optional libraries: where they are, and why one cannot be used.
     ///
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
@@ -5025,21 +5026,22 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor
-    /// - `send` (in): what goes in, row-major
-    /// - `recv` (out): what comes out, row-major; must not overlap send, except that a group of one
-    ///   rank takes recv == send
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, row-major
+    /// - `recv` (out): output, row-major; must not overlap send, except that a group of one rank
+    ///   takes recv == send
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
-    /// Collective: yes, all ranks call the same one with the same sizes and parts (DSC_ERR_MISMATCH
-    /// naming them, before anything is written). Blocking: see the head of collectives.h.
-    /// Ownership: see the head of collectives.h. Threads: one at a time per communicator.
+    /// Collective: yes, all ranks make the same call with the same sizes and parts
+    /// (DSC_ERR_MISMATCH naming them, before anything is written). Blocking: see the head of
+    /// collectives.h. Ownership: see the head of collectives.h. Threads: one at a time per
+    /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
-    /// divide and for parts with another sum, with both numbers; DSC_ERR_UNSUPPORTED on a device if
-    /// libdsc was built without kernels; DSC_ERR_STATE if the kernels would have to be loaded
-    /// during a stream capture. Since 0.1.
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
+    /// the number of ranks and for parts with another sum; the error gives both numbers;
+    /// DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE if the
+    /// kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_sequence_to_heads(
         comm: *mut dsc_comm_t,
         options: *const dsc_sequence_heads_options_t,
@@ -5055,9 +5057,9 @@ extern "C" {
     ///
     /// - `comm` (in): the ranks that divide the sequence
     /// - `options` (in): the sizes of the whole tensor, as for dsc_sequence_to_heads()
-    /// - `send` (in): what goes in, row-major
-    /// - `recv` (out): what comes out, row-major
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, row-major
+    /// - `recv` (out): output, row-major
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
@@ -5075,20 +5077,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Makes a ring, for any number of passes one after another.
+    /// Creates a ring, for any number of passes one after another.
     ///
     /// - `comm` (in): the ranks that divide the sequence; rank r sends to rank r + 1, the last one
     ///   to rank 0
     /// - `block_bytes` (in): size of the longest block, 1 or more; equal on all ranks
-    /// - `grad_bytes` (in): size of the longest block's gradients; 0: the ring has no passes with
-    ///   gradients. Equal on all ranks
+    /// - `grad_bytes` (in): size of the gradients of the longest block; 0: the ring has no passes
+    ///   with gradients. Equal on all ranks
     /// - `ring` (out): the new ring; NULL on failure
     ///
-    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, until
-    /// dsc_ring_destroy(). Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases
+    /// the ring with dsc_ring_destroy(). Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_OVERFLOW; DSC_ERR_MISMATCH naming the sizes
-    /// when they differ between ranks, and comm goes on; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
+    /// when they differ between ranks; comm keeps working; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
     /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
     pub fn dsc_ring_create(
         comm: *mut dsc_comm_t,
@@ -5103,33 +5105,32 @@ extern "C" {
     /// - `block` (in): this rank's block, for example its keys and then its values; not written
     /// - `count` (in): elements of this rank's block; 0 is valid
     /// - `counts` (in): elements of each rank's block, one entry per rank, equal on all ranks;
-    ///   counts[rank] is count. NULL: every block has count elements
+    ///   counts[rank] must be count. NULL: every block has count elements
     /// - `dtype` (in): element type of the blocks
-    /// - `grad` (out): where the sum of the gradients of this rank's block is written, count
-    ///   elements of grad_dtype, at the end of the pass; must not overlap block. Not looked at if
-    ///   grad_dtype is 0
-    /// - `grad_dtype` (in): element type of gradients and of their sums: each addition rounds to
-    ///   it, so f32 suits blocks of 16-bit floats; 0: a pass without gradients. A floating type on
-    ///   a device
-    /// - `stream` (in): the stream of a pass on a device, which block and grad are on then; NULL:
-    ///   the default stream. With CUDA's per-thread default stream all calls of a pass come from
-    ///   one thread. In memory of the host it is not looked at. With a count of 0 it says where the
-    ///   pass is: on the device unless it is NULL (cudaStreamLegacy for the default stream)
+    /// - `grad` (out): count elements of grad_dtype: at the end of the pass, the sum of the
+    ///   gradients of this rank's block; must not overlap block. Ignored if grad_dtype is 0
+    /// - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to
+    ///   it, so use f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it
+    ///   must be a floating-point type
+    /// - `stream` (in): the stream of a pass on a device, whose memory block and grad are in; NULL:
+    ///   the default stream. With CUDA's per-thread default stream, make all calls of a pass from
+    ///   one thread. Ignored for host memory. If count is 0, the stream decides where the pass
+    ///   runs: on the device unless it is NULL (pass cudaStreamLegacy for the default stream)
     ///
-    /// Collective: yes, all ranks on devices or none. Blocking: until all ranks have called it.
-    /// Ownership: block and grad are none of the ring's own memory, and must stay valid and
-    /// untouched until dsc_ring_next() has given source -1, the next pass has begun or the ring is
-    /// destroyed, on a device in the order of the stream; so must the stream. Threads: one at a
-    /// time per ring.
+    /// Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called
+    /// it. Ownership: block and grad must not be memory of the ring. They, and the stream, must
+    /// stay valid and untouched until dsc_ring_next() returns source -1, the next pass begins or
+    /// the ring is destroyed (on a device: in stream order). Threads: one at a time per ring.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's, with
-    /// both numbers; DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream where comm is bound to no
-    /// device, and for gradients on a device that are no floats or that libdsc was built without
-    /// kernels for; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
-    /// counts, types and places of ranks that differ, or the steps at which they left the pass
-    /// before: the ring is revoked and comm goes on; DSC_ERR_NOSPACE or DSC_ERR_BACKEND on all
-    /// ranks if one has no memory for the first pass; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY;
-    /// DSC_ERR_FORKED; and the failures of an operation. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for a block that is larger than the ring's (the
+    /// error gives both sizes); DSC_ERR_OVERFLOW; DSC_ERR_UNSUPPORTED for a stream if comm is not
+    /// bound to a device, and for gradients on a device if they are not floats or libdsc was built
+    /// without kernels; DSC_ERR_STATE if the stream is being captured; DSC_ERR_MISMATCH naming the
+    /// counts, types and kinds of memory of ranks that differ, or the steps at which they left the
+    /// previous pass: the ring is revoked, and comm keeps working; DSC_ERR_NOSPACE or
+    /// DSC_ERR_BACKEND on all ranks if one rank has no memory for the first pass;
+    /// DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of an operation. Since
+    /// 0.1.
     pub fn dsc_ring_begin(
         ring: *mut dsc_ring_t,
         block: *const c_void,
@@ -5141,27 +5142,27 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits for the next block of the pass and gives it.
+    /// Waits for the next block of the pass and returns it.
     ///
     /// - `ring` (in): ring
-    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block is there. Every message
-    ///   has the time-out besides that the communicator had when the ring was made. On a device the
-    ///   host waits only in the first pass, until the messages are connected
-    /// - `source` (out): rank whose block it is; -1: none is left
+    /// - `timeout_ms` (in): milliseconds, 0 or more; -1: until the block has arrived. Every message
+    ///   also has the time-out that the communicator had when the ring was created. On a device the
+    ///   host waits only in the first pass, until NCCL has connected the ranks
+    /// - `source` (out): rank that the block belongs to; -1: no block is left
     /// - `block` (out): first element of the block, to read only; NULL if source is -1
     /// - `count` (out): elements of the block; 0 if source is -1
-    /// - `grad` (out): where the block's gradients go, count elements; NULL in a pass without
-    ///   gradients and if source is -1. The argument may be NULL in such a pass
+    /// - `grad` (out): address for the block's gradients, count elements; NULL in a pass without
+    ///   gradients and if source is -1. The argument itself may be NULL in a pass without gradients
     ///
-    /// Collective: yes, of all ranks in turn. Blocking: until the block is there; on a device until
-    /// it will be, in the order of the stream. Ownership: block and grad are the ring's, and stay
-    /// until the following call, of dsc_ring_begin() or of dsc_ring_destroy(). Threads: one at a
-    /// time per ring.
+    /// Collective: yes, all ranks call it equally often. Blocking: until the block has arrived; on
+    /// a device no, the stream waits. Ownership: block and grad belong to the ring and are valid
+    /// until the following call of this function, dsc_ring_begin() or dsc_ring_destroy(). Threads:
+    /// one at a time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS if the time passed first: nothing was written, and the call
-    /// can be made again; DSC_ERR_STATE if no pass is open or its stream is being captured;
+    /// may be repeated; DSC_ERR_STATE if no pass is open or its stream is being captured;
     /// DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_BUSY; DSC_ERR_FORKED; and the failures of
-    /// an operation, after which the ring takes no further pass. Since 0.1.
+    /// an operation, after which the ring cannot be used for another pass. Since 0.1.
     pub fn dsc_ring_next(
         ring: *mut dsc_ring_t,
         timeout_ms: i32,
@@ -5171,15 +5172,15 @@ extern "C" {
         grad: *mut *mut c_void,
     ) -> dsc_result_t;
 
-    /// Waits until the device is done with what the calls before have put on the stream, and says
+    /// Waits until the device has completed the work of earlier calls on the stream, and reports
     /// whether a pass has failed.
     ///
     /// - `ring` (in): ring
     /// - `timeout_ms` (in): milliseconds to wait; -1: the time-out that the communicator had when
-    ///   the ring was made
+    ///   the ring was created
     ///
-    /// Collective: no. Blocking: until the device is done; in host memory not at all. Threads: one
-    /// at a time per ring.
+    /// Collective: no. Blocking: until the device is done; not for host memory. Threads: one at a
+    /// time per ring.
     ///
     /// Returns DSC_OK; DSC_IN_PROGRESS when the time has passed; the failure of the ring;
     /// DSC_ERR_STATE if the stream of an open pass is being captured; DSC_ERR_INVALID_ARG;
@@ -5193,22 +5194,22 @@ extern "C" {
     ///
     /// - `ring` (in): ring; NULL does nothing
     ///
-    /// Collective: no. Blocking: until nothing of this rank moves any more, and on a device until
-    /// the streams of the passes are done with the ring, for at most twice the time-out: then its
-    /// memory there is never freed, and the log says so. Threads: any; with a call inside the ring
-    /// it is released when that call returns.
+    /// Collective: no. Blocking: until this rank's transfers have stopped, and on a device until
+    /// the streams of the passes no longer use the ring, at most twice the time-out. If that
+    /// passes, the memory on the device is never freed, and the log says so. Threads: any; if
+    /// another thread is in a call on the ring, the ring is released when that call returns.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_ring_destroy(ring: *mut dsc_ring_t) -> dsc_result_t;
 
-    /// Tells which tokens of a sequence a rank holds.
+    /// Returns which tokens of a sequence a rank holds.
     ///
     /// - `order` (in): a dsc_sequence_order
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
     /// - `rank` (in): rank, 0 to ranks - 1
     /// - `begins` (out): two entries: first tokens of the rank's two ranges, in the order in which
-    ///   it holds them; the second one is empty with DSC_SEQUENCE_ORDER_CONTIGUOUS
+    ///   it holds them; with DSC_SEQUENCE_ORDER_CONTIGUOUS the second range is empty
     /// - `lengths` (out): two entries: numbers of tokens of the two ranges
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5223,13 +5224,13 @@ extern "C" {
         lengths: *mut usize,
     ) -> dsc_result_t;
 
-    /// Tells what a rank computes of a causal attention with the block of one rank.
+    /// Returns which part of a causal attention a rank computes with the block of one rank.
     ///
     /// - `order` (in): a dsc_sequence_order
     /// - `count` (in): tokens of the sequence
     /// - `ranks` (in): number of ranks, 1 or more
-    /// - `rank` (in): rank whose queries these are, 0 to ranks - 1
-    /// - `source` (in): rank whose keys these are, 0 to ranks - 1
+    /// - `rank` (in): rank that holds the queries, 0 to ranks - 1
+    /// - `source` (in): rank that holds the keys, 0 to ranks - 1
     /// - `work` (out): the result; its struct_size must be set
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
@@ -5327,8 +5328,7 @@ extern "C" {
         gradient: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Fills options with their defaults: no experts yet (to be set), one slot per token, no
-    /// capacity.
+    /// Fills options with their defaults: one slot per token, no capacity; experts must be set.
     ///
     /// - `options` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_moe_plan_options_t) as the caller compiled it
@@ -5341,23 +5341,23 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a plan from the experts that the router chose for this rank's tokens.
+    /// Creates a plan from the experts that the router chose for this rank's tokens.
     ///
-    /// - `comm` (in): communicator over whose ranks the experts are divided
+    /// - `comm` (in): communicator whose ranks hold the experts
     /// - `options` (in): options, not NULL: the number of experts has no default
-    /// - `expert_ids` (in): tokens x top_k numbers of experts in memory of the host, -1 for a slot
-    ///   that goes nowhere; may name an expert twice for a token
+    /// - `expert_ids` (in): tokens x top_k numbers of experts, in host memory; -1 for a slot that
+    ///   is not sent; an expert may occur twice for a token
     /// - `tokens` (in): of this rank, 0 or more; may differ between ranks
-    /// - `weights` (in): tokens x top_k router weights in memory of the host, for
-    ///   DSC_MOE_DROP_LIGHTEST; otherwise not read, may be NULL
+    /// - `weights` (in): tokens x top_k router weights, in host memory, for DSC_MOE_DROP_LIGHTEST;
+    ///   otherwise ignored and may be NULL
     /// - `plan` (out): the new plan; NULL after a failure
     ///
-    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller's, to be
-    /// given to dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per
+    /// Collective: yes. Blocking: until all ranks have called it. Ownership: the caller releases
+    /// the plan with dsc_moe_plan_destroy(); the arrays are not kept. Threads: one at a time per
     /// communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong expert or a weight that is NaN, whose position is named; DSC_ERR_OVERFLOW;
+    /// wrong expert or a NaN weight (the error gives its position); DSC_ERR_OVERFLOW;
     /// DSC_ERR_NOMEM; DSC_ERR_UNSUPPORTED; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if ranks
     /// differ in options; and the failures of an operation. Since 0.1.
     pub fn dsc_moe_plan_create(
@@ -5369,7 +5369,7 @@ extern "C" {
         plan: *mut *mut dsc_moe_plan_t,
     ) -> dsc_result_t;
 
-    /// Tells the sizes of a plan.
+    /// Returns the sizes of a plan.
     ///
     /// - `plan` (in): plan
     /// - `info` (inout): struct_size must be set
@@ -5386,9 +5386,8 @@ extern "C" {
     ///
     /// - `plan` (in): plan
     /// - `rows` (out): one number per local expert
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `needed` (out): the needed size
+    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5406,9 +5405,8 @@ extern "C" {
     /// - `plan` (in): plan
     /// - `rows` (out): local_experts x n numbers; that of local expert e and source rank s is entry
     ///   e * n + s
-    /// - `capacity` (in): entries that fit in rows; 0: only the needed size is given, rows may be
-    ///   NULL
-    /// - `needed` (out): the needed size
+    /// - `capacity` (in): entries of rows; 0: only needed is written, and rows may be NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5420,14 +5418,13 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Lists the permutation: where the row of each slot stands among the rows that this rank
-    /// sends.
+    /// Lists the permutation: the position of each slot's row among the rows that this rank sends.
     ///
     /// - `plan` (in): plan
-    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that goes nowhere or was dropped
-    /// - `capacity` (in): entries that fit in positions; 0: only the needed size is given,
-    ///   positions may be NULL
-    /// - `needed` (out): the needed size
+    /// - `positions` (out): tokens x top_k numbers; -1 for a slot that is not sent or was dropped
+    /// - `capacity` (in): entries of positions; 0: only needed is written, and positions may be
+    ///   NULL
+    /// - `needed` (out): number of entries
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5442,19 +5439,20 @@ extern "C" {
     /// Sends each token to its experts.
     ///
     /// - `plan` (in): plan
-    /// - `tokens` (in): the plan's tokens x hidden elements; in memory of the host read before the
-    ///   call returns
+    /// - `tokens` (in): the plan's tokens x hidden elements; host memory is read before the call
+    ///   returns
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): DSC_DTYPE_F32, _F64, _BF16 or _F16; the same on all ranks
-    /// - `payload` (in): how rows travel; DSC_MOE_PAYLOAD_F8E4M3 not for f64
+    /// - `payload` (in): format of the rows on the way; DSC_MOE_PAYLOAD_F8E4M3 is not allowed for
+    ///   f64
     /// - `rows` (out): the plan's rows x hidden elements, in the order that the head of this file
     ///   describes
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): NULL to block, else the new work object; see the head of this file
     ///
-    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete, for device
-    /// memory until they are on the stream. Ownership: rows, and in memory of a device tokens, must
-    /// stay valid until completion. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: with work NULL until this rank's rows are complete; for device
+    /// memory until the operation is queued on the stream. Ownership: rows, and for device memory
+    /// also tokens, must stay valid until completion. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; see the head of this file; DSC_ERR_BAD_HANDLE also if the communicator was
     /// destroyed. Since 0.1.
@@ -5473,8 +5471,8 @@ extern "C" {
     /// its rows.
     ///
     /// - `plan` (in): plan of the forward call
-    /// - `row_gradients` (in): the plan's rows x hidden elements; those of padding are not read as
-    ///   numbers. Must stay untouched until completion
+    /// - `row_gradients` (in): the plan's rows x hidden elements; the values of padding do not
+    ///   matter. Must stay untouched until completion
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `token_gradients` (out): the plan's tokens x hidden elements; 0 for tokens without a row
@@ -5495,19 +5493,18 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Sends the rows of the experts back, and sums those of each token with their weights.
+    /// Sends the experts' rows back, and computes the weighted sum of the rows of each token.
     ///
     /// - `plan` (in): plan
-    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); those
-    ///   of padding are not read as numbers. Must stay untouched until completion
+    /// - `rows` (in): the plan's rows x hidden elements in the order of dsc_moe_dispatch(); the
+    ///   values of padding do not matter. Must stay untouched until completion
     /// - `weights` (in): tokens x top_k factors, f64 if dtype is DSC_DTYPE_F64, otherwise f32; must
     ///   stay untouched until completion. NULL: all are 1
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `out` (out): tokens x hidden elements; 0 for tokens without a row
-    /// - `returned` (out): tokens x top_k x hidden elements: the rows as they came back, without
-    ///   their weights, 0 for slots without a row; for the gradient of the weights. NULL if not
-    ///   needed
+    /// - `returned` (out): tokens x top_k x hidden elements: the returned rows, not weighted, 0 for
+    ///   slots without a row; needed for the gradient of the weights. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
     ///
@@ -5527,21 +5524,20 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Computes the gradients of dsc_moe_combine(): those of the rows, where the experts are, and
-    /// those of the weights, where the tokens are.
+    /// Computes the gradients of dsc_moe_combine(): those of the rows, on the ranks of the experts,
+    /// and those of the weights, on the ranks of the tokens.
     ///
     /// - `plan` (in): plan of the forward call
     /// - `out_gradients` (in): tokens x hidden elements; must stay untouched until completion
-    /// - `weights` (in): as in dsc_moe_combine(); in memory of the host read before the call
-    ///   returns
-    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion. Not
-    ///   looked at, may be NULL, if weight_gradients is NULL
+    /// - `weights` (in): as in dsc_moe_combine(); host memory is read before the call returns
+    /// - `returned` (in): what dsc_moe_combine() wrote; must stay untouched until completion.
+    ///   Ignored, and may be NULL, if weight_gradients is NULL
     /// - `hidden` (in): elements of a row; the same on all ranks
     /// - `dtype` (in): as in dsc_moe_dispatch()
     /// - `row_gradients` (out): the plan's rows x hidden elements: weight x gradient of out,
     ///   rounded once
-    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: products of
-    ///   the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
+    /// - `weight_gradients` (out): tokens x top_k numbers of the type of the weights: dot products
+    ///   of the gradient of out and the returned row, summed in f64 and rounded once; 0 for slots
     ///   without a row. NULL if not needed
     /// - `stream` (in): as in dsc_moe_dispatch()
     /// - `work` (out): as in dsc_moe_dispatch()
@@ -5563,10 +5559,10 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Frees a plan. A call that it has in progress goes on; memory of a device is freed behind
-    /// what the plan has put on streams.
+    /// Releases a plan. A call in progress continues; device memory is freed after the plan's work
+    /// queued on streams.
     ///
-    /// - `plan` (in): plan; NULL: nothing happens
+    /// - `plan` (in): plan; NULL does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
