@@ -209,7 +209,7 @@ class RngRegion(IntEnum):
 
     DATA = 1  # the same on all ranks of a tensor-parallel group
     TENSOR = 2  # different on each rank of a tensor-parallel group
-    EXPERT = 3  # different on each rank that holds other experts, or other parts of them
+    EXPERT = 3  # different on ranks that hold different experts or parts of them
 
 
 class PipeOp(IntEnum):
@@ -293,23 +293,23 @@ class Setting(ctypes.Structure):
 
 
 class ErrorInfo(ctypes.Structure):
-    """What is known about a failure. Lists and texts are cut to what fits, texts between characters."""
+    """Details of a failure. Lists and texts are cut to what fits, texts between characters."""
 
     struct_size: int  # in: size of this struct as the caller compiled it
     comm_id: int  # of the communicator, see dsc_comm_id(); 0: the world, or none
-    sequence: int  # number of the operation in that communicator, from 1; 0: none
-    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or in the gradient that text names; 0 otherwise
+    sequence: int  # sequence number of the operation in that communicator, from 1; 0: none
+    index: int  # with DSC_ERR_NONFINITE: the first element that is not finite, in the send buffer of that rank or in the gradient named by text; 0 otherwise
     n_ranks: int  # number of valid entries in ranks, 0 to 64
-    elapsed_ns: int  # how long the operation had run, in nanoseconds
+    elapsed_ns: int  # nanoseconds for which the operation had run
     code: int  # DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations still wait for it
     revoked: int  # 1: the communicator no longer works
     system_error: int  # errno; 0: none
-    native_code: int  # error of a backend on the rank at fault; 0: none
+    native_code: int  # error code of a backend on the rank at fault; 0: none
     rank: int  # first rank at fault in that communicator; -1: not known
     reserved: int  # 0
     ranks: Any  # ranks at fault
     operation: Bytes  # such as "all_reduce"; empty: none
-    text: Bytes  # what happened, UTF-8, ended by a zero
+    text: Bytes  # description of the failure, UTF-8, ended by a zero
     group: Bytes  # name of the communicator that sequence and ranks belong to, such as "world", or "reducer" for the group of a reducer; empty: none, or not known
 
     _fields_ = [
@@ -337,9 +337,9 @@ class LogRecord(ctypes.Structure):
 
     struct_size: int  # size of this struct as the library compiled it
     message: Bytes | None  # one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
-    time_ns: int  # when it was made: nanoseconds of CLOCK_REALTIME
+    time_ns: int  # time of the record in nanoseconds of CLOCK_REALTIME
     level: int  # how urgent it is
-    rank: int  # rank in the world of the thread that made the record, or -1: not known yet, or none
+    rank: int  # world rank of the thread that made the record; -1: none, or not known yet
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -555,18 +555,17 @@ class MeshPlanOptions(ctypes.Structure):
 
 
 class Tensor(ctypes.Structure):
-    """One tensor of a list. Every element of a list that is passed in must have its struct_size set, all to
-    the same value."""
+    """One tensor of a list. Set the struct_size of every element of a list, always to the same value."""
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    data: int | None  # first element; the elements are contiguous. May be NULL where only the description is used
+    data: int | None  # address of the first element; elements are contiguous. May be NULL if only the description is used
     shape: Any  # ndim sizes, whose product is count; NULL: only count is known
     name: Bytes | None  # shown in error messages; NULL: "parameter INDEX"
     count: int  # number of elements
     dtype: int  # element type
     ndim: int  # entries of shape, 0 or more
     device: int  # -1: data is in host memory; otherwise the number of the GPU that the communicator is bound to
-    expect_sparse: int  # 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its shape must be given. Else 0
+    expect_sparse: int  # 1: a parameter with sparse gradients, see dsc_bucket_reducer_mark_sparse(); shape must be set. Otherwise 0
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -605,9 +604,9 @@ class ClipOptions(ctypes.Structure):
     """Options of dsc_bucket_reducer_clip() and dsc_sharded_clip(). Fill with dsc_clip_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    shards: int | None  # ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the norm is over all of them; NULL (default): this rank holds the whole model
-    counted: Any  # by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for tied parameters; it is scaled all the same. NULL (default): all count
-    max_norm: float  # gradients are scaled down so that their norm is at most this; infinity (default): not limited
+    shards: int | None  # ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all of them. NULL (default): this rank has the whole model
+    counted: Any  # for each parameter, 0: not in the norm, because another rank of shards counts it (tied parameters); it is still scaled. NULL (default): all are counted
+    max_norm: float  # gradients with a larger norm are scaled down to it; infinity (default): no limit
     scale: float  # factor for all gradients, applied first, such as 1 / loss scale; default 1
     norm: int  # default DSC_NORM_TWO
     reserved: int  # 0
@@ -936,10 +935,11 @@ class SequenceHeadsOptions(ctypes.Structure):
 
 
 class VocabCrossEntropyOptions(ctypes.Structure):
-    """Options of cross entropy, the same on all ranks. Fill with dsc_vocab_cross_entropy_options_init()."""
+    """Options of the cross entropy, the same on all ranks. Fill with
+    dsc_vocab_cross_entropy_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value, -100 in PyTorch; INT64_MIN (default): none
+    ignore_index: int  # tokens with this target have loss 0 and gradient 0, and their logits are not read; any value (PyTorch uses -100); INT64_MIN (default): none
     label_smoothing: float  # probability given to the other words, from 0 (default) to below 1
     z_loss: float  # factor of the z-loss, 0 (default) or more, finite
 
@@ -974,7 +974,7 @@ class MoePlanOptions(ctypes.Structure):
 class MoePlanInfo(ctypes.Structure):
     """The sizes of a plan on this rank."""
 
-    struct_size: int  # to be set before the call
+    struct_size: int  # size of this struct as the caller compiled it
     tokens: int  # of this rank
     top_k: int  # slots of each token
     experts: int  # on all ranks together
@@ -998,16 +998,16 @@ class MoePlanInfo(ctypes.Structure):
 
 
 class TensorMapOptions(ctypes.Structure):
-    """A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init()."""
+    """A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
-    parts: Any  # one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL: what this rank sends to each rank in the forward direction. NULL (default): equal parts
-    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from each rank in the forward direction. NULL (default) for all others
+    parts: Any  # one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL: the sizes that this rank sends to each rank in the forward direction. NULL (default): equal parts
+    other_parts: Any  # only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank receives from each rank in the forward direction. NULL (default) for all others
     outer: int  # product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the number of ranks; with parts: the product of the sizes between the two
     dim: int  # size of the divided dimension, a multiple of the number of ranks (any for COPY and REDUCE). With parts: their sum, or 0 (default)
     inner: int  # product of the sizes after the divided dimension; default 1
-    chunk: int  # which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the same order, each once
-    chunks: int  # into how many chunks the step is divided; default 1. It may exceed the elements: then some chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
+    chunk: int  # chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the same order, each once
+    chunks: int  # number of chunks of the step; default 1. If it exceeds the number of elements, some chunks are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE
     mapping: int  # must be set
     reserved: int  # 0
 
@@ -1026,12 +1026,12 @@ class TensorMapOptions(ctypes.Structure):
 
 
 class PipePartitionOptions(ctypes.Structure):
-    """How layers are spread. Fill with dsc_pipe_partition_options_init()."""
+    """Options of dsc_pipe_partition(). Fill with dsc_pipe_partition_options_init()."""
 
     struct_size: int  # size of this struct as the caller compiled it
     method: Bytes | None  # see dsc_pipe_partition(); NULL (default): "bottleneck"
-    layer_bytes: Any  # memory that each layer takes, in bytes; NULL (default): no limits
-    part_limits: Any  # memory of each part, in bytes; NULL (default): no limits
+    layer_bytes: Any  # bytes of memory that each layer needs; NULL (default): no limits
+    part_limits: Any  # bytes of memory of each part; NULL (default): no limits
     n_part_limits: int  # entries of part_limits: 1 for all parts, or one for each; default 0
 
     _fields_ = [
@@ -1364,15 +1364,15 @@ class PipeSearchResult(ctypes.Structure):
 
 
 class TiedKey(ctypes.Structure):
-    """Layers that share their weights. Every element of a list must have its struct_size set, all to the same
+    """Layers that share their weights. Set the struct_size of every element of a list, always to the same
     value."""
 
     struct_size: int  # size of this struct as the caller compiled it; needed in every element
-    key: Bytes | None  # name of the layers, one line; no two elements have the same
-    stages: Any  # stages that hold it, in any order, each once; see dsc_tied_plan()
-    weights: Any  # this rank's copy; NULL where its stage holds none
+    key: Bytes | None  # name of the layers, one line; unique in the list
+    stages: Any  # stages that hold the layers, in any order, each once; see dsc_tied_plan()
+    weights: Any  # this rank's copy; NULL if its stage holds none
     n_stages: int  # 1 or more
-    n_weights: int  # tensors of weights; 0 where its stage holds none, else 1 or more
+    n_weights: int  # entries of weights; 0 if this rank's stage holds none, otherwise 1 or more
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -1391,7 +1391,7 @@ class TiedLayersOptions(ctypes.Structure):
     struct_size: int  # size of this struct as the caller compiled it
     ranks: Any  # rank of stage s of pipeline p at p * n_stages + s, each rank of the communicator once; NULL (default): one pipeline, and rank s is stage s
     n_stages: int  # stages of a pipeline; 0 without ranks
-    n_pipelines: int  # pipelines, which share nothing here; 0 without ranks
+    n_pipelines: int  # number of pipelines, which are independent here; 0 without ranks
     sync: int  # 1 (default): copy each key's weights from its first stage to the others
     reserved: int  # 0
 

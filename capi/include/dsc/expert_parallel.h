@@ -93,7 +93,7 @@ typedef struct dsc_moe_plan_options {
 
 /** @brief The sizes of a plan on this rank. */
 typedef struct dsc_moe_plan_info {
-  size_t struct_size;   /**< to be set before the call */
+  size_t struct_size;   /**< size of this struct as the caller compiled it */
   size_t tokens;        /**< of this rank */
   size_t top_k;         /**< slots of each token */
   size_t experts;       /**< on all ranks together */

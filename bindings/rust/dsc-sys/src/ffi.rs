@@ -67,7 +67,7 @@ pub type dsc_moe_payload_t = i32;
 /// How ranks divide a sequence.
 pub type dsc_sequence_order_t = i32;
 
-/// A region of a model, by which ranks share its random numbers.
+/// A region of a model: it decides which ranks share random numbers.
 pub type dsc_rng_region_t = i32;
 
 /// What an instruction asks for.
@@ -314,7 +314,7 @@ pub const DSC_SEQUENCE_ORDER_ZIGZAG: dsc_sequence_order_t = 2;
 pub const DSC_RNG_REGION_DATA: dsc_rng_region_t = 1;
 /// different on each rank of a tensor-parallel group
 pub const DSC_RNG_REGION_TENSOR: dsc_rng_region_t = 2;
-/// different on each rank that holds other experts, or other parts of them
+/// different on ranks that hold different experts or parts of them
 pub const DSC_RNG_REGION_EXPERT: dsc_rng_region_t = 3;
 
 /// load inputs (first stage) or labels (last stage)
@@ -546,7 +546,7 @@ pub struct dsc_setting_t {
     pub value: *const c_char,
 }
 
-/// What is known about a failure. Lists and texts are cut to what fits, texts between characters.
+/// Details of a failure. Lists and texts are cut to what fits, texts between characters.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_error_info_t {
@@ -554,14 +554,14 @@ pub struct dsc_error_info_t {
     pub struct_size: usize,
     /// of the communicator, see dsc_comm_id(); 0: the world, or none
     pub comm_id: u64,
-    /// number of the operation in that communicator, from 1; 0: none
+    /// sequence number of the operation in that communicator, from 1; 0: none
     pub sequence: u64,
-    /// with DSC_ERR_NONFINITE: the first element that is not finite, in that rank's send buffer, or
-    /// in the gradient that text names; 0 otherwise
+    /// with DSC_ERR_NONFINITE: the first element that is not finite, in the send buffer of that
+    /// rank or in the gradient named by text; 0 otherwise
     pub index: u64,
     /// number of valid entries in ranks, 0 to 64
     pub n_ranks: usize,
-    /// how long the operation had run, in nanoseconds
+    /// nanoseconds for which the operation had run
     pub elapsed_ns: i64,
     /// DSC_OK: no failure. DSC_ERR_PEER_STALLED with revoked 0: a rank is stalled, and operations
     /// still wait for it
@@ -570,7 +570,7 @@ pub struct dsc_error_info_t {
     pub revoked: i32,
     /// errno; 0: none
     pub system_error: i32,
-    /// error of a backend on the rank at fault; 0: none
+    /// error code of a backend on the rank at fault; 0: none
     pub native_code: i32,
     /// first rank at fault in that communicator; -1: not known
     pub rank: i32,
@@ -580,7 +580,7 @@ pub struct dsc_error_info_t {
     pub ranks: [i32; 64],
     /// such as "all_reduce"; empty: none
     pub operation: [c_char; 32],
-    /// what happened, UTF-8, ended by a zero
+    /// description of the failure, UTF-8, ended by a zero
     pub text: [c_char; 512],
     /// name of the communicator that sequence and ranks belong to, such as "world", or "reducer"
     /// for the group of a reducer; empty: none, or not known
@@ -595,11 +595,11 @@ pub struct dsc_log_record_t {
     pub struct_size: usize,
     /// one line of UTF-8 without a line feed, ended by a zero; 1,023 bytes at most
     pub message: *const c_char,
-    /// when it was made: nanoseconds of CLOCK_REALTIME
+    /// time of the record in nanoseconds of CLOCK_REALTIME
     pub time_ns: i64,
     /// how urgent it is
     pub level: dsc_log_level_t,
-    /// rank in the world of the thread that made the record, or -1: not known yet, or none
+    /// world rank of the thread that made the record; -1: none, or not known yet
     pub rank: i32,
 }
 
@@ -811,14 +811,14 @@ pub struct dsc_mesh_plan_options_t {
     pub rank: i32,
 }
 
-/// One tensor of a list. Every element of a list that is passed in must have its struct_size set,
-/// all to the same value.
+/// One tensor of a list. Set the struct_size of every element of a list, always to the same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tensor_t {
     /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// first element; the elements are contiguous. May be NULL where only the description is used
+    /// address of the first element; elements are contiguous. May be NULL if only the description
+    /// is used
     pub data: *mut c_void,
     /// ndim sizes, whose product is count; NULL: only count is known
     pub shape: *const i64,
@@ -833,8 +833,8 @@ pub struct dsc_tensor_t {
     /// -1: data is in host memory; otherwise the number of the GPU that the communicator is bound
     /// to
     pub device: i32,
-    /// 1: of a parameter whose gradients are sparse, see dsc_bucket_reducer_mark_sparse(); its
-    /// shape must be given. Else 0
+    /// 1: a parameter with sparse gradients, see dsc_bucket_reducer_mark_sparse(); shape must be
+    /// set. Otherwise 0
     pub expect_sparse: i32,
 }
 
@@ -862,14 +862,13 @@ pub struct dsc_bucket_plan_options_t {
 pub struct dsc_clip_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// ranks that hold other parts of the same model, as in tensor or pipeline parallelism: the
-    /// norm is over all of them; NULL (default): this rank holds the whole model
+    /// ranks with the other parts of the model (tensor, pipeline parallelism); the norm is over all
+    /// of them. NULL (default): this rank has the whole model
     pub shards: *mut dsc_comm_t,
-    /// by parameter: 0 leaves it out of the norm, because another rank of shards counts it, as for
-    /// tied parameters; it is scaled all the same. NULL (default): all count
+    /// for each parameter, 0: not in the norm, because another rank of shards counts it (tied
+    /// parameters); it is still scaled. NULL (default): all are counted
     pub counted: *const u8,
-    /// gradients are scaled down so that their norm is at most this; infinity (default): not
-    /// limited
+    /// gradients with a larger norm are scaled down to it; infinity (default): no limit
     pub max_norm: f64,
     /// factor for all gradients, applied first, such as 1 / loss scale; default 1
     pub scale: f64,
@@ -1188,15 +1187,15 @@ pub struct dsc_sequence_heads_options_t {
     pub head_dim: usize,
 }
 
-/// Options of cross entropy, the same on all ranks. Fill with
+/// Options of the cross entropy, the same on all ranks. Fill with
 /// dsc_vocab_cross_entropy_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_vocab_cross_entropy_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any
-    /// value, -100 in PyTorch; INT64_MIN (default): none
+    /// tokens with this target have loss 0 and gradient 0, and their logits are not read; any value
+    /// (PyTorch uses -100); INT64_MIN (default): none
     pub ignore_index: i64,
     /// probability given to the other words, from 0 (default) to below 1
     pub label_smoothing: f64,
@@ -1226,7 +1225,7 @@ pub struct dsc_moe_plan_options_t {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_moe_plan_info_t {
-    /// to be set before the call
+    /// size of this struct as the caller compiled it
     pub struct_size: usize,
     /// of this rank
     pub tokens: usize,
@@ -1246,18 +1245,19 @@ pub struct dsc_moe_plan_info_t {
     pub dropped: usize,
 }
 
-/// A mapping and the shape that it works on. Fill with dsc_tensor_map_options_init().
+/// A mapping and the shape of its tensor. Fill with dsc_tensor_map_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tensor_map_options_t {
     /// size of this struct as the caller compiled it
     pub struct_size: usize,
-    /// one size per rank: how dim is divided, equal on all ranks; a size may be 0. For ALL_TO_ALL:
-    /// what this rank sends to each rank in the forward direction. NULL (default): equal parts
+    /// one size per rank, which divide dim; equal on all ranks; a size may be 0. For ALL_TO_ALL:
+    /// the sizes that this rank sends to each rank in the forward direction. NULL (default): equal
+    /// parts
     pub parts: *const usize,
-    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE one size per rank: how the
-    /// first dimension is divided, equal on all ranks. For ALL_TO_ALL: what this rank receives from
-    /// each rank in the forward direction. NULL (default) for all others
+    /// only with parts. For SEQUENCE_TO_HIDDEN and HIDDEN_TO_SEQUENCE: one size per rank, which
+    /// divide the first dimension; equal on all ranks. For ALL_TO_ALL: the sizes that this rank
+    /// receives from each rank in the forward direction. NULL (default) for all others
     pub other_parts: *const usize,
     /// product of the sizes before the divided dimension; default 1. For SEQUENCE_TO_HIDDEN and
     /// HIDDEN_TO_SEQUENCE without parts: the size of the other divided dimension, a multiple of the
@@ -1268,11 +1268,11 @@ pub struct dsc_tensor_map_options_t {
     pub dim: usize,
     /// product of the sizes after the divided dimension; default 1
     pub inner: usize,
-    /// which chunk this call moves, 0 to chunks - 1; default 0. All ranks take the chunks in the
+    /// chunk that this call moves, 0 to chunks - 1; default 0. All ranks move the chunks in the
     /// same order, each once
     pub chunk: usize,
-    /// into how many chunks the step is divided; default 1. It may exceed the elements: then some
-    /// chunks are empty. 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
+    /// number of chunks of the step; default 1. If it exceeds the number of elements, some chunks
+    /// are empty. It must be 1 with parts, and for ALL_TO_ALL, SEQUENCE_TO_HIDDEN and
     /// HIDDEN_TO_SEQUENCE
     pub chunks: usize,
     /// must be set
@@ -1281,7 +1281,7 @@ pub struct dsc_tensor_map_options_t {
     pub reserved: i32,
 }
 
-/// How layers are spread. Fill with dsc_pipe_partition_options_init().
+/// Options of dsc_pipe_partition(). Fill with dsc_pipe_partition_options_init().
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_pipe_partition_options_t {
@@ -1289,9 +1289,9 @@ pub struct dsc_pipe_partition_options_t {
     pub struct_size: usize,
     /// see dsc_pipe_partition(); NULL (default): "bottleneck"
     pub method: *const c_char,
-    /// memory that each layer takes, in bytes; NULL (default): no limits
+    /// bytes of memory that each layer needs; NULL (default): no limits
     pub layer_bytes: *const u64,
-    /// memory of each part, in bytes; NULL (default): no limits
+    /// bytes of memory of each part; NULL (default): no limits
     pub part_limits: *const u64,
     /// entries of part_limits: 1 for all parts, or one for each; default 0
     pub n_part_limits: usize,
@@ -1602,22 +1602,22 @@ pub struct dsc_pipe_search_result_t {
     pub origin: [c_char; 32],
 }
 
-/// Layers that share their weights. Every element of a list must have its struct_size set, all to
-/// the same value.
+/// Layers that share their weights. Set the struct_size of every element of a list, always to the
+/// same value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct dsc_tied_key_t {
     /// size of this struct as the caller compiled it; needed in every element
     pub struct_size: usize,
-    /// name of the layers, one line; no two elements have the same
+    /// name of the layers, one line; unique in the list
     pub key: *const c_char,
-    /// stages that hold it, in any order, each once; see dsc_tied_plan()
+    /// stages that hold the layers, in any order, each once; see dsc_tied_plan()
     pub stages: *const i32,
-    /// this rank's copy; NULL where its stage holds none
+    /// this rank's copy; NULL if its stage holds none
     pub weights: *const dsc_tensor_t,
     /// 1 or more
     pub n_stages: usize,
-    /// tensors of weights; 0 where its stage holds none, else 1 or more
+    /// entries of weights; 0 if this rank's stage holds none, otherwise 1 or more
     pub n_weights: usize,
 }
 
@@ -1633,7 +1633,7 @@ pub struct dsc_tied_layers_options_t {
     pub ranks: *const i32,
     /// stages of a pipeline; 0 without ranks
     pub n_stages: usize,
-    /// pipelines, which share nothing here; 0 without ranks
+    /// number of pipelines, which are independent here; 0 without ranks
     pub n_pipelines: usize,
     /// 1 (default): copy each key's weights from its first stage to the others
     pub sync: i32,
@@ -1642,16 +1642,16 @@ pub struct dsc_tied_layers_options_t {
 }
 
 extern "C" {
-    /// Gives the name of a result, such as "DSC_ERR_TIMEOUT".
+    /// Returns the name of a result, such as "DSC_ERR_TIMEOUT".
     ///
     /// - `result` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is no result. Since 0.1.
+    /// Returns a static string; "DSC_UNKNOWN_RESULT" for a value that is not a result. Since 0.1.
     pub fn dsc_result_name(result: dsc_result_t) -> *const c_char;
 
-    /// Gives the text of this thread's latest failing call.
+    /// Returns the error text of this thread's last failed call.
     ///
     /// Collective: no. Blocking: no. Ownership: the library's, per thread. Threads: any. Works
     /// after fork().
@@ -1659,11 +1659,11 @@ extern "C" {
     /// Returns the text, never NULL; empty if no call failed on this thread. Since 0.1.
     pub fn dsc_last_error_message() -> *const c_char;
 
-    /// Tells what is known about this thread's latest failing call: the ranks at fault, the
-    /// operation and its number, and with DSC_ERR_NONFINITE the element.
+    /// Returns details of this thread's last failed call: the ranks at fault, the operation and its
+    /// sequence number, and with DSC_ERR_NONFINITE the element.
     ///
-    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong one is itself a
-    ///   failing call
+    /// - `info` (inout): struct_size must be set; filled up to that size. A wrong struct_size is
+    ///   itself a failed call
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
@@ -1671,16 +1671,16 @@ extern "C" {
     /// DSC_ERR_INVALID_ARG. Since 0.1.
     pub fn dsc_last_error_info(info: *mut dsc_error_info_t) -> dsc_result_t;
 
-    /// Gives the short name of an element type, such as "f32".
+    /// Returns the short name of an element type, such as "f32".
     ///
     /// - `dtype` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
-    /// Returns a static string; "unknown" for a value that is no element type. Since 0.1.
+    /// Returns a static string; "unknown" for a value that is not an element type. Since 0.1.
     pub fn dsc_dtype_name(dtype: dsc_dtype_t) -> *const c_char;
 
-    /// Gives the bytes of one element.
+    /// Returns the bytes of one element.
     ///
     /// - `dtype` (in): element type
     /// - `bytes` (out): 1, 2, 4 or 8
@@ -1690,27 +1690,28 @@ extern "C" {
     /// Returns DSC_OK, or DSC_ERR_INVALID_ARG. Since 0.1.
     pub fn dsc_dtype_bytes(dtype: dsc_dtype_t, bytes: *mut usize) -> dsc_result_t;
 
-    /// Gives the short name of a reduce operation, such as "sum".
+    /// Returns the short name of a reduce operation, such as "sum".
     ///
     /// - `op` (in): any value
     ///
     /// Collective: no. Blocking: no. Threads: any. Works after fork().
     ///
     /// Returns a static string; "custom" for numbers from 1000 on (see op.h); "unknown" for a value
-    /// that is no operation. Since 0.1.
+    /// that is not an operation. Since 0.1.
     pub fn dsc_op_name(op: dsc_op_t) -> *const c_char;
 
-    /// Sends log records to a callback, in place of the one before and of the standard error
+    /// Sends log records to a callback, instead of the previous callback and the standard error
     /// stream.
     ///
     /// - `callback` (in): the function; NULL removes it
-    /// - `context` (in): passed on to it; must live until the callback is removed
-    /// - `level` (in): the least urgent level that it receives; records that it does not receive go
-    ///   where they went before
+    /// - `context` (in): passed to the callback; must stay valid until the callback is removed
+    /// - `level` (in): the least urgent level that the callback receives; other records are handled
+    ///   as before
     ///
-    /// Collective: no. Blocking: when a callback is removed or replaced, waits until the old one
-    /// has received the records that were made before, or for 5 s none was delivered, and until a
-    /// call of it that is running has returned (except from inside that callback). Threads: any.
+    /// Collective: no. Blocking: when a callback is removed or replaced, the call waits until the
+    /// old callback has received the earlier records, or until none was delivered for 5 s. It also
+    /// waits for a running call of the old callback to return (except from inside that callback).
+    /// Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown level; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_set_callback(
@@ -1719,20 +1720,20 @@ extern "C" {
         level: dsc_log_level_t,
     ) -> dsc_result_t;
 
-    /// Takes the oldest record from the queue, for languages whose functions cannot be called from
-    /// foreign threads.
+    /// Removes the oldest record from the queue, for languages that cannot run callbacks on other
+    /// threads.
     ///
     /// - `level` (in): the least urgent level to record
-    /// - `text` (out): the record's line; empty when there is none. What does not fit is lost
-    /// - `capacity` (in): bytes of text, at least 2: a record leaves the queue when it is read, so
-    ///   its size cannot be asked for before. 1,024 are always enough
-    /// - `needed` (out): how many the record needs, the final zero included; 1 when there is none
+    /// - `text` (out): the record's line; empty without a record. Text that does not fit is lost
+    /// - `capacity` (in): bytes of text, at least 2. Reading removes the record, so its size cannot
+    ///   be asked for first; 1,024 are always enough
+    /// - `needed` (out): needed bytes, the final zero included; 1 without a record
     /// - `text_level` (out): the level of the record
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE when there is none;
-    /// DSC_ERR_INVALID_ARG; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK or DSC_TRUNCATED with a record; DSC_DONE without one; DSC_ERR_INVALID_ARG;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_log_read(
         level: dsc_log_level_t,
         text: *mut c_char,
@@ -1744,13 +1745,13 @@ extern "C" {
     /// Writes this rank's trace of all groups of the communicator's world to a file.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
-    /// - `path` (in): the file, which is replaced as a whole; its folder is made where it is
-    ///   missing. NULL: DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
+    /// - `path` (in): the file, which is replaced as a whole; a missing folder is created. NULL:
+    ///   DSC_TRACE_DIR/dsc_trace_rank_R.json, where R is the rank in the world
     ///
-    /// Collective: no. Blocking: for the file system only. Threads: any.
+    /// Collective: no. Blocking: only for the file system. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG when path is NULL and DSC_TRACE_DIR was not set when the
-    /// world was made, when path is empty, or when it is a link, a device, a FIFO or a folder,
+    /// world was created, when path is empty, or when it is a link, a device, a FIFO or a folder,
     /// which are never replaced; DSC_ERR_SYSTEM when the file cannot be written;
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT. Since 0.1.
     pub fn dsc_trace_dump(
@@ -1758,7 +1759,7 @@ extern "C" {
         path: *const c_char,
     ) -> dsc_result_t;
 
-    /// Gives this rank's trace of all groups of the communicator's world as text.
+    /// Writes this rank's trace of all groups of the communicator's world as JSON text.
     ///
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
     /// - `text` (out): the trace; may be NULL with capacity 0
@@ -1776,14 +1777,14 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Asks for the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
+    /// Requests the trace files of all worlds of this process, in DSC_TRACE_DIR. For signal
     /// handlers.
     ///
     /// Collective: no. Blocking: no. Threads: any, and signal handlers.
     ///
-    /// Returns DSC_OK when it was asked for; DSC_ERR_STATE when no world of this process was made
-    /// with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() says nothing about it: it may
-    /// not be written in a signal handler. Since 0.1.
+    /// Returns DSC_OK when the request was made; DSC_ERR_STATE when no world of this process was
+    /// created with DSC_TRACE_DIR; DSC_ERR_FORKED. dsc_last_error_message() does not describe a
+    /// failure of this call, because a signal handler must not write it. Since 0.1.
     pub fn dsc_trace_dump_request() -> dsc_result_t;
 
     /// Returns the version of the loaded library (not of the header).
@@ -3046,53 +3047,53 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Combines flags of all ranks that live by bitwise AND; works on a revoked communicator too.
+    /// Combines the flags of all surviving ranks with bitwise AND, also on a revoked communicator.
     ///
     /// - `comm` (in): communicator
     /// - `flags` (in): any bits
     /// - `agreed` (out): the same value on all ranks that get DSC_OK; unchanged otherwise
     ///
-    /// Collective: yes, every rank that lives, in the same order as its other calls of this header.
-    /// Blocking: until all of them came. dsc_comm_abort() of this rank ends it, with
-    /// DSC_ERR_REVOKED on all. Threads: one at a time per communicator.
+    /// Collective: yes, every surviving rank, in the same order as its other calls of this header.
+    /// Blocking: until all of them have called it. dsc_comm_abort() on a rank in the call ends it,
+    /// with DSC_ERR_REVOKED on all ranks. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_BUSY; DSC_ERR_STATE
     /// (finalized); DSC_ERR_TIMEOUT; DSC_ERR_MISMATCH (others called dsc_comm_shrink());
-    /// DSC_ERR_REVOKED (a rank that was inside aborted); DSC_ERR_PEER_STALLED (the others have gone
-    /// on without this rank, which did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM; DSC_ERR_FORKED.
-    /// Since 0.1.
+    /// DSC_ERR_REVOKED (a rank in the call has aborted); DSC_ERR_PEER_STALLED (the others have
+    /// continued without this rank, because it did not run); DSC_ERR_PROTOCOL; DSC_ERR_NOMEM;
+    /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_comm_agree(
         comm: *mut dsc_comm_t,
         flags: i32,
         agreed: *mut i32,
     ) -> dsc_result_t;
 
-    /// Makes a working communicator of the ranks that live, in their old order.
+    /// Creates a working communicator of the surviving ranks, in their old order.
     ///
-    /// - `comm` (in): communicator, revoked or not, also one that this function made
+    /// - `comm` (in): communicator, revoked or not, also one that this function created
     /// - `options` (in): NULL: defaults; the same on all ranks
     /// - `shrunk` (out): the new communicator; NULL on failure
     ///
-    /// Collective: yes, every rank that lives; a rank that is still inside an operation on comm has
-    /// to come out of it first, for which a death is enough and dsc_comm_abort() serves otherwise.
-    /// Blocking: as dsc_comm_agree(). Ownership: the new communicator is the caller's, to be given
-    /// to dsc_comm_destroy(); comm stays the caller's and may be destroyed at once. Threads: one at
-    /// a time per communicator.
+    /// Collective: yes, every surviving rank. A rank that is inside an operation on comm must
+    /// return from it first; the death of a rank ends the operation, otherwise call
+    /// dsc_comm_abort(). Blocking: as dsc_comm_agree(). Ownership: the caller releases both
+    /// communicators with dsc_comm_destroy(); comm may be destroyed at once. Threads: one at a time
+    /// per communicator.
     ///
-    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM of any rank
-    /// that could not make its part of the new communicator, on all. Since 0.1.
+    /// Returns as dsc_comm_agree(); DSC_ERR_NOSPACE, DSC_ERR_SYSTEM or DSC_ERR_NOMEM on all ranks
+    /// if a rank could not create its part of the new communicator. Since 0.1.
     pub fn dsc_comm_shrink(
         comm: *mut dsc_comm_t,
         options: *const dsc_comm_options_t,
         shrunk: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Lists the ranks that the latest dsc_comm_agree() or dsc_comm_shrink() missed.
+    /// Lists the ranks that were missing in the last dsc_comm_agree() or dsc_comm_shrink().
     ///
-    /// - `comm` (in): the communicator that was given to that call
+    /// - `comm` (in): the communicator that was passed to that call
     /// - `ranks` (out): ranks of comm, in order; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks
-    /// - `needed` (out): how many there are; 0 before the first such call
+    /// - `needed` (out): number of these ranks; 0 before the first such call
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -3105,7 +3106,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Fills the description of a tensor: in host memory, all else 0 or NULL.
+    /// Fills the description of a tensor: in host memory, all other fields 0 or NULL.
     ///
     /// - `tensor` (out): the struct to fill
     /// - `struct_size` (in): sizeof(dsc_tensor_t) as the caller compiled it
@@ -3139,12 +3140,13 @@ extern "C" {
     /// Copies the root's tensors to all ranks, packed into buffers per type, two of them in flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (in): same counts and types on all ranks, else DSC_ERR_MISMATCH, in host memory
-    ///   before any is written; data is written on the other ranks
+    /// - `tensors` (in): tensors with the same counts and types on all ranks, otherwise
+    ///   DSC_ERR_MISMATCH (for host memory before any is written); data is read on the root and
+    ///   written on the other ranks
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
     /// - `root` (in): rank whose tensors are copied
-    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch. Equal on all ranks
+    /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
+    ///   MiB), as in PyTorch. Equal on all ranks
     ///
     /// Collective: yes. Blocking: until all tensors are copied. Ownership: nothing is kept.
     /// Threads: one at a time per communicator.
@@ -3163,20 +3165,20 @@ extern "C" {
     /// flight.
     ///
     /// - `comm` (in): communicator
-    /// - `tensors` (inout): same counts and types in the same order on all ranks; data is replaced
-    ///   by the result. Their memory must not overlap
+    /// - `tensors` (inout): tensors with the same counts and types in the same order on all ranks;
+    ///   the result replaces data. They must not overlap
     /// - `n_tensors` (in): number of tensors, 0 or more; equal on all ranks
-    /// - `op` (in): reduction, see dsc_all_reduce(); it must exist for the type of each tensor
-    /// - `buffer_bytes` (in): a buffer is sent as soon as it holds so many bytes; 0: 262,144,000
-    ///   (250 MiB), as PyTorch. Equal on all ranks
+    /// - `op` (in): reduction, see dsc_all_reduce(); it must support the type of each tensor
+    /// - `buffer_bytes` (in): a buffer is sent when it holds this many bytes; 0: 262,144,000 (250
+    ///   MiB), as in PyTorch. Equal on all ranks
     ///
-    /// Collective: yes. Blocking: until all results are there. Ownership: nothing is kept. Threads:
-    /// one at a time per communicator.
+    /// Collective: yes. Blocking: until all results are complete. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that a type does
-    /// not have; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after which the
-    /// elements are unspecified, but for DSC_ERR_NONFINITE: all tensors are reduced then, and the
-    /// element that is told counts within its buffer. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for an operation that does not
+    /// support a type; DSC_ERR_MISMATCH; DSC_ERR_NOMEM; and the failures of an operation, after
+    /// which the elements are unspecified. The exception is DSC_ERR_NONFINITE: all tensors are
+    /// reduced, and the index in the error counts from the start of the packed buffer. Since 0.1.
     pub fn dsc_all_reduce_coalesced(
         comm: *mut dsc_comm_t,
         tensors: *const dsc_tensor_t,
@@ -3683,7 +3685,8 @@ extern "C" {
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_mem_free(memory: *mut c_void) -> dsc_result_t;
 
-    /// Makes an operation that multiplies every input by a number as it is read, and sums.
+    /// Creates an operation that multiplies every input by a number when it is read, and sums the
+    /// products.
     ///
     /// - `scale` (in): finite; all ranks use the same
     /// - `op` (out): its number; 0 on failure
@@ -3694,14 +3697,14 @@ extern "C" {
     /// DSC_ERR_REENTRANT; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_create_premul(scale: f64, op: *mut dsc_op_t) -> dsc_result_t;
 
-    /// Makes an operation of a function of the caller's, for any element type.
+    /// Creates an operation from a user-defined function, for any element type.
     ///
-    /// - `function` (in): combines elements; in the order of the ranks
-    /// - `context` (in): passed to the function; must live until the operation is destroyed and
-    ///   unused
-    /// - `id` (in): the caller's name for what the function does: ranks whose ids differ get
+    /// - `function` (in): combines elements, in rank order
+    /// - `context` (in): passed to the function; must stay valid until the operation is destroyed
+    ///   and no longer used
+    /// - `id` (in): identifies what the function does: ranks with different ids get
     ///   DSC_ERR_MISMATCH
-    /// - `commutative` (in): 1 if the order of inputs does not matter; it is kept all the same
+    /// - `commutative` (in): 1 if the order of inputs does not matter; rank order is kept anyway
     /// - `op` (out): its number; 0 on failure
     ///
     /// Collective: no. Blocking: no. Ownership: the caller's, until dsc_op_destroy(). Threads: any.
@@ -3716,13 +3719,13 @@ extern "C" {
         op: *mut dsc_op_t,
     ) -> dsc_result_t;
 
-    /// Forgets an operation; its number is never used again. What runs with it goes on.
+    /// Releases an operation; its number is never used again. Running operations continue.
     ///
     /// - `op` (in): the operation; 0 does nothing
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for a number that is none; DSC_ERR_REENTRANT;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown number; DSC_ERR_REENTRANT;
     /// DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_op_destroy(op: dsc_op_t) -> dsc_result_t;
 
@@ -4476,7 +4479,7 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_join_destroy(join: *mut dsc_join_t) -> dsc_result_t;
 
-    /// Gives the samples of one shard: position p of the (shuffled) sequence belongs to shard p
+    /// Writes the samples of one shard: position p of the (shuffled) sequence belongs to shard p
     /// modulo shards.
     ///
     /// - `count` (in): samples, 1 or more
@@ -5260,30 +5263,29 @@ extern "C" {
 
     /// Computes the loss of each token.
     ///
-    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in the order of the
-    ///   ranks
+    /// - `comm` (in): communicator; its ranks hold the parts of the vocabulary in rank order
     /// - `logits` (in): tokens rows of this rank's columns, one row after the other, in host memory
     /// - `targets` (in): tokens entries, 0 to vocab - 1 or options->ignore_index; the same on all
     ///   ranks
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
-    /// - `vocab` (in): columns on all ranks together, 1 or more, 2 or more with label smoothing;
-    ///   may be less than the number of ranks
+    /// - `vocab` (in): columns over all ranks, 1 or more, 2 or more with label smoothing; may be
+    ///   less than the number of ranks
     /// - `dtype` (in): of the logits: DSC_DTYPE_F32, _F64, _BF16 or _F16
     /// - `options` (in): NULL: defaults
-    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; on all ranks
-    ///   the same bits, if their C libraries compute the same logarithms
+    /// - `loss` (out): tokens entries, f64 if dtype is DSC_DTYPE_F64, otherwise f32; the same bits
+    ///   on all ranks if their C libraries compute the same logarithms
     /// - `state` (out): 2 * tokens entries for dsc_vocab_cross_entropy_backward(): of token t the
     ///   largest logit at 2 * t, and the sum of exp(logit - largest) at 2 * t + 1, over the whole
     ///   vocabulary; NULL if not needed
     ///
     /// Collective: yes. Blocking: until all ranks have called it. Ownership: nothing is kept; the
-    /// outputs overlap neither the inputs nor each other. Threads: one at a time per communicator.
+    /// outputs must not overlap the inputs or each other. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG, also for a
-    /// wrong target, whose position is named; DSC_ERR_UNSUPPORTED for other types and for memory of
-    /// a device; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH if
-    /// ranks differ in targets, tokens, vocab, dtype or options; and the failures of an operation.
-    /// On failure the outputs are as before.. Since 0.1.
+    /// wrong target (the error gives its position); DSC_ERR_UNSUPPORTED for other types and for
+    /// device memory; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH
+    /// if ranks differ in targets, tokens, vocab, dtype or options; and the failures of an
+    /// operation. On failure the outputs are not changed.. Since 0.1.
     pub fn dsc_vocab_cross_entropy_forward(
         comm: *mut dsc_comm_t,
         logits: *const c_void,
@@ -5296,10 +5298,10 @@ extern "C" {
         state: *mut f64,
     ) -> dsc_result_t;
 
-    /// Computes the gradients of this rank's logits from the logits themselves; no rank is asked.
+    /// Computes the gradients of this rank's logits, without communication.
     ///
     /// - `comm` (in): communicator of the forward call, also after it has failed
-    /// - `logits` (in): as given to dsc_vocab_cross_entropy_forward(), unchanged
+    /// - `logits` (in): as passed to dsc_vocab_cross_entropy_forward(), unchanged
     /// - `targets` (in): likewise
     /// - `tokens` (in): likewise
     /// - `vocab` (in): likewise
@@ -5309,12 +5311,12 @@ extern "C" {
     /// - `loss_gradient` (in): gradient of each token's loss: tokens entries of the type of the
     ///   loss; NULL: 1 for all
     /// - `gradient` (out): gradients of the logits, in their shape and type; may be the logits,
-    ///   otherwise it overlaps no input
+    ///   otherwise it must not overlap an input
     ///
     /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for memory of a
-    /// device; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for other types and for device
+    /// memory; DSC_ERR_OVERFLOW; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_vocab_cross_entropy_backward(
         comm: *const dsc_comm_t,
         logits: *const c_void,
@@ -5569,36 +5571,35 @@ extern "C" {
     /// Returns DSC_OK; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_moe_plan_destroy(plan: *mut dsc_moe_plan_t) -> dsc_result_t;
 
-    /// Adds up the inputs of all ranks and a residual, and normalizes each row.
+    /// Sums the inputs of all ranks and a residual, and normalizes each row.
     ///
     /// - `comm` (in): communicator
-    /// - `input` (in): tokens x hidden elements, rows one after the other, in host memory as all
-    ///   others
-    /// - `residual` (in): tokens x hidden elements, expected to be the same on all ranks, which is
-    ///   not compared; NULL: none
-    /// - `weight` (in): hidden elements, likewise; NULL: all are 1
+    /// - `input` (in): tokens x hidden elements, rows one after the other; all buffers must be in
+    ///   host memory
+    /// - `residual` (in): tokens x hidden elements; must be the same on all ranks, which is not
+    ///   checked; NULL: none
+    /// - `weight` (in): hidden elements; must also be the same on all ranks; NULL: all are 1
     /// - `tokens` (in): number of rows, 0 or more; the same on all ranks
     /// - `hidden` (in): elements of a row, 1 or more; the same on all ranks
     /// - `dtype` (in): of all arrays: DSC_DTYPE_F32, _F64, _BF16 or _F16
-    /// - `epsilon` (in): added to the mean of the squares, without a unit of its own; a normal
-    ///   positive number of the type of the computation: 1.17549e-38 to 3.40282e+38, for
-    ///   DSC_DTYPE_F64 2.22507e-308 to 1.79769e+308. So a row of zeros gives zeros. The same on all
-    ///   ranks
+    /// - `epsilon` (in): added to the mean of the squares; a normal positive number of the type of
+    ///   the computation: 1.17549e-38 to 3.40282e+38, for DSC_DTYPE_F64 2.22507e-308 to
+    ///   1.79769e+308. So the result of a row of zeros is zeros. The same on all ranks
     /// - `residual_out` (out): tokens x hidden elements: the rows before they are normalized, h';
     ///   in place: residual_out == residual or residual_out == input; NULL if not needed
     /// - `output` (out): tokens x hidden elements: the normalized rows, y; in place: output ==
     ///   input
     ///
-    /// Collective: yes. Blocking: until all rows are there; each block waits for the other ranks at
-    /// most as long as an operation of the communicator may take, and statistics and traces show it
-    /// as an all_reduce. Ownership: nothing is kept. Threads: one at a time per communicator.
+    /// Collective: yes. Blocking: until all rows are complete; each block has the communicator's
+    /// time-out, and statistics and traces show it as an all_reduce. Ownership: nothing is kept.
+    /// Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; before other ranks can notice the call: DSC_ERR_INVALID_ARG;
-    /// DSC_ERR_UNSUPPORTED for other types and for memory of a device; DSC_ERR_OVERFLOW;
-    /// DSC_ERR_STATE in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in
-    /// tokens, hidden, dtype, epsilon, or in whether they have a residual or a weight; and the
-    /// failures of an operation, after which the outputs are unspecified, but for
-    /// DSC_ERR_NONFINITE: all rows are there then. Since 0.1.
+    /// DSC_ERR_UNSUPPORTED for other types and for device memory; DSC_ERR_OVERFLOW; DSC_ERR_STATE
+    /// in a batch; DSC_ERR_MISMATCH, before anything is written, if ranks differ in tokens, hidden,
+    /// dtype, epsilon, or in whether they pass a residual or a weight; and the failures of an
+    /// operation, after which the outputs are unspecified (after DSC_ERR_NONFINITE they are
+    /// complete). Since 0.1.
     pub fn dsc_all_reduce_rms_norm(
         comm: *mut dsc_comm_t,
         input: *const c_void,
@@ -5612,11 +5613,11 @@ extern "C" {
         output: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the seed of one layer: it depends on seed and layer only, never on stages or ranks.
+    /// Returns the seed of one layer. It depends only on seed and layer, never on stages or ranks.
     ///
-    /// - `seed` (in): of the run, any; DeepSpeed's base_seed is 1234 by default
+    /// - `seed` (in): seed of the run, any value; DeepSpeed's base_seed is 1234 by default
     /// - `layer` (in): index of the layer in the whole model
-    /// - `method` (in): in small letters; NULL: "split_mix"
+    /// - `method` (in): name of the method, in lower case; NULL: "split_mix"
     /// - `layer_seed` (out): the seed of the layer
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -5630,11 +5631,11 @@ extern "C" {
         layer_seed: *mut u64,
     ) -> dsc_result_t;
 
-    /// Gives the seed of a region on one rank, with Megatron's numbers
+    /// Returns the seed of a region on one rank, with Megatron's numbers
     /// (megatron/core/tensor_parallel).
     ///
-    /// - `seed` (in): of the run, or of the stage
-    /// - `region` (in): which one
+    /// - `seed` (in): seed of the run, or of the stage
+    /// - `region` (in): the region
     /// - `tensor_rank` (in): rank in the tensor-parallel group, 0 or more
     /// - `expert_rank` (in): rank in the expert-parallel group, 0 or more
     /// - `expert_tensor_rank` (in): rank in the tensor-parallel group of the experts, 0 or more
@@ -5667,27 +5668,28 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// The step of a mapping in the forward pass: moves activations.
+    /// Performs the forward step of a mapping: moves activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): the mapping, the shape, the parts and the chunk
-    /// - `send` (in): what goes in, in the shape of the table above: with chunks the whole buffer,
-    ///   of which this call reads its chunk
-    /// - `recv` (out): what comes out, with chunks the whole buffer. In place (recv == send): sums
-    ///   and identities. With outer 1 also an all-gather with send == recv + own part, a reduce-
-    ///   scatter and a slice with recv == send + own part. Otherwise in and out must not overlap
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, in the shape of the table above; with chunks the whole buffer, of
+    ///   which this call reads its chunk
+    /// - `recv` (out): output; with chunks the whole buffer. In place (recv == send): sums and
+    ///   identities; with outer 1 also an all-gather with send == recv + own part, and a reduce-
+    ///   scatter or slice with recv == send + own part. Otherwise send and recv must not overlap
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
-    /// Collective: yes, all ranks give the same mapping step and sizes (DSC_ERR_MISMATCH naming the
-    /// shapes, before anything is written); identities and slices are local. Blocking: see the head
-    /// of collectives.h. Ownership: options and their lists are used during the call only; buffers
-    /// as collectives.h says. Threads: one at a time per communicator.
+    /// Collective: yes, all ranks pass the same step of a mapping and the same sizes
+    /// (DSC_ERR_MISMATCH naming the shapes, before anything is written); identities and slices are
+    /// local. Blocking: see the head of collectives.h. Ownership: options and their lists are used
+    /// during the call only; buffers as collectives.h says. Threads: one at a time per
+    /// communicator.
     ///
-    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that the ranks do not
-    /// divide; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels; DSC_ERR_STATE
-    /// if the kernels would have to be loaded during a stream capture. Since 0.1.
+    /// Returns as collectives.h says; DSC_ERR_INVALID_ARG also for a size that is not a multiple of
+    /// the number of ranks; DSC_ERR_UNSUPPORTED on a device if libdsc was built without kernels;
+    /// DSC_ERR_STATE if the kernels would have to be loaded during a stream capture. Since 0.1.
     pub fn dsc_tensor_map_forward(
         comm: *mut dsc_comm_t,
         options: *const dsc_tensor_map_options_t,
@@ -5698,13 +5700,13 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// The step of a mapping in the backward pass: moves gradients of activations.
+    /// Performs the backward step of a mapping: moves gradients of activations.
     ///
     /// - `comm` (in): the ranks that divide the tensor
     /// - `options` (in): as in the forward pass
-    /// - `send` (in): what goes in, in the shape of the table above
-    /// - `recv` (out): what comes out
-    /// - `dtype` (in): a dsc_dtype
+    /// - `send` (in): input, in the shape of the table above
+    /// - `recv` (out): output
+    /// - `dtype` (in): element type, a dsc_dtype
     /// - `stream` (in): see collectives.h
     /// - `work` (out): NULL to block, else the new work object; see collectives.h
     ///
@@ -5722,7 +5724,7 @@ extern "C" {
         work: *mut *mut dsc_work_t,
     ) -> dsc_result_t;
 
-    /// Divides a range as evenly as possible: the first count % parts parts are one longer.
+    /// Divides a range as evenly as possible: the first count % parts parts have one more element.
     ///
     /// - `count` (in): elements of the range
     /// - `parts` (in): 1 or more
@@ -5756,12 +5758,12 @@ extern "C" {
 
     /// Cuts a list of layers into consecutive parts, one per stage.
     ///
-    /// - `weights` (in): of each layer, finite and 0 or more, in any unit; may be NULL for the
-    ///   uniform methods
+    /// - `weights` (in): weight of each layer, finite and 0 or more, in any unit; may be NULL for
+    ///   the uniform methods
     /// - `n_layers` (in): number of layers; for "bottleneck" at least as many as parts; may be 0
     ///   for the others
     /// - `n_parts` (in): 1 to 2^31 - 1
-    /// - `options` (in): NULL: defaults; limits of memory are for "bottleneck" only
+    /// - `options` (in): NULL: defaults; memory limits are for "bottleneck" only
     /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
     ///   boundaries[p + 1] - 1
     ///
@@ -5770,10 +5772,10 @@ extern "C" {
     /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
     /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the known ones are listed),
-    /// and when no partition keeps the limits (the first layer or part that cannot is named);
-    /// DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that searches, and when
-    /// sums do not fit; DSC_ERR_NOMEM. Since 0.1.
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the error lists the valid
+    /// ones), and when no partition is within the limits (the error names the first layer or part
+    /// that is not); DSC_ERR_OVERFLOW for more than 2^24 layers times parts with a method that
+    /// searches, and when a sum does not fit; DSC_ERR_NOMEM. Since 0.1.
     pub fn dsc_pipe_partition(
         weights: *const f64,
         n_layers: usize,
@@ -6309,18 +6311,19 @@ extern "C" {
         starts: *const usize,
     ) -> dsc_result_t;
 
-    /// Finds which stages hold which key; no rank is asked.
+    /// Finds which stages hold which key, without communication.
     ///
-    /// - `keys` (in): key of each entry: of a layer that shares weights
-    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; no layer has one key twice
+    /// - `keys` (in): key of each entry; an entry is a layer that shares weights
+    /// - `layers` (in): layer of each entry, below boundaries[n_parts]; a layer has each key at
+    ///   most once
     /// - `n_entries` (in): entries of keys and layers, 0 or more
-    /// - `boundaries` (in): n_parts + 1 entries, as dsc_pipe_partition() gives them
+    /// - `boundaries` (in): n_parts + 1 entries, as written by dsc_pipe_partition()
     /// - `n_parts` (in): 1 to 2^31 - 1
     /// - `entries` (out): n_entries entries, of which n_keys are written: the first entry with each
     ///   key, in the order of the keys' bytes
     /// - `starts` (out): n_entries + 1 entries, of which n_keys + 1 are written: key k is on
     ///   stages[starts[k]] to stages[starts[k + 1] - 1]
-    /// - `stages` (out): n_entries entries: rising for each key, so that the first one is the
+    /// - `stages` (out): n_entries entries, ascending for each key. The first stage of a key is the
     ///   owner, the only stage that counts the weights in a norm
     /// - `n_keys` (out): number of different keys
     ///
@@ -6352,10 +6355,10 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Ties layers: checks that all ranks mean the same, makes a group for each set of stages that
-    /// share something, and copies each key's weights from its first stage to the others.
+    /// Ties layers: checks that all ranks agree, creates a group for each set of stages that share
+    /// weights, and copies each key's weights from its first stage to the others.
     ///
-    /// - `comm` (in): communicator; the object uses groups of its own made from it
+    /// - `comm` (in): communicator; the object creates its own groups from it
     /// - `keys` (in): all keys
     /// - `n_keys` (in): 0 or more
     /// - `options` (in): NULL: defaults
@@ -6365,9 +6368,9 @@ extern "C" {
     /// copied; data is used during the call only. Threads: one at a time per communicator.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED naming the rank, on all ranks;
-    /// DSC_ERR_MISMATCH naming the ranks, when they differ in keys, stages, options, or the weights
-    /// of a key, on all ranks: comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures
-    /// of an operation. Since 0.1.
+    /// DSC_ERR_MISMATCH on all ranks, naming the ranks that differ in keys, stages, options, or the
+    /// weights of a key; comm keeps working; DSC_ERR_NOSPACE; DSC_ERR_NOMEM; and the failures of an
+    /// operation. Since 0.1.
     pub fn dsc_tied_layers_create(
         comm: *mut dsc_comm_t,
         keys: *const dsc_tied_key_t,
@@ -6376,20 +6379,20 @@ extern "C" {
         tied: *mut *mut dsc_tied_layers_t,
     ) -> dsc_result_t;
 
-    /// Sums the gradients of tied weights over the stages that hold them, in place; nothing is
-    /// divided.
+    /// Sums the gradients of tied weights over the stages that hold them, in place, without
+    /// division.
     ///
     /// - `tied` (in): tied layers
-    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights as
-    ///   they were given here; counts as the weights', types the same on all stages; in one kind of
-    ///   memory, not overlapping
+    /// - `grads` (in): one for each weight of this rank, in the order of the keys and weights that
+    ///   this rank passed at creation. Counts are those of the weights; types are the same on all
+    ///   stages; all are in one kind of memory and do not overlap
     /// - `n_grads` (in): number of this rank's weights, 0 or more
     /// - `stream` (in): for device memory, NULL: the default stream; must be NULL for host memory
     ///
-    /// Collective: yes, over the ranks of a pipeline that share something. Blocking: until the sums
-    /// are there; on a device: no, and what fails there later is told by the next call. Ownership:
-    /// nothing is kept, but on a device the gradients must stay until the stream has come so far.
-    /// Threads: one at a time per tied layers.
+    /// Collective: yes, over the ranks of a pipeline that share weights. Blocking: until the sums
+    /// are complete; on a device: no, and the next call reports a later failure. Ownership: nothing
+    /// is kept; on a device the gradients must stay valid until the stream has completed the call's
+    /// work. Threads: one at a time per tied layers.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG and DSC_ERR_UNSUPPORTED, on this rank alone;
     /// DSC_ERR_BUSY; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the failures of an operation, after
@@ -6402,17 +6405,17 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Gives the stage that owns a key's weights, and whether this rank counts them in a norm.
+    /// Returns the stage that owns a key's weights, and whether this rank counts them in a norm.
     ///
     /// - `tied` (in): tied layers
-    /// - `key` (in): a key, of this stage or not
+    /// - `key` (in): any key, also one that this stage does not hold
     /// - `stage` (out): the first stage that holds it
-    /// - `counts` (out): 1 on the ranks of that stage, else 0: a norm over all stages then has each
-    ///   weight once; may be NULL
+    /// - `counts` (out): 1 on the ranks of that stage, otherwise 0; so a norm over all stages
+    ///   counts each weight once; may be NULL
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
-    /// Returns DSC_OK; DSC_ERR_INVALID_ARG, for an unknown key with the known ones;
+    /// Returns DSC_OK; DSC_ERR_INVALID_ARG for an unknown key (the error lists the known ones);
     /// DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED. Since 0.1.
     pub fn dsc_tied_layers_owner(
         tied: *const dsc_tied_layers_t,
