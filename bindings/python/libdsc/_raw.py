@@ -21,7 +21,7 @@ class Result(IntEnum):
     """Values of ::dsc_result_t."""
 
     OK = 0  # success
-    IN_PROGRESS = 1  # the wait ended, the work goes on
+    IN_PROGRESS = 1  # the wait ended, the work continues
     DONE = 2  # nothing is left to return
     TRUNCATED = 3  # a text or list did not fit; the buffer holds its beginning
     ERR_INVALID_ARG = -1  # an argument is wrong; nothing happened
@@ -474,8 +474,8 @@ class InitOptions(ctypes.Structure):
     n_settings: int  # entries of settings; default 0
     backend: int  # default DSC_BACKEND_AUTO
     sources: int  # allowed sources of rank and size, bits of ::dsc_source; 0 (default): all
-    rank: int  # 0 to world_size - 1, given together with world_size; -1 (default): from the environment or the launcher
-    world_size: int  # 1 or more, given together with rank; -1 (default): from the environment or the launcher
+    rank: int  # 0 to world_size - 1, set together with world_size; -1 (default): from the environment or the launcher
+    world_size: int  # 1 or more, set together with rank; -1 (default): from the environment or the launcher
     local_rank: int  # rank on this host; -1 (default): from the environment, or derived
     port: int  # 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500
     device: int  # CUDA's number of the GPU to bind, in this process; -1 (default): that of the current CUDA context; without a context DSC_BACKEND_DEVICE chooses by local_rank, and DSC_BACKEND_AUTO binds none
@@ -1076,7 +1076,7 @@ class PipeScheduleOptions(ctypes.Structure):
     stage: int  # stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no instructions but can be simulated, drawn, exported and split into stages
     micro_batches: int  # of a batch, 1 or more; may be fewer than stages
     chunks: int  # parts of the model on every stage; default 0: the schedule's default
-    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0: the number of stages, or a number that divides the batch evenly
+    micro_batch_group: int  # interleaved_1f1b: micro-batches that run through one chunk before the next one starts; default 0: the number of stages, or a number that divides the batch evenly
     forward_only: int  # 1: without backward passes; default 0
     merge_backward: int  # 1: adjacent halves of a backward pass become one; default 0
     messages: int  # default DSC_PIPE_MESSAGES_WHEN_NEEDED
@@ -1131,7 +1131,7 @@ class PipeCompute(ctypes.Structure):
     op: int  # a forward or backward pass, or half of one; 0: idle for a step
     chunk: int  # 0 to chunks - 1; -1 when idle
     micro_batch: int  # 0 to micro_batches - 1; -1 when idle
-    overlaps: int  # 1: it runs at the same time as the next one (a forward and a backward pass); else 0
+    overlaps: int  # 1: it runs together with the next one (a forward and a backward pass); else 0
 
     _fields_ = [
         ("op", ctypes.c_int32),
@@ -1148,9 +1148,9 @@ class PipeCall(ctypes.Structure):
     struct_size: int  # size of this struct as the library compiled it
     instruction: Any  # the instruction to run
     inputs: Any  # activations from the previous part of the model; NULL for the first part and outside passes
-    outputs: Any  # forward writes activations for the next part; NULL for the last part and outside passes
+    outputs: Any  # forward writes activations for the next part of the model; NULL for the last part and outside passes
     output_grads: Any  # backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of an integer type, which has no gradient
-    input_grads: Any  # backward writes gradients of inputs; NULL and entries as above
+    input_grads: Any  # backward writes gradients of inputs; NULL if inputs is; entries as above
     loss: Any  # forward of the last part writes the micro-batch's loss; else NULL
     input_tensors: Any  # n_inputs entries: the tensors of inputs, with the micro-batch's shapes; input_grads has the same shapes; NULL where inputs is
     output_tensors: Any  # n_outputs entries: the same for outputs and output_grads; in forward always with the options' shapes
@@ -1246,7 +1246,7 @@ class PipeCosts(ctypes.Structure):
     forward: Any  # time of a forward pass; NULL: 1
     backward_input: Any  # time of the first half of a backward pass; NULL: 1
     backward_weight: Any  # time of the second half; a whole backward pass takes both; NULL: 1
-    message_bytes: Any  # bytes that a part sends to the next one, and gets back as gradients; NULL: 0
+    message_bytes: Any  # activations that a part sends, and gradients that it gets back; NULL: 0
     activation_bytes: Any  # held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     static_bytes: Any  # weights, their gradients and the optimizer's state; NULL: 0
     gradient_bytes: Any  # reduced over data-parallel ranks at the end; NULL: 0, no reduction
@@ -1288,7 +1288,7 @@ class PipeStageStats(ctypes.Structure):
     own_window_idle: float  # of its own window: end - start - busy
     reduced: float  # when its last all-reduce ends; 0: it has none
     peak_bytes: float  # static bytes plus the largest bytes of activations
-    peak_activations: int  # largest number of activations held at a time, one per micro-batch and chunk
+    peak_activations: int  # most activations held at a time, one per micro-batch and chunk
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),

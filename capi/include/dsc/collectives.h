@@ -19,10 +19,10 @@
  *
  * The stream is a cudaStream_t or CUstream; NULL is the default stream. It matters only for device memory. If
  * work is NULL, the operation is queued on this stream, and the call returns without waiting for the device.
- * Otherwise the operation runs on a stream of the library, after the work already queued on the given stream,
- * and dsc_work_wait() makes another stream wait for it. For host memory the stream is ignored; in a
- * communicator without a device, a stream that is not NULL is DSC_ERR_UNSUPPORTED. The first operations may
- * block until NCCL has connected the ranks; after that all calls may be captured into a CUDA graph.
+ * Otherwise the operation runs on a separate stream, after the work already queued on the given stream, and
+ * dsc_work_wait() makes another stream wait for it. For host memory the stream is ignored; in a communicator
+ * without a device, a stream that is not NULL is DSC_ERR_UNSUPPORTED. The first operations may block until
+ * NCCL has connected the ranks; after that all calls may be captured into a CUDA graph.
  *
  * Each call on device memory is compared with the calls of the other ranks of this host: a rank that sees a
  * difference starts nothing, and the communicator is revoked. Each pair of ranks has one connection per

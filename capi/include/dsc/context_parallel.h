@@ -191,10 +191,10 @@ DSC_API dsc_result_t dsc_ring_create(dsc_comm_t* comm, size_t block_bytes, size_
  * rank's block; must not overlap block. Ignored if grad_dtype is 0
  * @param[in] grad_dtype element type of gradients and of their sums. Each addition rounds to it, so use f32
  * for blocks of 16-bit floats; 0: a pass without gradients. On a device it must be a floating-point type
- * @param[in] stream the stream of a pass on a device, whose memory block and grad are in; NULL: the default
- * stream. With CUDA's per-thread default stream, make all calls of a pass from one thread. Ignored for host
- * memory. If count is 0, the stream decides where the pass runs: on the device unless it is NULL (pass
- * cudaStreamLegacy for the default stream)
+ * @param[in] stream for a pass on a device: its stream. block and grad must then be in memory of the device.
+ * NULL: the default stream. With CUDA's per-thread default stream, make all calls of a pass from one thread.
+ * Ignored for host memory. If count is 0, the stream decides where the pass runs: on the device unless it is
+ * NULL (pass cudaStreamLegacy for the default stream)
  *
  * Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called it. Ownership:
  * block and grad must not be memory of the ring. They, and the stream, must stay valid and untouched until

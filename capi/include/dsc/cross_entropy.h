@@ -5,7 +5,7 @@
  * Rank r of n holds consecutive columns of the logits: vocab / n of them, and one more if r < vocab % n. With
  * vocab divisible by n these are Megatron-LM's ranges, r * vocab / n to (r + 1) * vocab / n - 1.
  *
- * For a token with logits x over the whole vocabulary of K words and target t, with
+ * For a token with logits x over the whole vocabulary of K words and target t, let
  * lse = log(sum_j exp(x_j)), log p_j = x_j - lse and s = label_smoothing * K / (K - 1):
  *
  *     loss = -(1 - s) * log p_t - s * mean_j(log p_j) + z_loss * lse^2

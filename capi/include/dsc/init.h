@@ -31,9 +31,9 @@ typedef struct dsc_init_options {
   size_t n_settings;             /**< entries of settings; default 0 */
   dsc_backend_t backend;         /**< default DSC_BACKEND_AUTO */
   dsc_sources_t sources; /**< allowed sources of rank and size, bits of ::dsc_source; 0 (default): all */
-  int32_t rank; /**< 0 to world_size - 1, given together with world_size; -1 (default): from the environment
-                   or the launcher */
-  int32_t world_size; /**< 1 or more, given together with rank; -1 (default): from the environment or the
+  int32_t rank; /**< 0 to world_size - 1, set together with world_size; -1 (default): from the environment or
+                   the launcher */
+  int32_t world_size; /**< 1 or more, set together with rank; -1 (default): from the environment or the
                          launcher */
   int32_t local_rank; /**< rank on this host; -1 (default): from the environment, or derived */
   int32_t port;       /**< 1 to 65535; 0 (default): DSC_PORT, MASTER_PORT, or 29500 */

@@ -49,8 +49,8 @@ DSC_API dsc_result_t dsc_mem_retain(const void* address, void** memory);
  * valid.
  * @param[in] memory start of the memory; NULL does nothing
  *
- * No operation of this rank may still use it, including those queued on a stream. Collective: no.
- * Blocking: no. Threads: any.
+ * No operation of this rank may still use it, including those queued on a stream. Collective: no. Blocking:
+ * no. Threads: any.
  * @return DSC_OK; DSC_ERR_INVALID_ARG when memory is not the start of such memory; DSC_ERR_FORKED
  * @since 0.1
  */

@@ -63,7 +63,7 @@ typedef struct dsc_mesh_plan_options {
 DSC_API dsc_result_t dsc_mesh_options_init(dsc_mesh_options_t* options, size_t struct_size);
 
 /**
- * @brief Makes a mesh.
+ * @brief Creates a mesh.
  *
  * With an order, the rules of Megatron-LM's rank generator apply: an axis that the order omits must have size
  * 1, and "ep" and "cp" cannot both be above 1, since experts have a separate mesh.

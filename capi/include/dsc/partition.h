@@ -58,6 +58,7 @@ DSC_API dsc_result_t dsc_pipe_partition_options_init(dsc_pipe_partition_options_
  * @param[out] boundaries n_parts + 1 entries: part p holds the layers boundaries[p] to boundaries[p + 1] - 1
  *
  * Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
+ *
  * Cost: "bottleneck" takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes
  * per layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
  * "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.

@@ -82,13 +82,13 @@ typedef struct dsc_pipe_schedule_options {
   int32_t stages;     /**< devices of the pipeline, 1 or more */
   int32_t stage; /**< stage whose instructions are made, 0 to stages - 1; -1: the whole pipeline, which has no
                     instructions but can be simulated, drawn, exported and split into stages */
-  int32_t micro_batches; /**< of a batch, 1 or more; may be fewer than stages */
-  int32_t chunks;        /**< parts of the model on every stage; default 0: the schedule's default */
-  int32_t
-      micro_batch_group;  /**< interleaved_1f1b: micro-batches that run through a chunk before the next chunk;
-                             default 0: the number of stages, or a number that divides the batch evenly */
-  int32_t forward_only;   /**< 1: without backward passes; default 0 */
-  int32_t merge_backward; /**< 1: adjacent halves of a backward pass become one; default 0 */
+  int32_t micro_batches;     /**< of a batch, 1 or more; may be fewer than stages */
+  int32_t chunks;            /**< parts of the model on every stage; default 0: the schedule's default */
+  int32_t micro_batch_group; /**< interleaved_1f1b: micro-batches that run through one chunk before the next
+                                one starts; default 0: the number of stages, or a number that divides the
+                                batch evenly */
+  int32_t forward_only;      /**< 1: without backward passes; default 0 */
+  int32_t merge_backward;    /**< 1: adjacent halves of a backward pass become one; default 0 */
   dsc_pipe_messages_t messages;   /**< default DSC_PIPE_MESSAGES_WHEN_NEEDED */
   dsc_pipe_placement_t placement; /**< for dsc_pipe_schedule_create_custom() only; default 0 */
   int32_t reserved;               /**< 0 */
@@ -112,8 +112,7 @@ typedef struct dsc_pipe_compute {
   dsc_pipe_op_t op;    /**< a forward or backward pass, or half of one; 0: idle for a step */
   int32_t chunk;       /**< 0 to chunks - 1; -1 when idle */
   int32_t micro_batch; /**< 0 to micro_batches - 1; -1 when idle */
-  int32_t
-      overlaps; /**< 1: it runs at the same time as the next one (a forward and a backward pass); else 0 */
+  int32_t overlaps;    /**< 1: it runs together with the next one (a forward and a backward pass); else 0 */
 } dsc_pipe_compute_t;
 
 /**
@@ -139,7 +138,7 @@ DSC_API const char* dsc_pipe_op_name(dsc_pipe_op_t op);
 DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t* options, size_t struct_size);
 
 /**
- * @brief Makes the schedule of one stage, or of the whole pipeline.
+ * @brief Creates the schedule of one stage, or of the whole pipeline.
  *
  * Names, in lower case:
  * - "deepspeed_train": forward and backward passes in turn, one step per slot of a common clock; the same
@@ -149,7 +148,6 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * - "gpipe": all forward passes, then all backward passes (Huang et al. 2019, arXiv:1811.06965).
  * - "1f1b": min(stages - 1 - stage, micro_batches) forward passes, then forward and backward in turn, then
  * the remaining backward passes (Narayanan et al. 2021, arXiv:2104.04473; Megatron-LM, commit d98e8a6).
- *
  * - "interleaved_1f1b": several chunks; groups of micro-batches run through them in turn (the same paper;
  * Megatron-LM; also PyTorch 2.7's Interleaved1F1B, with groups of micro_batches / (micro_batches / stages)).
  * - "looped_bfs": several chunks, one after the other; backward passes start with the last micro-batch
@@ -172,11 +170,12 @@ DSC_API dsc_result_t dsc_pipe_schedule_options_init(dsc_pipe_schedule_options_t*
  * @param[out] schedule the new schedule, at its first instruction; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: options are copied; the caller releases the schedule with
- * dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three. For the others, if stage is not
- * -1, time grows with stages x chunks x micro-batches (about 0.1 microseconds each, so up to seconds), and
- * memory with the instructions of this stage. v_half, v_min and schedules with merge_backward store their
- * order, 16 bytes per operation of all stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x
- * (stages + micro-batches).
+ * dsc_pipe_schedule_destroy(). Threads: any.
+ *
+ * Cost: none for the first three. For the others, if stage is not -1, time grows with stages x chunks x
+ * micro-batches (about 0.1 microseconds each, so up to seconds), and memory with the instructions of this
+ * stage. v_half, v_min and schedules with merge_backward store their order, 16 bytes per operation of all
+ * stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-batches).
  * @return DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name; the error suggests the nearest one);
  * DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model (2^21 where the order is
  * stored), or 2^18 stages; DSC_ERR_NOMEM; DSC_ERR_FORKED
@@ -186,7 +185,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_create(const dsc_pipe_schedule_options_t*
                                               dsc_pipe_schedule_t** schedule);
 
 /**
- * @brief Makes a schedule from the order in which each stage computes.
+ * @brief Creates a schedule from the order in which each stage computes.
  * @param[in] options stages, stage, micro_batches, chunks (0: 1), placement, forward_only, merge_backward,
  * messages; name becomes the schedule's name, NULL for "custom"
  * @param[in] operations those of stage 0, then stage 1, and so on
@@ -207,12 +206,14 @@ DSC_API dsc_result_t dsc_pipe_schedule_create_custom(const dsc_pipe_schedule_opt
                                                      const size_t* starts, dsc_pipe_schedule_t** schedule);
 
 /**
- * @brief Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+ * @brief Creates the schedule of another stage of the same pipeline, or of the whole pipeline.
  * @param[in] schedule any schedule
  * @param[in] stage 0 to stages - 1; -1: the whole pipeline
  * @param[out] other the new schedule, at its first instruction; NULL on failure
  *
- * Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order is shared.
+ * Collective: no. Blocking: no. Threads: any.
+ *
+ * Cost: as dsc_pipe_schedule_create(); the order is shared.
  * @return DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
  */

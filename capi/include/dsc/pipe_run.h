@@ -18,13 +18,13 @@ extern "C" {
 typedef struct dsc_pipe_call {
   size_t struct_size;                        /**< size of this struct as the library compiled it */
   const dsc_pipe_instruction_t* instruction; /**< the instruction to run */
-  void* const* inputs; /**< activations from the previous part of the model; NULL for the first part and
-                          outside passes */
-  void* const*
-      outputs; /**< forward writes activations for the next part; NULL for the last part and outside passes */
+  void* const* inputs;  /**< activations from the previous part of the model; NULL for the first part and
+                           outside passes */
+  void* const* outputs; /**< forward writes activations for the next part of the model; NULL for the last part
+                           and outside passes */
   void* const* output_grads; /**< backward reads gradients of outputs; NULL where outputs is. An entry is NULL
                                 for a tensor of an integer type, which has no gradient */
-  void* const* input_grads;  /**< backward writes gradients of inputs; NULL and entries as above */
+  void* const* input_grads;  /**< backward writes gradients of inputs; NULL if inputs is; entries as above */
   double* loss;              /**< forward of the last part writes the micro-batch's loss; else NULL */
   const dsc_tensor_t* input_tensors;  /**< n_inputs entries: the tensors of inputs, with the micro-batch's
                                          shapes; input_grads has the same shapes; NULL where inputs is */

@@ -23,8 +23,7 @@ typedef struct dsc_pipe_costs {
   const double* forward;         /**< time of a forward pass; NULL: 1 */
   const double* backward_input;  /**< time of the first half of a backward pass; NULL: 1 */
   const double* backward_weight; /**< time of the second half; a whole backward pass takes both; NULL: 1 */
-  const double*
-      message_bytes; /**< bytes that a part sends to the next one, and gets back as gradients; NULL: 0 */
+  const double* message_bytes; /**< activations that a part sends, and gradients that it gets back; NULL: 0 */
   const double* activation_bytes; /**< held for a micro-batch from its forward to the end of its backward
                                      pass; NULL: 0 */
   const double* static_bytes;     /**< weights, their gradients and the optimizer's state; NULL: 0 */
@@ -44,16 +43,15 @@ typedef struct dsc_pipe_report dsc_pipe_report_t;
 
 /** @brief What a stage does in a simulation. */
 typedef struct dsc_pipe_stage_stats {
-  size_t struct_size;     /**< in the first element: size of this struct as the caller compiled it */
-  double busy;            /**< time in which it computes */
-  double start;           /**< when its first operation starts */
-  double end;             /**< when its last one ends */
-  double idle;            /**< of the whole makespan: makespan - busy */
-  double own_window_idle; /**< of its own window: end - start - busy */
-  double reduced;         /**< when its last all-reduce ends; 0: it has none */
-  double peak_bytes;      /**< static bytes plus the largest bytes of activations */
-  int64_t
-      peak_activations; /**< largest number of activations held at a time, one per micro-batch and chunk */
+  size_t struct_size;       /**< in the first element: size of this struct as the caller compiled it */
+  double busy;              /**< time in which it computes */
+  double start;             /**< when its first operation starts */
+  double end;               /**< when its last one ends */
+  double idle;              /**< of the whole makespan: makespan - busy */
+  double own_window_idle;   /**< of its own window: end - start - busy */
+  double reduced;           /**< when its last all-reduce ends; 0: it has none */
+  double peak_bytes;        /**< static bytes plus the largest bytes of activations */
+  int64_t peak_activations; /**< most activations held at a time, one per micro-batch and chunk */
 } dsc_pipe_stage_stats_t;
 
 /** @brief An operation in a simulation. */
@@ -124,7 +122,9 @@ DSC_API dsc_result_t dsc_pipe_costs_init(dsc_pipe_costs_t* costs, size_t struct_
  * @param[out] report the result; NULL on failure
  *
  * Collective: no. Blocking: no. Ownership: the caller releases the report with dsc_pipe_report_destroy().
- * Threads: any. Cost: about 0.1 microseconds and 60 bytes per operation of all stages.
+ * Threads: any.
+ *
+ * Cost: about 0.1 microseconds and 60 bytes per operation of all stages.
  * @return DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW for more
  * than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
@@ -232,8 +232,9 @@ DSC_API dsc_result_t dsc_pipe_search_options_init(dsc_pipe_search_options_t* opt
  * @param[in,out] result the quality of the schedule; struct_size must be set; may be NULL
  * @param[out] schedule the new schedule; NULL on failure
  *
- * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: a few hundred
- * simulations, so milliseconds to a few seconds.
+ * Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
+ *
+ * Cost: a few hundred simulations, so milliseconds to a few seconds.
  * @return DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits; DSC_ERR_OVERFLOW for more
  * than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1

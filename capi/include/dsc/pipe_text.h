@@ -39,7 +39,9 @@ enum dsc_pipe_format {
  * @param[in] capacity bytes of text
  * @param[out] needed needed bytes, the final zero included
  *
- * Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+ * Collective: no. Blocking: no. Threads: any.
+ *
+ * Cost: formats with messages lower all stages.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot express, with the
  * reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM; DSC_ERR_FORKED
  * @since 0.1
@@ -48,7 +50,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_export(const dsc_pipe_schedule_t* schedul
                                               char* text, size_t capacity, size_t* needed);
 
 /**
- * @brief Makes a schedule from text.
+ * @brief Creates a schedule from text.
  *
  * Stages, chunks, placement and micro-batches are derived from the text. A text without backward passes gives
  * a forward-only schedule. Sends and receives in the text keep their positions. Empty cells of PyTorch's CSV

@@ -194,8 +194,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_sync_buffers(dsc_bucket_reducer_t* reduc
  * called it. Threads: one at a time per reducer.
  * @return DSC_OK, also when the norm is not finite; DSC_ERR_STATE without a reduced iteration, or in the
  * capture of a graph; DSC_ERR_INVALID_ARG; DSC_ERR_UNSUPPORTED for integers and sparse gradients;
- * DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE;
- * DSC_ERR_FORKED; and the failures of an operation
+ * DSC_ERR_MISMATCH when max_norm or scale differ between ranks; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED; and the
+ * failures of an operation
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_clip(dsc_bucket_reducer_t* reducer, const dsc_clip_options_t* options,
@@ -262,15 +262,15 @@ DSC_API dsc_result_t dsc_bucket_reducer_accumulate(dsc_bucket_reducer_t* reducer
  * stay valid until finish; on a device it must also stay unchanged, and its stream valid. Threads: any,
  * several at once.
  * @return DSC_OK; DSC_ERR_STATE (marked twice, no iteration, or NULL for a view that was replaced);
- * DSC_ERR_INVALID_ARG (index, or memory that
- * overlaps another gradient's of this iteration); DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
+ * DSC_ERR_INVALID_ARG (index, or memory that overlaps another gradient's of this iteration);
+ * DSC_ERR_BAD_HANDLE; DSC_ERR_REVOKED; DSC_ERR_FORKED
  * @since 0.1
  */
 DSC_API dsc_result_t dsc_bucket_reducer_mark_ready(dsc_bucket_reducer_t* reducer, size_t index,
                                                    void* gradient, void* stream);
 
 /**
- * @brief Says that this rank has no gradient for a parameter: it contributes zeros.
+ * @brief Declares that this rank has no gradient for a parameter: it contributes zeros.
  * @param[in] reducer reducer, between begin and finish
  * @param[in] index parameter
  *
@@ -324,10 +324,10 @@ DSC_API dsc_result_t dsc_bucket_reducer_sparse(const dsc_bucket_reducer_t* reduc
  * @brief Returns the address of a parameter's gradient in its bucket.
  * @param[in] reducer reducer
  * @param[in] index parameter
- * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that was given.
- * The address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()). After any rank
- * has called this, buckets are not rebuilt again, except that a rebuild decided by the last finished
- * iteration still happens at the next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
+ * @param[out] view as many elements as the parameter has, of its type, or of grad_dtype if that is set. The
+ * address stays the same unless the buckets are rebuilt (dsc_bucket_reducer_rebuilds()). After any rank has
+ * called this, buckets are not rebuilt again, except that a rebuild decided by the last finished iteration
+ * still happens at the next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
  * dsc_bucket_reducer_mark_ready() with NULL fails
  *
  * A gradient computed there is never copied. Between mark_ready and finish it must not be touched; after

@@ -299,7 +299,7 @@ DSC_API dsc_result_t dsc_sharded_mark_ready(dsc_sharded_t* sharded, size_t index
                                             dsc_dtype_t dtype, void* stream);
 
 /**
- * @brief Says that this rank has no gradient for a parameter: it contributes zeros.
+ * @brief Declares that this rank has no gradient for a parameter: it contributes zeros.
  * @param[in] sharded sharded parameters, between begin and finish
  * @param[in] index parameter
  *

@@ -63,7 +63,7 @@ typedef int32_t dsc_result_t;
 /** @brief Values of ::dsc_result_t. */
 enum dsc_result {
   DSC_OK = 0,                  /**< success */
-  DSC_IN_PROGRESS = 1,         /**< the wait ended, the work goes on */
+  DSC_IN_PROGRESS = 1,         /**< the wait ended, the work continues */
   DSC_DONE = 2,                /**< nothing is left to return */
   DSC_TRUNCATED = 3,           /**< a text or list did not fit; the buffer holds its beginning */
   DSC_ERR_INVALID_ARG = -1,    /**< an argument is wrong; nothing happened */

@@ -88,7 +88,7 @@ pub type dsc_pipe_format_t = i32;
 
 /// success
 pub const DSC_OK: dsc_result_t = 0;
-/// the wait ended, the work goes on
+/// the wait ended, the work continues
 pub const DSC_IN_PROGRESS: dsc_result_t = 1;
 /// nothing is left to return
 pub const DSC_DONE: dsc_result_t = 2;
@@ -737,10 +737,10 @@ pub struct dsc_init_options_t {
     pub backend: dsc_backend_t,
     /// allowed sources of rank and size, bits of dsc_source; 0 (default): all
     pub sources: dsc_sources_t,
-    /// 0 to world_size - 1, given together with world_size; -1 (default): from the environment or
-    /// the launcher
+    /// 0 to world_size - 1, set together with world_size; -1 (default): from the environment or the
+    /// launcher
     pub rank: i32,
-    /// 1 or more, given together with rank; -1 (default): from the environment or the launcher
+    /// 1 or more, set together with rank; -1 (default): from the environment or the launcher
     pub world_size: i32,
     /// rank on this host; -1 (default): from the environment, or derived
     pub local_rank: i32,
@@ -1336,8 +1336,8 @@ pub struct dsc_pipe_schedule_options_t {
     pub micro_batches: i32,
     /// parts of the model on every stage; default 0: the schedule's default
     pub chunks: i32,
-    /// interleaved_1f1b: micro-batches that run through a chunk before the next chunk; default 0:
-    /// the number of stages, or a number that divides the batch evenly
+    /// interleaved_1f1b: micro-batches that run through one chunk before the next one starts;
+    /// default 0: the number of stages, or a number that divides the batch evenly
     pub micro_batch_group: i32,
     /// 1: without backward passes; default 0
     pub forward_only: i32,
@@ -1385,7 +1385,7 @@ pub struct dsc_pipe_compute_t {
     pub chunk: i32,
     /// 0 to micro_batches - 1; -1 when idle
     pub micro_batch: i32,
-    /// 1: it runs at the same time as the next one (a forward and a backward pass); else 0
+    /// 1: it runs together with the next one (a forward and a backward pass); else 0
     pub overlaps: i32,
 }
 
@@ -1400,12 +1400,13 @@ pub struct dsc_pipe_call_t {
     pub instruction: *const dsc_pipe_instruction_t,
     /// activations from the previous part of the model; NULL for the first part and outside passes
     pub inputs: *const *mut c_void,
-    /// forward writes activations for the next part; NULL for the last part and outside passes
+    /// forward writes activations for the next part of the model; NULL for the last part and
+    /// outside passes
     pub outputs: *const *mut c_void,
     /// backward reads gradients of outputs; NULL where outputs is. An entry is NULL for a tensor of
     /// an integer type, which has no gradient
     pub output_grads: *const *mut c_void,
-    /// backward writes gradients of inputs; NULL and entries as above
+    /// backward writes gradients of inputs; NULL if inputs is; entries as above
     pub input_grads: *const *mut c_void,
     /// forward of the last part writes the micro-batch's loss; else NULL
     pub loss: *mut f64,
@@ -1498,7 +1499,7 @@ pub struct dsc_pipe_costs_t {
     pub backward_input: *const f64,
     /// time of the second half; a whole backward pass takes both; NULL: 1
     pub backward_weight: *const f64,
-    /// bytes that a part sends to the next one, and gets back as gradients; NULL: 0
+    /// activations that a part sends, and gradients that it gets back; NULL: 0
     pub message_bytes: *const f64,
     /// held for a micro-batch from its forward to the end of its backward pass; NULL: 0
     pub activation_bytes: *const f64,
@@ -1543,7 +1544,7 @@ pub struct dsc_pipe_stage_stats_t {
     pub reduced: f64,
     /// static bytes plus the largest bytes of activations
     pub peak_bytes: f64,
-    /// largest number of activations held at a time, one per micro-batch and chunk
+    /// most activations held at a time, one per micro-batch and chunk
     pub peak_activations: i64,
 }
 
@@ -2655,7 +2656,7 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes a mesh.
+    /// Creates a mesh.
     ///
     /// - `names` (in): of the axes: 1 to 31 letters, digits or '_' each, all different
     /// - `sizes` (in): 1 or more each; one may be -1: it is computed from the world size
@@ -4091,7 +4092,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    /// Declares that this rank has no gradient for a parameter: it contributes zeros.
     ///
     /// - `reducer` (in): reducer, between begin and finish
     /// - `index` (in): parameter
@@ -4156,7 +4157,7 @@ extern "C" {
     /// - `reducer` (in): reducer
     /// - `index` (in): parameter
     /// - `view` (out): as many elements as the parameter has, of its type, or of grad_dtype if that
-    ///   was given. The address stays the same unless the buckets are rebuilt
+    ///   is set. The address stays the same unless the buckets are rebuilt
     ///   (dsc_bucket_reducer_rebuilds()). After any rank has called this, buckets are not rebuilt
     ///   again, except that a rebuild decided by the last finished iteration still happens at the
     ///   next dsc_bucket_reducer_begin(). Then ask for the view again; until you do,
@@ -4698,7 +4699,7 @@ extern "C" {
         stream: *mut c_void,
     ) -> dsc_result_t;
 
-    /// Says that this rank has no gradient for a parameter: it contributes zeros.
+    /// Declares that this rank has no gradient for a parameter: it contributes zeros.
     ///
     /// - `sharded` (in): sharded parameters, between begin and finish
     /// - `index` (in): parameter
@@ -5115,10 +5116,11 @@ extern "C" {
     /// - `grad_dtype` (in): element type of gradients and of their sums. Each addition rounds to
     ///   it, so use f32 for blocks of 16-bit floats; 0: a pass without gradients. On a device it
     ///   must be a floating-point type
-    /// - `stream` (in): the stream of a pass on a device, whose memory block and grad are in; NULL:
-    ///   the default stream. With CUDA's per-thread default stream, make all calls of a pass from
-    ///   one thread. Ignored for host memory. If count is 0, the stream decides where the pass
-    ///   runs: on the device unless it is NULL (pass cudaStreamLegacy for the default stream)
+    /// - `stream` (in): for a pass on a device: its stream. block and grad must then be in memory
+    ///   of the device. NULL: the default stream. With CUDA's per-thread default stream, make all
+    ///   calls of a pass from one thread. Ignored for host memory. If count is 0, the stream
+    ///   decides where the pass runs: on the device unless it is NULL (pass cudaStreamLegacy for
+    ///   the default stream)
     ///
     /// Collective: yes, on devices on all ranks or on none. Blocking: until all ranks have called
     /// it. Ownership: block and grad must not be memory of the ring. They, and the stream, must
@@ -5767,10 +5769,7 @@ extern "C" {
     /// - `boundaries` (out): n_parts + 1 entries: part p holds the layers boundaries[p] to
     ///   boundaries[p + 1] - 1
     ///
-    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any. Cost: "bottleneck"
-    /// takes about layers * parts comparisons of lists of at most `parts` numbers, and 20 bytes per
-    /// layer and part; with limits that differ between parts, up to layers^2 * parts comparisons.
-    /// "deepspeed_balanced" takes layers^2 * parts steps, and 4 bytes per layer and part.
+    /// Collective: no. Blocking: no. Ownership: nothing is kept. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also for an unknown method (the error lists the valid
     /// ones), and when no partition is within the limits (the error names the first layer or part
@@ -5807,19 +5806,14 @@ extern "C" {
         struct_size: usize,
     ) -> dsc_result_t;
 
-    /// Makes the schedule of one stage, or of the whole pipeline.
+    /// Creates the schedule of one stage, or of the whole pipeline.
     ///
     /// - `options` (in): the schedule to create. chunks is 1 for schedules without chunks, 2 for
     ///   schedules in a V, and 1 or more for interleaved_1f1b and looped_bfs (default 2)
     /// - `schedule` (out): the new schedule, at its first instruction; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: options are copied; the caller releases the
-    /// schedule with dsc_pipe_schedule_destroy(). Threads: any. Cost: none for the first three. For
-    /// the others, if stage is not -1, time grows with stages x chunks x micro-batches (about 0.1
-    /// microseconds each, so up to seconds), and memory with the instructions of this stage.
-    /// v_half, v_min and schedules with merge_backward store their order, 16 bytes per operation of
-    /// all stages. With DSC_PIPE_MESSAGES_AT_ONCE time grows with stages x (stages + micro-
-    /// batches).
+    /// schedule with dsc_pipe_schedule_destroy(). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG (also for an unknown name; the error suggests the
     /// nearest one); DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model
@@ -5829,7 +5823,7 @@ extern "C" {
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Makes a schedule from the order in which each stage computes.
+    /// Creates a schedule from the order in which each stage computes.
     ///
     /// - `options` (in): stages, stage, micro_batches, chunks (0: 1), placement, forward_only,
     ///   merge_backward, messages; name becomes the schedule's name, NULL for "custom"
@@ -5851,14 +5845,13 @@ extern "C" {
         schedule: *mut *mut dsc_pipe_schedule_t,
     ) -> dsc_result_t;
 
-    /// Makes the schedule of another stage of the same pipeline, or of the whole pipeline.
+    /// Creates the schedule of another stage of the same pipeline, or of the whole pipeline.
     ///
     /// - `schedule` (in): any schedule
     /// - `stage` (in): 0 to stages - 1; -1: the whole pipeline
     /// - `other` (out): the new schedule, at its first instruction; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: as dsc_pipe_schedule_create(); the order
-    /// is shared.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
     /// DSC_ERR_FORKED. Since 0.1.
@@ -6096,8 +6089,7 @@ extern "C" {
     /// - `report` (out): the result; NULL on failure
     ///
     /// Collective: no. Blocking: no. Ownership: the caller releases the report with
-    /// dsc_pipe_report_destroy(). Threads: any. Cost: about 0.1 microseconds and 60 bytes per
-    /// operation of all stages.
+    /// dsc_pipe_report_destroy(). Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG naming the wrong cost; DSC_ERR_BAD_HANDLE;
     /// DSC_ERR_OVERFLOW for more than 2^26 micro-batches times parts of the model; DSC_ERR_NOMEM;
@@ -6210,8 +6202,7 @@ extern "C" {
     /// - `result` (inout): the quality of the schedule; struct_size must be set; may be NULL
     /// - `schedule` (out): the new schedule; NULL on failure
     ///
-    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any. Cost: a few
-    /// hundred simulations, so milliseconds to a few seconds.
+    /// Collective: no. Blocking: no. Ownership: everything is copied. Threads: any.
     ///
     /// Returns DSC_OK; DSC_ERR_INVALID_ARG, also when no order satisfies the limits;
     /// DSC_ERR_OVERFLOW for more than 66,666 micro-batches times parts of the model; DSC_ERR_NOMEM;
@@ -6254,7 +6245,7 @@ extern "C" {
     /// - `capacity` (in): bytes of text
     /// - `needed` (out): needed bytes, the final zero included
     ///
-    /// Collective: no. Blocking: no. Threads: any. Cost: formats with messages lower all stages.
+    /// Collective: no. Blocking: no. Threads: any.
     ///
     /// Returns DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG for a schedule that the format cannot
     /// express, with the reason; DSC_ERR_BAD_HANDLE; DSC_ERR_OVERFLOW; DSC_ERR_NOMEM;
@@ -6267,7 +6258,7 @@ extern "C" {
         needed: *mut usize,
     ) -> dsc_result_t;
 
-    /// Makes a schedule from text.
+    /// Creates a schedule from text.
     ///
     /// - `text` (in): need not end with a zero byte
     /// - `bytes` (in): of text
