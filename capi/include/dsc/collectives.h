@@ -148,7 +148,7 @@ DSC_API dsc_result_t dsc_all_gather(dsc_comm_t* comm, const void* send, void* re
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file. In place, the other
- * parts of send are left as they are.
+ * parts of send are not changed.
  * @return DSC_OK or a failure
  * @since 0.1
  */
@@ -235,8 +235,8 @@ DSC_API dsc_result_t dsc_all_to_all(dsc_comm_t* comm, const void* send, void* re
  * @param[in] comm communicator
  * @param[in] send counts[rank] elements
  * @param[out] recv the elements of all ranks one after another; in place: send is this rank's part of recv
- * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
- * returns
+ * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
+ * call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
@@ -253,14 +253,14 @@ DSC_API dsc_result_t dsc_all_gather_v(dsc_comm_t* comm, const void* send, void* 
  * @param[in] comm communicator
  * @param[in] send the sum of counts elements
  * @param[out] recv counts[rank] elements; in place: recv is this rank's part of send
- * @param[in] counts size numbers of elements, 0 or more each; the same on all ranks. Read before the call
- * returns
+ * @param[in] counts numbers of elements, one per rank, 0 or more each; the same on all ranks. Read before the
+ * call returns
  * @param[in] dtype element type
  * @param[in] op how to combine, as in dsc_all_reduce()
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none
  *
- * In place, the other parts of send are left as they are.
+ * In place, the other parts of send are not changed.
  *
  * Collective: yes. Blocking, ownership, threads, failures: see the head of this file.
  * @return DSC_OK or a failure
@@ -275,10 +275,10 @@ DSC_API dsc_result_t dsc_reduce_scatter_v(dsc_comm_t* comm, const void* send, vo
  * differ.
  * @param[in] comm communicator
  * @param[in] send the blocks for ranks 0, 1, ... one after another
- * @param[in] send_counts size numbers of elements, 0 or more each. Read before the call returns
+ * @param[in] send_counts numbers of elements, one per rank, 0 or more each. Read before the call returns
  * @param[out] recv the blocks of ranks 0, 1, ... one after another; must not overlap send
- * @param[in] recv_counts size numbers of elements: recv_counts[r] must equal the send_counts entry of rank r
- * for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
+ * @param[in] recv_counts numbers of elements, one per rank: recv_counts[r] must equal the send_counts entry
+ * of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the call returns
  * @param[in] dtype element type
  * @param[in] stream for device memory, NULL: the default stream; ignored for host memory
  * @param[out] work a new work object, see the head of this file; NULL: none

@@ -144,7 +144,7 @@ DSC_API dsc_result_t dsc_comm_device(const dsc_comm_t* comm, int32_t* device);
  * @param[in] comm communicator
  * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text; 32 are always enough
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -157,7 +157,7 @@ DSC_API dsc_result_t dsc_comm_name(const dsc_comm_t* comm, char* text, size_t ca
  * @param[in] comm communicator
  * @param[out] text the name or address; 127.0.0.1 for a job on one host; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * The call does not set environment variables. Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -182,7 +182,7 @@ DSC_API dsc_result_t dsc_comm_master_port(const dsc_comm_t* comm, int32_t* port)
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -195,7 +195,7 @@ DSC_API dsc_result_t dsc_comm_source(const dsc_comm_t* comm, char* text, size_t 
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -210,7 +210,7 @@ DSC_API dsc_result_t dsc_comm_start_summary(const dsc_comm_t* comm, char* text, 
  * @param[in] comm communicator
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_BAD_HANDLE; DSC_ERR_INVALID_ARG; DSC_ERR_FORKED
@@ -300,8 +300,8 @@ DSC_API dsc_result_t dsc_comm_create_group(dsc_comm_t* comm, const int32_t* rank
                                            const dsc_comm_options_t* options, dsc_comm_t** group);
 
 /**
- * @brief Creates a group from an NCCL communicator of the program: with the ranks of comm, in the order of
- * the NCCL communicator, which carries the group's collectives on device memory.
+ * @brief Creates a group that uses an NCCL communicator of the program for collectives on device memory. The
+ * group has the ranks of comm, in the order of the NCCL communicator.
  *
  * The NCCL communicator must come from the same copy of NCCL, have exactly the ranks of comm, and be on the
  * device that comm is bound to. It remains the program's: the library never destroys or aborts it. The

@@ -147,8 +147,8 @@ DSC_API dsc_result_t dsc_heads_to_sequence(dsc_comm_t* comm, const dsc_sequence_
  * @brief Creates a ring, for any number of passes one after another.
  *
  * The ring has its own channel, so its messages do not wait for other operations of comm. The first pass in
- * host memory, and the first one on the device that comm is bound to, allocate memory there as
- * dsc_mem_alloc() does, for two blocks and three sums of gradients (none in a group of one rank).
+ * host memory allocates memory for two blocks and three sums of gradients, as dsc_mem_alloc() does (none in a
+ * group of one rank). So does the first pass on the device that comm is bound to, in its memory.
  *
  * @param[in] comm the ranks that divide the sequence; rank r sends to rank r + 1, the last one to rank 0
  * @param[in] block_bytes size of the longest block, 1 or more; equal on all ranks

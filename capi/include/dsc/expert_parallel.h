@@ -52,10 +52,10 @@
  * number of calls on a plan may be in progress. Results have the same bits as on the host, except NaNs. On a
  * device DSC_MOE_PAYLOAD_F8E4M3 is DSC_ERR_UNSUPPORTED, and so are all calls if libdsc was built without its
  * kernels. The router's assignment must be in host memory, because the host needs the counts: copy expert_ids
- * from the device first. The first call of a plan on a device copies the plan's lists to the device, at most
- * 16 bytes for each row that it sends or receives and 8 for each slot, and waits only for that copy. Calls
- * may be captured into a graph after an earlier call has loaded the kernels (DSC_ERR_STATE otherwise); the
- * plan must be kept until the graph is destroyed.
+ * from the device first. The first call of a plan on a device copies the plan's lists to the device and waits
+ * only for that copy. The lists have at most 16 bytes for each row that this rank sends or receives, and 8
+ * for each slot. Calls may be captured into a graph after an earlier call has loaded the kernels
+ * (DSC_ERR_STATE otherwise); the plan must be kept until the graph is destroyed.
  *
  * **Work, threads, failures**: as in collectives.h, with these differences for host memory. A plan has one
  * call in progress at a time: the next call is DSC_ERR_STATE until the previous work has been waited for

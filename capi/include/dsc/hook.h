@@ -100,7 +100,7 @@ DSC_API dsc_result_t dsc_bucket_reducer_use_hook(dsc_bucket_reducer_t* reducer, 
  * number of iterations.
  * @param[in] reducer reducer, between finish and begin
  * @param[out] state the bytes; may be NULL with capacity 0
- * @param[in] capacity bytes at state
+ * @param[in] capacity bytes of state
  * @param[out] needed size of the state; 0: the hook has none
  *
  * The state can be loaded with the same hook, parameters, buckets and number of ranks. Collective: no.
@@ -134,8 +134,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_load_hook(dsc_bucket_reducer_t* reducer,
 /**
  * @brief Lists the built-in hooks, one per line: name, options with their defaults, and a description.
  * @param[out] text the lines, ended by a zero; may be NULL with capacity 0
- * @param[in] capacity bytes at text
- * @param[out] needed needed bytes, the final zero included
+ * @param[in] capacity bytes of text
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG

@@ -71,8 +71,8 @@ DSC_API dsc_result_t dsc_init_options_init(dsc_init_options_t* options, size_t s
  *
  * Rank and size come from, in this order: the options; RANK and WORLD_SIZE; PMIx; the variables of another
  * launcher; otherwise the process is a world of one rank. Ranks of one host find each other without a
- * network. Ranks of several hosts connect to a store that rank 0 serves at MASTER_ADDR and MASTER_PORT, or at
- * the address that it publishes through PMIx, torchrun's agent, a file or the store of the options.
+ * network. Ranks of several hosts connect to a store that rank 0 serves. Its address is MASTER_ADDR and
+ * MASTER_PORT, or rank 0 publishes it through PMIx, torchrun's agent, a file or the store of the options.
  *
  * A world is bound to one GPU per rank, or to none. With DSC_BACKEND_DEVICE or a device in the options, the
  * call binds it or fails on all ranks. With DSC_BACKEND_AUTO it is bound if every rank already has a current
@@ -110,7 +110,7 @@ DSC_API dsc_result_t dsc_init_distributed(const dsc_init_options_t* options, dsc
  * @param[in] options as for dsc_init_distributed(); NULL: all defaults
  * @param[out] text the JSON; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: up to 10 s if a PMIx server or a name server must be asked. Threads: any.
  * @return DSC_OK or DSC_TRUNCATED, also when the report has an error; DSC_ERR_INVALID_ARG;

@@ -62,7 +62,7 @@ DSC_API dsc_result_t dsc_log_set_callback(dsc_log_fn callback, void* context, ds
  * @param[out] text the record's line; empty without a record. Text that does not fit is lost
  * @param[in] capacity bytes of text, at least 2. Reading removes the record, so its size cannot be asked for
  * first; 1,024 are always enough
- * @param[out] needed needed bytes, the final zero included; 1 without a record
+ * @param[out] needed size of the record's line in bytes, the final zero included; 1 without a record
  * @param[out] text_level the level of the record
  *
  * Collective: no. Blocking: no. Threads: any.

@@ -126,7 +126,7 @@ DSC_API dsc_result_t dsc_mesh_size(const dsc_mesh_t* mesh, int32_t* size);
  * @param[in] mesh mesh
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED
@@ -231,7 +231,7 @@ DSC_API dsc_result_t dsc_mesh_peer(const dsc_mesh_t* mesh, int32_t rank, const c
  * @param[in] outer any text between axes; NULL: "-"
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Axes are in the order of dsc_mesh_create(); numbers have at least two digits.
  *
@@ -289,7 +289,7 @@ DSC_API dsc_result_t dsc_mesh_group(const dsc_mesh_t* mesh, int32_t rank, const 
  * @param[in] axes such as "cp"
  * @param[in] sizes sizes of the levels, 1 or more each; their product is the size of a group
  * @param[in] n_levels 1 or more
- * @param[in] level which one, 0 to n_levels - 1
+ * @param[in] level the level to list, 0 to n_levels - 1
  * @param[out] ranks the ranks, group after group; may be NULL with capacity 0
  * @param[in] capacity entries of ranks; the size of the mesh is enough
  * @param[out] n_groups number of groups

@@ -237,7 +237,7 @@ DSC_API dsc_result_t dsc_pipe_schedule_info(const dsc_pipe_schedule_t* schedule,
  * @param[in] schedule schedule
  * @param[out] text the name; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_FORKED

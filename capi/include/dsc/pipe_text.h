@@ -37,7 +37,7 @@ enum dsc_pipe_format {
  * @param[in] format text format
  * @param[out] text may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: any.
  *

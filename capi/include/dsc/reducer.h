@@ -416,8 +416,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_buckets(const dsc_bucket_reducer_t* redu
  *
  * @param[in] reducer reducer, between finish and begin
  * @param[out] text the JSON object, ended by a zero; may be NULL with capacity 0
- * @param[in] capacity bytes at text
- * @param[out] needed needed bytes, the final zero included
+ * @param[in] capacity bytes of text
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE;
@@ -432,8 +432,8 @@ DSC_API dsc_result_t dsc_bucket_reducer_stats_json(const dsc_bucket_reducer_t* r
  * how much of the reduction did not overlap with computation.
  * @param[in] reducer reducer, between finish and begin
  * @param[out] text the picture, ended by a zero; may be NULL with capacity 0
- * @param[in] capacity bytes at text
- * @param[out] needed needed bytes, the final zero included
+ * @param[in] capacity bytes of text
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: no. Threads: one at a time per reducer.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_STATE inside an iteration, or before the first one;

@@ -40,7 +40,7 @@ DSC_API dsc_result_t dsc_trace_dump(const dsc_comm_t* comm, const char* path);
  * @param[in] comm communicator; may have failed, and another thread may be inside a call on it
  * @param[out] text the trace; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included; the next trace may be longer
+ * @param[out] needed size of the text in bytes, the final zero included; the next trace may be longer
  *
  * Collective: no. Blocking: no. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_BAD_HANDLE; DSC_ERR_NOMEM; DSC_ERR_FORKED;

@@ -58,7 +58,7 @@ DSC_API dsc_result_t dsc_feature(const char* name, int32_t* available);
  *
  * @param[out] text the JSON; may be NULL with capacity 0
  * @param[in] capacity bytes of text
- * @param[out] needed needed bytes, the final zero included
+ * @param[out] needed size of the text in bytes, the final zero included
  *
  * Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded. Threads: any.
  * @return DSC_OK; DSC_TRUNCATED; DSC_ERR_INVALID_ARG; DSC_ERR_NOMEM; DSC_ERR_FORKED; DSC_ERR_REENTRANT

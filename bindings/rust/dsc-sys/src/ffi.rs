@@ -1728,7 +1728,8 @@ extern "C" {
     /// - `text` (out): the record's line; empty without a record. Text that does not fit is lost
     /// - `capacity` (in): bytes of text, at least 2. Reading removes the record, so its size cannot
     ///   be asked for first; 1,024 are always enough
-    /// - `needed` (out): needed bytes, the final zero included; 1 without a record
+    /// - `needed` (out): size of the record's line in bytes, the final zero included; 1 without a
+    ///   record
     /// - `text_level` (out): the level of the record
     ///
     /// Collective: no. Blocking: no. Threads: any.
@@ -1765,7 +1766,8 @@ extern "C" {
     /// - `comm` (in): communicator; may have failed, and another thread may be inside a call on it
     /// - `text` (out): the trace; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included; the next trace may be longer
+    /// - `needed` (out): size of the text in bytes, the final zero included; the next trace may be
+    ///   longer
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1821,7 +1823,7 @@ extern "C" {
     ///
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: for loading libraries and asking the driver; they stay loaded.
     /// Threads: any.
@@ -1944,7 +1946,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text; 32 are always enough
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1964,7 +1966,7 @@ extern "C" {
     /// - `text` (out): the name or address; 127.0.0.1 for a job on one host; may be NULL with
     ///   capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -1995,7 +1997,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2013,7 +2015,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2032,7 +2034,7 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2146,8 +2148,8 @@ extern "C" {
         group: *mut *mut dsc_comm_t,
     ) -> dsc_result_t;
 
-    /// Creates a group from an NCCL communicator of the program: with the ranks of comm, in the
-    /// order of the NCCL communicator, which carries the group's collectives on device memory.
+    /// Creates a group that uses an NCCL communicator of the program for collectives on device
+    /// memory. The group has the ranks of comm, in the order of the NCCL communicator.
     ///
     /// - `comm` (in): communicator that is bound to a device
     /// - `library` (in): library of the communicator: "nccl"
@@ -2600,7 +2602,7 @@ extern "C" {
     /// - `options` (in): as for dsc_init_distributed(); NULL: all defaults
     /// - `text` (out): the JSON; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: up to 10 s if a PMIx server or a name server must be asked.
     /// Threads: any.
@@ -2724,7 +2726,7 @@ extern "C" {
     /// - `mesh` (in): mesh
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2860,7 +2862,7 @@ extern "C" {
     /// - `outer` (in): any text between axes; NULL: "-"
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -2932,7 +2934,7 @@ extern "C" {
     /// - `axes` (in): such as "cp"
     /// - `sizes` (in): sizes of the levels, 1 or more each; their product is the size of a group
     /// - `n_levels` (in): 1 or more
-    /// - `level` (in): which one, 0 to n_levels - 1
+    /// - `level` (in): the level to list, 0 to n_levels - 1
     /// - `ranks` (out): the ranks, group after group; may be NULL with capacity 0
     /// - `capacity` (in): entries of ranks; the size of the mesh is enough
     /// - `n_groups` (out): number of groups
@@ -3305,9 +3307,9 @@ extern "C" {
     /// - `work` (out): a new work object, see the head of this file; NULL: none
     ///
     /// Collective: yes. Blocking: see the head of this file. In place, the other parts of send are
-    /// left as they are. Ownership: see the head of this file. In place, the other parts of send
-    /// are left as they are. Threads: one thread at a time per communicator (DSC_ERR_BUSY
-    /// otherwise); different communicators may be used at the same time.
+    /// not changed. Ownership: see the head of this file. In place, the other parts of send are not
+    /// changed. Threads: one thread at a time per communicator (DSC_ERR_BUSY otherwise); different
+    /// communicators may be used at the same time.
     ///
     /// Returns DSC_OK or a failure. Since 0.1.
     pub fn dsc_reduce_scatter(
@@ -3438,8 +3440,8 @@ extern "C" {
     /// - `send` (in): counts[rank] elements
     /// - `recv` (out): the elements of all ranks one after another; in place: send is this rank's
     ///   part of recv
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
+    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
+    ///   Read before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
@@ -3464,8 +3466,8 @@ extern "C" {
     /// - `comm` (in): communicator
     /// - `send` (in): the sum of counts elements
     /// - `recv` (out): counts[rank] elements; in place: recv is this rank's part of send
-    /// - `counts` (in): size numbers of elements, 0 or more each; the same on all ranks. Read
-    ///   before the call returns
+    /// - `counts` (in): numbers of elements, one per rank, 0 or more each; the same on all ranks.
+    ///   Read before the call returns
     /// - `dtype` (in): element type
     /// - `op` (in): how to combine, as in dsc_all_reduce()
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
@@ -3492,11 +3494,12 @@ extern "C" {
     ///
     /// - `comm` (in): communicator
     /// - `send` (in): the blocks for ranks 0, 1, ... one after another
-    /// - `send_counts` (in): size numbers of elements, 0 or more each. Read before the call returns
-    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
-    /// - `recv_counts` (in): size numbers of elements: recv_counts[r] must equal the send_counts
-    ///   entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read before the
+    /// - `send_counts` (in): numbers of elements, one per rank, 0 or more each. Read before the
     ///   call returns
+    /// - `recv` (out): the blocks of ranks 0, 1, ... one after another; must not overlap send
+    /// - `recv_counts` (in): numbers of elements, one per rank: recv_counts[r] must equal the
+    ///   send_counts entry of rank r for this rank, otherwise all ranks get DSC_ERR_MISMATCH. Read
+    ///   before the call returns
     /// - `dtype` (in): element type
     /// - `stream` (in): for device memory, NULL: the default stream; ignored for host memory
     /// - `work` (out): a new work object, see the head of this file; NULL: none
@@ -4246,8 +4249,8 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `text` (out): the JSON object, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4265,8 +4268,8 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `text` (out): the picture, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
     ///
@@ -4363,7 +4366,7 @@ extern "C" {
     ///
     /// - `reducer` (in): reducer, between finish and begin
     /// - `state` (out): the bytes; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at state
+    /// - `capacity` (in): bytes of state
     /// - `needed` (out): size of the state; 0: the hook has none
     ///
     /// Collective: no. Blocking: no. Threads: one at a time per reducer.
@@ -4399,8 +4402,8 @@ extern "C" {
     /// description.
     ///
     /// - `text` (out): the lines, ended by a zero; may be NULL with capacity 0
-    /// - `capacity` (in): bytes at text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `capacity` (in): bytes of text
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -5879,7 +5882,7 @@ extern "C" {
     /// - `schedule` (in): schedule
     /// - `text` (out): the name; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -6222,7 +6225,7 @@ extern "C" {
     /// - `picture` (in): picture format
     /// - `text` (out): the picture; may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
@@ -6243,7 +6246,7 @@ extern "C" {
     /// - `format` (in): text format
     /// - `text` (out): may be NULL with capacity 0
     /// - `capacity` (in): bytes of text
-    /// - `needed` (out): needed bytes, the final zero included
+    /// - `needed` (out): size of the text in bytes, the final zero included
     ///
     /// Collective: no. Blocking: no. Threads: any.
     ///
